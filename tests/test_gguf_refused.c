@@ -102,6 +102,7 @@ static void wrong_calls_and_paths_are_refused(void **state)
     assert_int_equal(tsr_gguf_open("/does/not/exist.gguf", NULL, &gguf), TSR_ERR_IO);
     assert_non_null(strstr(tsr_last_error(), "/does/not/exist.gguf"));
     assert_int_equal(tsr_gguf_open("/tmp", NULL, &gguf), TSR_ERR_IO);
+    assert_int_equal(tsr_gguf_open("/dev/zero", NULL, &gguf), TSR_ERR_IO);
     assert_null(gguf);
     tsr_gguf_close(NULL);
 }
@@ -142,6 +143,33 @@ static void counts_beyond_the_file_are_refused(void **state)
             free(data);
         }
     }
+    gguf_writer_destroy(writer);
+}
+
+/* The file is a hole of 4 GiB, so that it does hold the 2 GiB that the key claims. */
+static void a_header_has_at_most_1_gib(void **state)
+{
+    (void)state;
+    gguf_writer *writer = gguf_writer_create(3);
+    gguf_writer_array(writer, "huge", TSR_GGUF_U8, (uint8_t[]){0}, 1);
+    gguf_writer_strings(writer, "huge strings", NULL, 0);
+    size_t bytes;
+    uint8_t *data = gguf_writer_bytes(writer, &bytes);
+    const size_t n_at[] = {gguf_bytes_after(data, bytes, "huge") + 8,
+                           gguf_bytes_after(data, bytes, "huge strings") + 8};
+    const uint64_t n[] = {(uint64_t)2 << 30, (uint64_t)2 << 28}, small[] = {1, 0};
+    const char *const messages[] = {"supported, at byte 1073741824", "do not fit"};
+    for (int i = 0; i < 2; i++) {
+        tsr_gguf *gguf = NULL;
+        memcpy(data + n_at[i], &n[i], sizeof n[i]);
+        struct memory_file file = memory_file_create(data, bytes);
+        memory_file_resize(&file, (uint64_t)4 << 30);
+        assert_int_equal(tsr_gguf_open(file.path, NULL, &gguf), TSR_ERR_FORMAT);
+        assert_non_null(strstr(tsr_last_error(), messages[i]));
+        memory_file_destroy(&file);
+        memcpy(data + n_at[i], &small[i], sizeof small[i]);
+    }
+    free(data);
     gguf_writer_destroy(writer);
 }
 
@@ -307,6 +335,7 @@ int main(void)
         cmocka_unit_test(wrong_calls_and_paths_are_refused),
         cmocka_unit_test(other_files_and_versions_are_told_apart),
         cmocka_unit_test(counts_beyond_the_file_are_refused),
+        cmocka_unit_test(a_header_has_at_most_1_gib),
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(wrong_names_are_refused),
         cmocka_unit_test(duplicates_are_refused),

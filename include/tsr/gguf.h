@@ -1,12 +1,17 @@
 /** @file
- * GGUF model files, versions 2 and 3, read through a memory map.
+ * GGUF model files, versions 2 and 3.
  *
- * Opening maps the file (and, for a multi-file model, its sisters), checks every count, offset, size, string
- * and type before it is used, and keeps an index of keys and tensors. No tensor byte is read or copied:
- * opening costs what the header costs (a few ms for a vocabulary of 128k tokens), whatever the size of the
- * weights. Strings and arrays point into the map: they are valid until tsr_gguf_close() and are not
- * NUL-terminated unless a function says so. The files must not shrink while they are open (reading a page
- * that is no longer there raises SIGBUS, as with every memory map).
+ * Opening copies the header of the file (and, for a multi-file model, of its sisters) into memory, checks
+ * every count, offset, size, string and type before it is used, keeps an index of keys and tensors, and maps
+ * the tensor data. No tensor is read: opening costs what the header costs (a few ms for a vocabulary of 128k
+ * tokens), whatever the size of the weights. Strings and arrays point into the copy: they are valid until
+ * tsr_gguf_close() and are not NUL-terminated unless a function says so.
+ *
+ * What may happen to a file while it is open: keys, strings and tensor descriptions stay as they were read,
+ * whatever is written to the file, also during tsr_gguf_open(). Tensor data is the file's at the time of each
+ * access: weights that are overwritten change results and never cause an access outside memory. A file must
+ * not shrink: reading a page that is no longer there raises SIGBUS, as with every memory map, and ends the
+ * process unless the caller handles that signal. A file that is replaced by rename() stays as it was.
  *
  *     tsr_gguf *gguf;
  *     if (tsr_gguf_open("model.gguf", NULL, &gguf) != TSR_OK) ...
@@ -34,7 +39,7 @@ typedef struct tsr_gguf tsr_gguf;
 
 /** A string inside the file: `bytes` bytes, UTF-8 by convention, not NUL-terminated. */
 typedef struct tsr_gguf_string {
-    const char *data; /**< [bytes], inside the mapped file */
+    const char *data; /**< [bytes], owned by the tsr_gguf */
     size_t bytes;     /**< length of `data` */
 } tsr_gguf_string;
 

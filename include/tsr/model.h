@@ -6,8 +6,12 @@
  *     tsr_model *model;
  *     if (tsr_model_open(rt, "model.gguf", &config, &model) != TSR_OK) ...
  *
- * On host devices the weights are views of the mapped file: opening takes milliseconds and reads no weight. A
- * model is used by one thread at a time, like its runtime. Close a model after its sessions and before its
+ * On host devices the weights are views of the mapped file: opening takes milliseconds and reads no weight.
+ * While the model is open, the file may be deleted or replaced by rename(). Weights that are overwritten in
+ * place change results and nothing else. A file that shrinks ends the process with SIGBUS (gguf.h). With
+ * load.copy_weights the file is read by tsr_model_open() and by a change of the split only.
+ *
+ * A model is used by one thread at a time, like its runtime. Close a model after its sessions and before its
  * runtime. */
 #ifndef TSR_MODEL_H
 #define TSR_MODEL_H

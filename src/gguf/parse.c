@@ -1,11 +1,16 @@
-/* Reads header, keys and tensor descriptions of one mapped GGUF file.
+/* Reads header, keys and tensor descriptions of one GGUF file.
  *
  * Every read goes through a cursor with the end of the file and the name of the key or tensor being read,
- * so the error for a truncated file contains the name. Counts in the file do not size allocations: arrays
- * grow with the entries actually read, and stay within a constant factor of the file's size. */
+ * so the error for a truncated file contains the name. The cursor copies the file piece by piece as it
+ * advances, and each byte is read from the file once: another process may write to the file meanwhile, and a
+ * length that has been checked must not change before it is used, as it can in a map. Counts in the file do
+ * not size allocations: arrays grow with the entries actually read, and stay within a constant factor of the
+ * header's size. */
 #include "gguf/part.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/mem.h"
 #include "core/quant/quant.h"
@@ -15,48 +20,110 @@ enum {
     MAX_NAME_BYTES = 65535, /* the format's limit for keys */
     MIN_KEY_BYTES = 8 + 1 + 4 + 1,
     MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,
-    FIRST_CAPACITY = 64 /* entries of a growing array */
+    FIRST_CAPACITY = 64,        /* entries of a growing array */
+    PIECE_BYTES = 64 << 10,     /* of the file, read at a time */
+    MAX_HEADER_BYTES = 1 << 30, /* vocabularies and their merges take some 20 MB */
 };
 
 /* Position of parsing; `subject` and `name` are used in error messages. */
 struct cursor {
     struct tsr_gguf_part *part;
+    int fd;
     size_t at;
-    const char *subject; /* "key", "tensor", or "header" before the first of them */
-    const char *name;    /* NULL until the name has been read */
+    size_t end;              /* of the file, or MAX_HEADER_BYTES */
+    size_t copied, capacity; /* bytes of part->header */
+    const char *subject;     /* "key", "tensor", or "header" before the first of them */
+    size_t name_at;          /* in the header, which may still move; 0 until the name has been read */
     size_t name_bytes;
     size_t subject_at;
     size_t names_bytes, names_capacity; /* of part->names */
 };
 
-#define CURSOR_FAIL(cursor, status, ...)                                                                 \
-    tsr_gguf_fail(status, (cursor)->part->path, (cursor)->subject, (cursor)->name, (cursor)->name_bytes, \
-                  (cursor)->subject_at, __VA_ARGS__)
+static const char *cursor_name(const struct cursor *cursor)
+{
+    return cursor->name_at ? (const char *)cursor->part->header + cursor->name_at : NULL;
+}
+
+#define CURSOR_FAIL(cursor, status, ...)                                                \
+    tsr_gguf_fail(status, (cursor)->part->path, (cursor)->subject, cursor_name(cursor), \
+                  (cursor)->name_bytes, (cursor)->subject_at, __VA_ARGS__)
 
 static void cursor_subject(struct cursor *cursor, const char *subject)
 {
     cursor->subject = subject;
     cursor->subject_at = cursor->at;
-    cursor->name = NULL;
+    cursor->name_at = 0;
     cursor->name_bytes = 0;
 }
 
 static size_t bytes_left(const struct cursor *cursor)
 {
-    return cursor->part->bytes - cursor->at;
+    return cursor->end - cursor->at;
 }
 
-/* Skip n elements of `size` bytes; returns their start. */
+/* The cursor's end in the words of an error. */
+static const char *end_text(const struct cursor *cursor)
+{
+    return cursor->end < cursor->part->bytes ? "the longest header that is supported," : "the file's end";
+}
+
+/* Make room for `more` elements after n in a growing array. */
+static tsr_status grow(void *array_pointer, size_t *capacity, size_t n, size_t more, size_t size)
+{
+    void *array;
+    if (more <= *capacity - n)
+        return TSR_OK;
+    size_t wanted = TSR_MAX(TSR_MAX(2 * *capacity, n + more), (size_t)FIRST_CAPACITY);
+    memcpy(&array, array_pointer, sizeof array);
+    array = tsr_mem_realloc(array, wanted, size);
+    if (!array)
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory: %zu x %zu bytes for a model's header", wanted,
+                        size);
+    memcpy(array_pointer, &array, sizeof array);
+    *capacity = wanted;
+    return TSR_OK;
+}
+
+static tsr_status copy_piece(struct cursor *cursor, size_t end)
+{
+    end = TSR_MIN(TSR_MAX(end, cursor->copied + PIECE_BYTES), cursor->end);
+    tsr_status status =
+        grow(&cursor->part->header, &cursor->capacity, cursor->copied, end - cursor->copied, 1);
+    while (status == TSR_OK && cursor->copied < end) {
+        ssize_t n = pread(cursor->fd, cursor->part->header + cursor->copied, end - cursor->copied,
+                          (off_t)cursor->copied);
+        if (n < 0 && errno != EINTR)
+            status = tsr_fail(TSR_ERR_IO, "cannot read %s: %s", cursor->part->path, strerror(errno));
+        else if (n == 0)
+            status = CURSOR_FAIL(cursor, TSR_ERR_FORMAT,
+                                 "the file ends at byte %zu, although it had %zu bytes when it was opened",
+                                 cursor->copied, cursor->part->bytes);
+        else if (n > 0)
+            cursor->copied += (size_t)n;
+    }
+    return status;
+}
+
+/* Have the file's bytes before `end`, at most the cursor's end, in part->header. */
+static inline tsr_status copy_until(struct cursor *cursor, size_t end)
+{
+    return end <= cursor->copied ? TSR_OK : copy_piece(cursor, end);
+}
+
+/* Skip n elements of `size` bytes; returns their start, which is good until the next call. */
 static tsr_status take(struct cursor *cursor, uint64_t n, size_t size, const char *what,
                        const uint8_t **data_out)
 {
     if (n > bytes_left(cursor) / size)
         return CURSOR_FAIL(
             cursor, TSR_ERR_FORMAT,
-            "%s (%llu x %zu bytes from byte %zu on) extends past the file's end at byte %zu; the file is "
-            "truncated or damaged",
-            what, (unsigned long long)n, size, cursor->at, cursor->part->bytes);
-    *data_out = cursor->part->map + cursor->at;
+            "%s (%llu x %zu bytes from byte %zu on) extends past %s at byte %zu; the file is truncated or "
+            "damaged",
+            what, (unsigned long long)n, size, cursor->at, end_text(cursor), cursor->end);
+    tsr_status status = copy_until(cursor, cursor->at + (size_t)n * size);
+    if (status != TSR_OK)
+        return status;
+    *data_out = cursor->part->header + cursor->at;
     cursor->at += (size_t)n * size;
     return TSR_OK;
 }
@@ -91,23 +158,6 @@ static tsr_status take_string(struct cursor *cursor, const char *what, tsr_gguf_
     return status;
 }
 
-/* Make room for `more` elements after n in a growing array. */
-static tsr_status grow(void *array_pointer, size_t *capacity, size_t n, size_t more, size_t size)
-{
-    void *array;
-    if (more <= *capacity - n)
-        return TSR_OK;
-    size_t wanted = TSR_MAX(TSR_MAX(2 * *capacity, n + more), (size_t)FIRST_CAPACITY);
-    memcpy(&array, array_pointer, sizeof array);
-    array = tsr_mem_realloc(array, wanted, size);
-    if (!array)
-        return tsr_fail(TSR_ERR_MEMORY, "out of host memory: %zu x %zu bytes for a model's header", wanted,
-                        size);
-    memcpy(array_pointer, &array, sizeof array);
-    *capacity = wanted;
-    return TSR_OK;
-}
-
 /* Read the name of a key or tensor and keep a NUL-terminated copy; returned as an offset in part->names,
  * since the block may still move. */
 static tsr_status take_name(struct cursor *cursor, size_t *name_at_out)
@@ -116,7 +166,7 @@ static tsr_status take_name(struct cursor *cursor, size_t *name_at_out)
     tsr_status status = take_string(cursor, "the name", &name);
     if (status != TSR_OK)
         return status;
-    cursor->name = name.data;
+    cursor->name_at = cursor->at - name.bytes;
     cursor->name_bytes = name.bytes;
     if (name.bytes == 0 || name.bytes > MAX_NAME_BYTES || memchr(name.data, '\0', name.bytes))
         return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "a name has 1 to %d bytes without a zero byte, not %zu",
@@ -170,32 +220,30 @@ static tsr_status parse_header(struct cursor *cursor, uint64_t *n_tensors_out, u
  * most of the time of opening a model, so take_string() is not used. */
 static tsr_status parse_string_array(struct cursor *cursor, uint64_t n, struct tsr_gguf_key *key)
 {
-    const uint8_t *first = cursor->part->map + cursor->at;
-    size_t left = bytes_left(cursor), at = 0;
-    if (n > left / sizeof(uint64_t))
+    tsr_status status = TSR_OK;
+    if (n > bytes_left(cursor) / sizeof(uint64_t))
         return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "%llu strings do not fit into the %zu bytes that follow",
-                           (unsigned long long)n, left);
-    tsr_status status =
-        tsr_mem_array((size_t)n, sizeof *key->string_at, "a model's string index", &key->string_at);
-    if (status != TSR_OK)
-        return status;
+                           (unsigned long long)n, bytes_left(cursor));
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof *key->string_at, "a model's string index", &key->string_at));
     for (size_t i = 0; i < n; i++) {
+        const size_t at = cursor->at;
         uint64_t bytes = UINT64_MAX; /* kept if the file ends before the length */
-        key->string_at[i] = at;
-        if (left - at >= sizeof bytes) {
-            memcpy(&bytes, first + at, sizeof bytes);
-            at += sizeof bytes;
+        key->string_at[i] = at - key->data_at;
+        if (bytes_left(cursor) >= sizeof bytes) {
+            TSR_TRY(copy_until(cursor, at + sizeof bytes));
+            memcpy(&bytes, cursor->part->header + at, sizeof bytes);
+            cursor->at += sizeof bytes;
         }
-        if (bytes > left - at)
+        if (bytes > bytes_left(cursor))
             return CURSOR_FAIL(
                 cursor, TSR_ERR_FORMAT,
-                "string %zu from byte %zu on extends past the file's end at byte %zu; the file is "
-                "truncated or damaged",
-                i, cursor->at + key->string_at[i], cursor->part->bytes);
-        at += (size_t)bytes;
+                "string %zu from byte %zu on extends past %s at byte %zu; the file is truncated or damaged",
+                i, at, end_text(cursor), cursor->end);
+        cursor->at += (size_t)bytes;
     }
-    cursor->at += at;
-    return TSR_OK;
+    status = copy_until(cursor, cursor->at);
+out:
+    return status;
 }
 
 static tsr_status check_bools(struct cursor *cursor, const uint8_t *values, int64_t n)
@@ -214,6 +262,7 @@ static tsr_status parse_value(struct cursor *cursor, struct tsr_gguf_key *key)
     tsr_status status = TSR_OK;
     uint64_t n = 1;
     tsr_gguf_string string;
+    const uint8_t *numbers = NULL;
 
     TSR_TRY(take_u32(cursor, "the value type", &key->type));
     if (key->type == TSR_GGUF_ARRAY) {
@@ -223,10 +272,10 @@ static tsr_status parse_value(struct cursor *cursor, struct tsr_gguf_key *key)
         if (key->type == TSR_GGUF_ARRAY)
             return CURSOR_FAIL(cursor, TSR_ERR_UNSUPPORTED, "arrays of arrays are not supported");
     }
-    key->data = cursor->part->map + cursor->at;
+    key->data_at = cursor->at;
     size_t size = tsr_gguf_value_bytes(key->type);
     if (size > 0)
-        TSR_TRY(take(cursor, n, size, "the value", &key->data));
+        TSR_TRY(take(cursor, n, size, "the value", &numbers));
     else if (key->type != TSR_GGUF_STRING)
         return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "unknown value type %u", key->type);
     else if (key->is_array)
@@ -235,7 +284,7 @@ static tsr_status parse_value(struct cursor *cursor, struct tsr_gguf_key *key)
         TSR_TRY(take_string(cursor, "the value", &string));
     key->n = (int64_t)n; /* cannot overflow: n is at most the file's size */
     if (key->type == TSR_GGUF_BOOL)
-        TSR_TRY(check_bools(cursor, key->data, key->n));
+        TSR_TRY(check_bools(cursor, numbers, key->n));
 out:
     return status;
 }
@@ -343,17 +392,20 @@ static tsr_status index_keys(struct tsr_gguf_part *part)
     return status;
 }
 
-tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part)
+tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part, int fd)
 {
-    struct cursor cursor = {.part = part, .subject = "header"};
+    struct cursor cursor = {.part = part, .fd = fd, .subject = "header"};
     tsr_status status = TSR_OK;
     uint64_t n_tensors = 0, n_keys = 0;
 
+    cursor.end = TSR_MIN(part->bytes, (size_t)MAX_HEADER_BYTES);
     TSR_TRY(parse_header(&cursor, &n_tensors, &n_keys));
     TSR_TRY(parse_keys(&cursor, n_keys));
     TSR_TRY(parse_tensors(&cursor, n_tensors));
-    for (size_t i = 0; i < part->n_keys; i++)
+    for (size_t i = 0; i < part->n_keys; i++) {
         part->keys[i].name = part->names + part->keys[i].name_at;
+        part->keys[i].data = part->header + part->keys[i].data_at;
+    }
     for (size_t i = 0; i < part->n_records; i++)
         part->records[i].tensor.name = part->names + part->records[i].name_at;
     TSR_TRY(index_keys(part));

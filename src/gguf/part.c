@@ -1,4 +1,4 @@
-/* Opens one file of a model: maps it, parses it, places its tensors, and formats its errors. */
+/* Opens one file of a model: parses it, maps it, places its tensors, and formats its errors. */
 #include "gguf/part.h"
 
 #include <errno.h>
@@ -40,65 +40,66 @@ tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subjec
                     n < name_bytes ? "..." : "", at, sentence);
 }
 
-/* Map the whole file read-only. Pages are loaded on access; the descriptor is not needed afterwards. */
-static tsr_status map_file(struct tsr_gguf_part *part)
+/* A read-only descriptor of the file, and its length. */
+static tsr_status open_file(struct tsr_gguf_part *part, int *fd_out)
 {
     tsr_status status = TSR_OK;
     struct stat info;
-    void *map;
 
     int fd = open(part->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
+    if (fd < 0 || fstat(fd, &info) != 0)
         status = tsr_fail(TSR_ERR_IO, "cannot open %s: %s", part->path, strerror(errno));
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) {
+    else if (!S_ISREG(info.st_mode))
         status = tsr_fail(TSR_ERR_IO, "cannot open %s: it is not a regular file", part->path);
-        goto out;
-    }
-    if (info.st_size == 0) {
+    else if (info.st_size == 0)
         status = tsr_fail(TSR_ERR_FORMAT, "%s: at byte 0: the file is empty", part->path);
-        goto out;
-    }
-    if ((uintmax_t)info.st_size > PTRDIFF_MAX) {
+    else if ((uintmax_t)info.st_size > PTRDIFF_MAX)
         status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %jd bytes do not fit into this machine's address space",
                           part->path, (intmax_t)info.st_size);
-        goto out;
+    if (status == TSR_OK) {
+        part->bytes = (size_t)info.st_size;
+        *fd_out = fd;
+    } else if (fd >= 0) {
+        close(fd);
     }
-    map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
-        status = tsr_fail(TSR_ERR_IO, "cannot map %s (%jd bytes): %s", part->path, (intmax_t)info.st_size,
-                          strerror(errno));
-        goto out;
-    }
+    return status;
+}
+
+/* Map the whole file read-only, so that tensors keep the file's alignment. Pages are loaded on access. */
+static tsr_status map_file(struct tsr_gguf_part *part, int fd)
+{
+    void *map = mmap(NULL, part->bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return tsr_fail(TSR_ERR_IO, "cannot map %s (%zu bytes): %s", part->path, part->bytes,
+                        strerror(errno));
 #ifdef MADV_HUGEPAGE
     /* Linux then uses huge pages where the file system supports them, so weights need fewer TLB entries; a
      * hint only. */
-    (void)madvise(map, (size_t)info.st_size, MADV_HUGEPAGE);
+    (void)madvise(map, part->bytes, MADV_HUGEPAGE);
 #endif
     part->map = map;
-    part->bytes = (size_t)info.st_size;
-out:
-    if (fd >= 0)
-        close(fd);
-    return status;
+    return TSR_OK;
 }
 
 tsr_status tsr_gguf_part_open(const char *path, int file, bool header_only, struct tsr_gguf_part *part_out)
 {
     tsr_status status = TSR_OK;
     struct tsr_gguf_part part = {.path = tsr_mem_strdup(path)};
+    int fd = -1;
 
     if (!part.path)
         return tsr_fail(TSR_ERR_MEMORY, "out of host memory: a copy of the path %s", path);
-    TSR_TRY(map_file(&part));
-    TSR_TRY(tsr_gguf_part_parse(&part));
+    TSR_TRY(open_file(&part, &fd));
+    TSR_TRY(tsr_gguf_part_parse(&part, fd));
+    TSR_TRY(map_file(&part, fd));
     TSR_TRY(tsr_gguf_part_place(&part, header_only));
     for (size_t i = 0; i < part.n_records; i++)
         part.records[i].tensor.file = file;
     *part_out = part;
     memset(&part, 0, sizeof part); /* owned by the caller now */
 out:
+    if (fd >= 0)
+        close(fd);
     tsr_gguf_part_close(&part);
     return status;
 }
@@ -111,6 +112,7 @@ void tsr_gguf_part_close(struct tsr_gguf_part *part)
     tsr_mem_free(part->keys);
     tsr_mem_free(part->records);
     tsr_mem_free(part->names);
+    tsr_mem_free(part->header);
     if (part->map)
         munmap((void *)part->map, part->bytes);
     tsr_mem_free(part->path);

@@ -1,4 +1,5 @@
-/* One file of a GGUF model: mapped, parsed and checked, but not yet joined with the others.
+/* One file of a GGUF model: its header copied, parsed and checked, its tensor data mapped, but not yet joined
+ * with the others.
  *
  * The format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), all little-endian:
  *     "GGUF", u32 version, u64 tensor count, u64 key count,
@@ -19,9 +20,9 @@ struct tsr_gguf_key {
     bool is_array;
     uint32_t type;       /* a tsr_gguf_value_type; for arrays, that of the elements */
     int64_t n;           /* elements; 1 for a scalar */
-    const uint8_t *data; /* the first element, in the map; a string starts with its length */
+    const uint8_t *data; /* the first element, in the header; a string starts with its length */
     size_t *string_at;   /* array of strings: offsets of the strings from `data`; otherwise NULL */
-    size_t at;           /* byte of the file where the key starts */
+    size_t at, data_at;  /* bytes of the file where the key and its first element start */
     size_t name_at;      /* offset of its name in the part's `names` */
 };
 
@@ -34,8 +35,9 @@ struct tsr_gguf_record {
 
 struct tsr_gguf_part {
     char *path;
-    const uint8_t *map;
-    size_t bytes;
+    size_t bytes;       /* of the file when it was opened */
+    uint8_t *header;    /* a copy of the file's beginning, through the tensor descriptions */
+    const uint8_t *map; /* of the whole file, for tensor data only */
     uint32_t version;
     struct tsr_gguf_key *keys;
     size_t n_keys;
@@ -47,15 +49,15 @@ struct tsr_gguf_part {
     size_t data_start; /* byte of the file where the data section starts */
 };
 
-/* Map and parse a file. `file` is its number within the model. After a failure nothing has to be released. */
+/* Parse and map a file. `file` is its number within the model. After a failure nothing has to be released. */
 tsr_status tsr_gguf_part_open(const char *path, int file, bool header_only, struct tsr_gguf_part *part_out);
 
 /* A part of all zeros is fine. */
 void tsr_gguf_part_close(struct tsr_gguf_part *part);
 
-/* Read header, keys and tensor descriptions of the mapped file into the part (parse.c). The part owns the
- * allocations, also after a failure. */
-tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part);
+/* Read header, keys and tensor descriptions of the open file `fd`, which has part->bytes bytes, into the part
+ * (parse.c). The part owns the allocations, also after a failure. */
+tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part, int fd);
 
 /* Set the data of every record, and check that it is inside the file, aligned and without overlap
  * (layout.c). */
