@@ -114,8 +114,8 @@ static void *flip(void *argument)
     return NULL;
 }
 
-/* The length of one token is 4, then 244, then 4 again, as fast as a thread can write. Every opening sees a good
- * file or refuses it. */
+/* The length of one token is 4, then 244, then 4 again, as fast as a thread can write. Every opening sees a
+ * good file or refuses it. */
 static void changes_while_opening_do_no_harm(void **state)
 {
     (void)state;
