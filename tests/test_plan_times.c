@@ -210,8 +210,8 @@ static void the_explanation_names_parts_devices_and_layouts(void **state)
 {
     const fixture *f = *state;
     static const char *const words[] = {
-        "decode, 1 token", "prompt, 256 tokens", "attention",    "ffn",     "output",      "cuda2",
-        "this plan",       "even shares",        "whole layers", "to meet", "not measured"};
+        "decode, 1 token", "prompt, 256 tokens", "attention",    "ffn",         "output",      "cuda2",
+        "this plan",       "even shares",        "whole layers", "all-reduce)", "not measured"};
     static char text[8192];
     static const float even[] = {1, 1, 1};
     tsr_model_config config = tsr_model_config_default();

@@ -31,14 +31,14 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
         tsr_plan_put(p, "  %-9s  %3.0f x (%s on %s", tsr_split_class_name(c), phase->repeats[c],
                      time_text(phase->work_ns[c], work), p->plan->devices[phase->slowest[c]].name);
         if (phase->sync_ns[c] > 0)
-            tsr_plan_put(p, " + %s to meet", time_text(phase->sync_ns[c], sync));
+            tsr_plan_put(p, " + %s all-reduce", time_text(phase->sync_ns[c], sync));
         tsr_plan_put(p, ")\n");
     }
     if (phase->transfer_ns > 0)
         tsr_plan_put(p, "  transfers %s\n", time_text(phase->transfer_ns, work));
 }
 
-/* What a device works in a step. */
+/* Time that a device works in a step. */
 static double work_of(const tsr_plan_phase *phase, int d)
 {
     double ns = 0;
@@ -61,7 +61,7 @@ static void put_devices(const tsr_plan_printer *p)
     }
 }
 
-/* Those in memory, or those memory aside. */
+/* The alternatives that fit into memory, or those that disregard memory. */
 static void put_alternatives(const tsr_plan_printer *p, const char *heading, bool in_memory)
 {
     const tsr_plan *plan = p->plan;
