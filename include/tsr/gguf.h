@@ -1,17 +1,17 @@
 /** @file
  * GGUF model files, versions 2 and 3.
  *
- * Opening copies the header of the file (and, for a multi-file model, of its sisters) into memory, checks
- * every count, offset, size, string and type before it is used, keeps an index of keys and tensors, and maps
- * the tensor data. No tensor is read: opening costs what the header costs (a few ms for a vocabulary of 128k
- * tokens), whatever the size of the weights. Strings and arrays point into the copy: they are valid until
- * tsr_gguf_close() and are not NUL-terminated unless a function says so.
+ * Opening copies the headers of all files of the model into memory, checks every count, offset, size, string
+ * and type before use, makes an index of keys and tensors, and maps the tensor data. No tensor is read, so
+ * opening takes the same time for any size of weights (a few ms for a vocabulary of 128k tokens). Strings and
+ * arrays point into the copy. They are valid until tsr_gguf_close() and are not NUL-terminated unless a
+ * function says so.
  *
- * What may happen to a file while it is open: keys, strings and tensor descriptions stay as they were read,
- * whatever is written to the file, also during tsr_gguf_open(). Tensor data is the file's at the time of each
- * access: weights that are overwritten change results and never cause an access outside memory. A file must
- * not shrink: reading a page that is no longer there raises SIGBUS, as with every memory map, and ends the
- * process unless the caller handles that signal. A file that is replaced by rename() stays as it was.
+ * The file may change while it is open, also during tsr_gguf_open(). Keys, strings and tensor descriptions
+ * stay as they were read. Tensor data is read from the file at each access: overwritten weights change
+ * results, but never cause an access outside memory. A file must not shrink: reading a page beyond its end
+ * raises SIGBUS, as with every memory map, and ends the process unless the caller handles that signal. A file
+ * that is replaced by rename() stays as it was.
  *
  *     tsr_gguf *gguf;
  *     if (tsr_gguf_open("model.gguf", NULL, &gguf) != TSR_OK) ...
@@ -34,7 +34,7 @@
 
 TSR_BEGIN_DECLS
 
-/** An opened GGUF file, or several that belong together; read-only. */
+/** An opened GGUF file, or all files of a model in several files; read-only. */
 typedef struct tsr_gguf tsr_gguf;
 
 /** A string inside the file: `bytes` bytes, UTF-8 by convention, not NUL-terminated. */
@@ -67,10 +67,10 @@ typedef struct tsr_gguf_tensor {
     int n_dims;       /**< 1..4 */
     int64_t ne[4];    /**< ne[0] is contiguous; missing dimensions are 1 */
     size_t bytes;     /**< whole tensor */
-    /** in the map, read-only, at least 8-byte aligned (general.alignment says more); NULL if the file was
-     * opened header_only and ends before the tensor does */
+    /** in the map, read-only, aligned to general.alignment, at least to 8 bytes; NULL if the file was opened
+     * header_only and ends before the tensor does */
     const void *data;
-    int file;        /**< which file of a multi-file model */
+    int file;        /**< index of the file, in a model in several files */
     uint64_t offset; /**< of data in that file */
 } tsr_gguf_tensor;
 
@@ -83,21 +83,21 @@ typedef struct tsr_gguf_config {
 /** The defaults: the file must hold its tensor data. */
 TSR_API tsr_gguf_config tsr_gguf_config_default(void);
 
-/** Open a model. `path` of a multi-file model names its first file ("...-00001-of-00003.gguf"); the others
- * are found beside it, their tensors follow in file order, and keys are read from the first file alone.
- * `config` may be NULL. The call reads headers from disk and may block on that. TSR_ERR_IO: a file cannot be
- * opened or mapped. TSR_ERR_FORMAT: it is not a well-formed GGUF (the message names file, key or tensor, and
- * byte). TSR_ERR_UNSUPPORTED: another version, a big-endian file, arrays of arrays, or a tensor type of
- * unknown size. TSR_ERR_INVALID: `path` is a later file of a multi-file model. TSR_ERR_MEMORY. */
+/** Open a model. Of a model in several files, `path` is the first file ("...-00001-of-00003.gguf"). The other
+ * files are in the same directory. Their tensors follow in file order; keys are read from the first file
+ * only. `config` may be NULL. The call reads headers from disk and may block on that. TSR_ERR_IO: a file
+ * cannot be opened or mapped. TSR_ERR_FORMAT: a file is not well-formed GGUF (the message names file, key or
+ * tensor, and byte). TSR_ERR_UNSUPPORTED: another version, a big-endian file, arrays of arrays, or a tensor
+ * type of unknown size. TSR_ERR_INVALID: `path` is not the first file of the model. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config,
                                                tsr_gguf **gguf_out);
 
-/** NULL is fine. Every pointer obtained from it dies. */
+/** NULL is fine. No pointer obtained from `gguf` is valid afterwards. */
 TSR_API void tsr_gguf_close(tsr_gguf *gguf);
 
 TSR_API const char *tsr_gguf_path(const tsr_gguf *gguf); /**< as given to tsr_gguf_open() */
 TSR_API int tsr_gguf_version(const tsr_gguf *gguf);      /**< of the format: 2 or 3 */
-/** 1, or the parts of a model in several files */
+/** files of the model; 1 for a model in one file */
 TSR_API int tsr_gguf_n_files(const tsr_gguf *gguf);
 TSR_API size_t tsr_gguf_file_bytes(const tsr_gguf *gguf); /**< all files together */
 
@@ -110,32 +110,31 @@ TSR_API const tsr_gguf_tensor *tsr_gguf_find_tensor(const tsr_gguf *gguf,
 TSR_API int64_t tsr_gguf_n_keys(const tsr_gguf *gguf); /**< of the first file */
 TSR_API const char *tsr_gguf_key_at(const tsr_gguf *gguf,
                                     int64_t index); /**< NUL-terminated; NULL out of range */
-/** whether there is a value of that name */
+/** whether the first file has the key */
 TSR_API bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key);
 
-/** Scalars. Any integer type converts where the value fits; get_f64 takes integers and floats (rounded to the
- * nearest double). TSR_ERR_NOT_FOUND: no such key. TSR_ERR_FORMAT: it has another type or does not fit. */
+/** An integer. Every integer type is converted if the value fits. TSR_ERR_NOT_FOUND: no such key.
+ * TSR_ERR_FORMAT: the value has another type or does not fit. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_u64(const tsr_gguf *gguf, const char *key, uint64_t *value_out);
-/** A number as double; see tsr_gguf_get_u64(). */
+/** An integer or float, rounded to the nearest double; errors as tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value_out);
-/** A bool; see tsr_gguf_get_u64(). */
+/** A bool; errors as tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_out);
-/** A string; see tsr_gguf_get_u64(). */
+/** A string; errors as tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_string(const tsr_gguf *gguf, const char *key,
                                                      tsr_gguf_string *value_out);
 
-/** Arrays: element type and count; then one element at a time by index, each in constant time. Numbers
- * convert as for scalars; array_i64 also takes bools, as 0 and 1. Errors as for scalars, and TSR_ERR_INVALID
- * for an index out of range. */
+/** Element type and number of elements of an array. The next three functions read one element in constant
+ * time. Errors as tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key,
                                                     tsr_gguf_value_type *type_out, int64_t *n_out);
-/** One string of an array; see tsr_gguf_get_array(). */
+/** One string of an array. Errors as tsr_gguf_get_u64(); TSR_ERR_INVALID: the index is out of range. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_string(const tsr_gguf *gguf, const char *key, int64_t index,
                                                        tsr_gguf_string *value_out);
-/** One number of an array as double; see tsr_gguf_get_array(). */
+/** One number of an array as double; errors as tsr_gguf_array_string(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_f64(const tsr_gguf *gguf, const char *key, int64_t index,
                                                     double *value_out);
-/** One integer or bool of an array; see tsr_gguf_get_array(). */
+/** One integer of an array, or a bool as 0 or 1; errors as tsr_gguf_array_string(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_i64(const tsr_gguf *gguf, const char *key, int64_t index,
                                                     int64_t *value_out);
 

@@ -16,17 +16,17 @@
  *
  *   1. repeat penalty: the logit of each of the last repeat_last_n tokens is divided by repeat_penalty if
  *      it is positive and multiplied by it if it is negative (Keskar et al. 2019, "CTRL", section 4.1)
- *   2. temperature 0: the largest logit wins, the lowest id of equal ones; nothing below applies
- *   3. top-k: the k largest logits stay, lower ids first among equal ones (Fan et al. 2018)
- *   4. top-p: of those, with p = softmax(logits), the smallest set of the likeliest with sum(p) >= top_p
- *      stays (Holtzman et al. 2020)
- *   5. min-p: of those, the ones with p >= min_p * max(p) stay (Nguyen et al. 2024)
- *   6. one is drawn from softmax(logits / temperature) over what is left
+ *   2. temperature 0: the largest logit wins, the lowest id of equal logits; the steps below are left out
+ *   3. top-k: the k largest logits stay, of equal logits those with lower ids (Fan et al. 2018)
+ *   4. top-p: with p = softmax(logits) of the logits left, the smallest set of the likeliest tokens with
+ *      sum(p) >= top_p stays (Holtzman et al. 2020)
+ *   5. min-p: tokens with p >= min_p * max(p) stay (Nguyen et al. 2024)
+ *   6. a token is drawn from softmax(logits / temperature) over the tokens left
  *
  * The same seed, settings and logits give the same tokens on every machine: the random numbers come from
- * xoshiro256** seeded through SplitMix64 (Blackman & Vigna 2018, prng.di.unimi.it), each sample with a
- * temperature takes exactly one of them, and the exponential function is the library's own, so that no libm
- * takes part.
+ * xoshiro256** seeded through SplitMix64 (Blackman & Vigna 2018, prng.di.unimi.it). Each sample with a
+ * temperature takes exactly one random number. The exponential function is the library's own, not that of
+ * libm.
  *
  * Threads: a sampler belongs to one thread at a time; different samplers are independent.
  */
@@ -40,7 +40,7 @@
 
 TSR_BEGIN_DECLS
 
-/** Chooses tokens; has random numbers and a memory of past tokens. */
+/** The state of sampling: random numbers and the last tokens. */
 typedef struct tsr_sampler tsr_sampler;
 
 /** How tokens are chosen. */
@@ -51,7 +51,7 @@ typedef struct tsr_sampler_config {
     float top_p;           /**< 0..1; 1: off; 0: the likeliest token only */
     float min_p;           /**< 0..1; 0: off */
     float repeat_penalty;  /**< > 0; 1: off */
-    int32_t repeat_last_n; /**< >= 0: tokens that the penalty looks back on; 0: off */
+    int32_t repeat_last_n; /**< >= 0: number of last tokens that the penalty is for; 0: off */
     uint64_t seed;         /**< of the random numbers */
 } tsr_sampler_config;
 
@@ -69,15 +69,15 @@ TSR_API void tsr_sampler_destroy(tsr_sampler *sampler);
 
 /** Choose a token from logits[n_vocab] (read only), write its id to *token_out and remember it for the repeat
  * penalty. A logit of -INFINITY forbids its token. TSR_ERR_RANGE: a logit is NaN or +INFINITY (message:
- * which), or all of them are -INFINITY; TSR_ERR_INVALID: n_vocab is not 1..the sampler's. After a failure the
- * sampler is as before, random numbers included. */
+ * which), or all logits are -INFINITY. TSR_ERR_INVALID: n_vocab is not in 1 .. the sampler's. A failure changes
+ * nothing in the sampler, random numbers included. */
 TSR_NODISCARD TSR_API tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits,
                                                     int64_t n_vocab, int32_t *token_out);
 
-/** Remember a token that was not sampled here (of a prompt, say) for the repeat penalty. */
+/** Count a token that was not sampled here, of a prompt for example, for the repeat penalty. */
 TSR_API void tsr_sampler_accept(tsr_sampler *sampler, int32_t token);
 
-/** As new: forget accepted tokens and start the random numbers at the seed again. */
+/** Set the sampler back to its state after creation: no past tokens, random numbers from the seed on. */
 TSR_API void tsr_sampler_reset(tsr_sampler *sampler);
 
 TSR_END_DECLS

@@ -2,9 +2,9 @@
  * Status codes and the message of the last error.
  *
  * Every public function that can fail returns a tsr_status: TSR_OK is zero, each failure a distinct
- * negative value. The sentence that says what failed, where, and what to do about it is kept per thread
- * and read with tsr_last_error(). A function that fails leaves its objects as they were and does not
- * write its outputs. The library never prints, exits or aborts.
+ * negative value. One sentence per thread says what failed, where, and what to do; tsr_last_error()
+ * returns it. A function that fails leaves its objects as they were and does not write its outputs.
+ * The library never prints, exits or aborts.
  *
  *     tsr_status status = tsr_model_open(rt, path, &config, &model);
  *     if (status != TSR_OK)
@@ -18,7 +18,7 @@
 #define TSR_END_DECLS   }
 #else
 #define TSR_BEGIN_DECLS /**< opens declarations that C++ reads as C */
-#define TSR_END_DECLS   /**< ends them */
+#define TSR_END_DECLS   /**< closes declarations that C++ reads as C */
 #endif
 
 #if defined(__GNUC__)
@@ -41,7 +41,7 @@ typedef enum tsr_status {
     TSR_ERR_IO = -3,          /**< the operating system refused a file operation */
     TSR_ERR_FORMAT = -4,      /**< a file is malformed; the message names key or tensor and offset */
     TSR_ERR_UNSUPPORTED = -5, /**< well-formed, but this build or machine cannot do it */
-    TSR_ERR_NOT_FOUND = -6,   /**< a named thing does not exist */
+    TSR_ERR_NOT_FOUND = -6,   /**< an object with this name does not exist */
     /** a region of fixed size (KV pages, sequences) has no room; nothing was lost */
     TSR_ERR_FULL = -7,
     TSR_ERR_RANGE = -8,       /**< a partial sum left the exact reduction's range (or was not a number) */

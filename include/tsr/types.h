@@ -38,7 +38,7 @@ typedef enum tsr_type {
     TSR_TYPE_IQ4_XS = 23,
     TSR_TYPE_MXFP4 = 39,
 
-    /* Only the sizes of these are known, for planning: nothing computes with them. */
+    /* Types for planning only: their sizes are known, but no kernel computes with them. */
     TSR_TYPE_IQ2_XXS = 16,
     TSR_TYPE_IQ2_XS = 17,
     TSR_TYPE_IQ3_XXS = 18,
@@ -53,14 +53,14 @@ typedef enum tsr_type {
 /** Whether the library computes with this type. */
 TSR_API bool tsr_type_known(int type);
 
-/** Whether the sizes of this type are known: of every type of tsr_type. */
+/** Whether the sizes of this type are known. True for every constant of tsr_type. */
 TSR_API bool tsr_type_sized(int type);
 
 /** Name as GGUF tools print it ("Q4_K"), or "?" for an unknown type. */
 TSR_API const char *tsr_type_name(tsr_type type);
 
-/** The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none, or only its sizes are
- * known. */
+/** The type with this name, in any letter case. TSR_ERR_NOT_FOUND: no such type, or a type for planning
+ * only. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_parse(const char *name, tsr_type *type_out);
 
 /** Elements in one block (1 for plain types), 0 for an unknown type. */
@@ -69,20 +69,20 @@ TSR_API int64_t tsr_type_block_elems(tsr_type type);
 /** Bytes in one block, 0 for an unknown type. */
 TSR_API size_t tsr_type_block_bytes(tsr_type type);
 
-/** Bytes of one row of n_elems elements; 0 if n_elems is no multiple of the block or the product
+/** Bytes of one row of n_elems elements; 0 if n_elems is not a multiple of the block or the product
  * overflows. */
 TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
 
-/** Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference that
- * every kernel is tested against; not fast. Each value is the exact one, rounded once to f32.
- * TSR_ERR_UNSUPPORTED for the integer types and those of which only sizes are known, TSR_ERR_INVALID if
- * n_elems is no multiple of the block. */
+/** Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. Every kernel is tested
+ * against this reference; it is not fast. Each value is the exact value, rounded once to f32.
+ * TSR_ERR_UNSUPPORTED: an integer type, or a type for planning only. TSR_ERR_INVALID: n_elems is not a
+ * multiple of the block. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
 
 /** Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), and
- * the quantized types in the plain way, which does not search for the least error. A quantized block with an
- * element that is not finite, or too large for the block's F16 scale, becomes NaN throughout. Errors as for
- * tsr_type_to_f32. */
+ * the quantized types without a search for the least error. A quantized block with an element that is not
+ * finite, or too large for the block's F16 scale, becomes NaN in all elements. Errors as
+ * tsr_type_to_f32(). */
 TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst,
                                                    int64_t n_elems);
 
