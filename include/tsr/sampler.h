@@ -69,8 +69,8 @@ TSR_API void tsr_sampler_destroy(tsr_sampler *sampler);
 
 /** Choose a token from logits[n_vocab] (read only), write its id to *token_out and remember it for the repeat
  * penalty. A logit of -INFINITY forbids its token. TSR_ERR_RANGE: a logit is NaN or +INFINITY (message:
- * which), or all logits are -INFINITY. TSR_ERR_INVALID: n_vocab is not in 1 .. the sampler's. A failure changes
- * nothing in the sampler, random numbers included. */
+ * which), or all logits are -INFINITY. TSR_ERR_INVALID: n_vocab is not in 1 .. the sampler's. A failure
+ * changes nothing in the sampler, random numbers included. */
 TSR_NODISCARD TSR_API tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits,
                                                     int64_t n_vocab, int32_t *token_out);
 

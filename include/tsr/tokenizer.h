@@ -23,9 +23,9 @@
  * Threads: a tsr_tokenizer is read-only after its creation; any number of threads may use one at the same
  * time. A tsr_detokenizer belongs to one thread at a time. Token ids are 0 .. tsr_tokenizer_n_vocab() - 1.
  *
- * Text is a byte array with a length. It should be UTF-8, but any bytes are accepted: bytes that are not valid
- * UTF-8 are encoded one by one, and decode to the same bytes. Only "t5" (as its file says) and "bert" apply
- * Unicode normalization; their vocabularies lose bytes that are not UTF-8.
+ * Text is a byte array with a length. It should be UTF-8, but any bytes are accepted: bytes that are not
+ * valid UTF-8 are encoded one by one, and decode to the same bytes. Only "t5" (as its file says) and "bert"
+ * apply Unicode normalization; their vocabularies lose bytes that are not UTF-8.
  */
 #ifndef TSR_TOKENIZER_H
 #define TSR_TOKENIZER_H
@@ -73,8 +73,8 @@ typedef enum tsr_decode_flags {
  * pre-tokenizer (message: its name and the supported names). TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_create(const tsr_gguf *gguf, tsr_tokenizer **tokenizer_out);
 
-/** NULL is fine. Destroy the tokenizer's detokenizers first. No tsr_bytes obtained from the tokenizer is valid
- * afterwards. */
+/** NULL is fine. Destroy the tokenizer's detokenizers first. No tsr_bytes obtained from the tokenizer is
+ * valid afterwards. */
 TSR_API void tsr_tokenizer_destroy(tsr_tokenizer *tokenizer);
 
 /** Encode text[text_bytes] to tokens[capacity] and write the number of tokens to *n_out. `tokens` NULL: only
@@ -82,23 +82,24 @@ TSR_API void tsr_tokenizer_destroy(tsr_tokenizer *tokenizer);
  * tokens are always recognised in the text, control tokens with TSR_ENCODE_PARSE_SPECIAL only; the leftmost
  * longest token wins. Takes O(n log n) time for any text of n bytes. TSR_ERR_FULL: `capacity` is too small
  * (message: the number needed); *n_out is not written and tokens[] is unspecified. TSR_ERR_INVALID: an
- * argument is wrong, or the text is 1 GiB or more. TSR_ERR_UNSUPPORTED: the vocabulary has neither a token for
- * some byte of the text nor an unknown token. TSR_ERR_MEMORY. */
+ * argument is wrong, or the text is 1 GiB or more. TSR_ERR_UNSUPPORTED: the vocabulary has neither a token
+ * for some byte of the text nor an unknown token. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_encode(const tsr_tokenizer *tokenizer, const char *text,
                                                       size_t text_bytes, unsigned flags, int32_t *tokens,
                                                       size_t capacity, size_t *n_out);
 
-/** Decode tokens[n] into text[capacity], without a terminating NUL, and write the length to *bytes_out. `text`
- * NULL: only the length is computed. Decoding is the inverse of encoding, except for "bert" and "t5", which
- * normalize: bytes that are not UTF-8 come back unchanged, and the space that a "llama" or "t5" vocabulary
- * puts at the beginning and after special tokens is removed. TSR_ERR_FULL: as tsr_tokenizer_encode().
- * TSR_ERR_INVALID: an argument is wrong, or an id is out of range (message: the id). */
+/** Decode tokens[n] into text[capacity], without a terminating NUL, and write the length to *bytes_out.
+ * `text` NULL: only the length is computed. Decoding is the inverse of encoding, except for "bert" and "t5",
+ * which normalize: bytes that are not UTF-8 come back unchanged, and the space that a "llama" or "t5"
+ * vocabulary puts at the beginning and after special tokens is removed. TSR_ERR_FULL: as
+ * tsr_tokenizer_encode(). TSR_ERR_INVALID: an argument is wrong, or an id is out of range (message: the
+ * id). */
 TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_decode(const tsr_tokenizer *tokenizer, const int32_t *tokens,
                                                       size_t n, unsigned flags, char *text, size_t capacity,
                                                       size_t *bytes_out);
 
-/** The bytes that one token stands for; possibly a part of a UTF-8 character. Empty for control tokens, unknown
- * tokens and ids out of range. Owned by the tokenizer. */
+/** The bytes that one token stands for; possibly a part of a UTF-8 character. Empty for control tokens,
+ * unknown tokens and ids out of range. Owned by the tokenizer. */
 TSR_API tsr_bytes tsr_tokenizer_piece(const tsr_tokenizer *tokenizer, int32_t token);
 
 /** The token's name as the file spells it ("Ġworld", "<|im_end|>"); empty for ids out of range. Owned by the
@@ -132,21 +133,22 @@ TSR_API bool tsr_tokenizer_adds_eos(const tsr_tokenizer *tokenizer);
 /** Whether a token controls the model instead of being text. False for ids out of range. */
 TSR_API bool tsr_tokenizer_is_control(const tsr_tokenizer *tokenizer, int32_t token);
 
-/** Whether generation ends with this token: EOS, EOT, EOM, or a token with one of the names that model families
- * use for them ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", ...). False for ids out of range. */
+/** Whether generation ends with this token: EOS, EOT, EOM, or a token with one of the names that model
+ * families use for them ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", ...). False for ids out of
+ * range. */
 TSR_API bool tsr_tokenizer_is_eog(const tsr_tokenizer *tokenizer, int32_t token);
 
-/** A stream of text from tokens that arrive one at a time. `tokenizer` must outlive the detokenizer. The space
- * that a "llama" or "t5" vocabulary puts before the first word is kept, since generated text continues a
- * prompt. */
+/** A stream of text from tokens that arrive one at a time. `tokenizer` must outlive the detokenizer. The
+ * space that a "llama" or "t5" vocabulary puts before the first word is kept, since generated text continues
+ * a prompt. */
 TSR_NODISCARD TSR_API tsr_status tsr_detokenizer_create(const tsr_tokenizer *tokenizer,
                                                         tsr_detokenizer **detokenizer_out);
 
 /** NULL is fine. */
 TSR_API void tsr_detokenizer_destroy(tsr_detokenizer *detokenizer);
 
-/** Add one token and return the text that is complete now: valid UTF-8, possibly empty. A character whose bytes
- * are spread over several tokens is returned with the last of them. Each byte that cannot be part of a
+/** Add one token and return the text that is complete now: valid UTF-8, possibly empty. A character whose
+ * bytes are spread over several tokens is returned with the last of them. Each byte that cannot be part of a
  * character becomes U+FFFD. Control tokens, unknown tokens and ids out of range add nothing. The bytes belong
  * to the detokenizer and are valid until its next call. Never allocates. */
 TSR_API tsr_bytes tsr_detokenizer_push(tsr_detokenizer *detokenizer, int32_t token);
