@@ -6,13 +6,7 @@
 
 #include "json_gpus.h"
 #include "options.h"
-
-/* json_pack() rejects text that is not UTF-8, which firmware may contain; then the name is null. */
-static json_t *text_or_null(const char *text)
-{
-    json_t *string = *text ? json_string(text) : NULL;
-    return string ? string : json_null();
-}
+#include "text.h"
 
 static json_t *ints(const int *values, int n)
 {
@@ -28,7 +22,7 @@ static json_t *packages(const tsr_topology *topo)
     for (int i = 0; i < topo->n_packages; i++) {
         const tsr_package *p = &topo->packages[i];
         json_array_append_new(array, json_pack("{s:i, s:o, s:i, s:i}", "os_index", p->os_index, "cpu_model",
-                                               text_or_null(p->cpu_model), "first_core", p->first_core,
+                                               tool_text_json(p->cpu_model), "first_core", p->first_core,
                                                "n_cores", p->n_cores));
     }
     return array;
@@ -40,7 +34,7 @@ static json_t *numa_nodes(const tsr_topology *topo)
     for (int i = 0; i < topo->n_numa_nodes; i++) {
         const tsr_numa_node *n = &topo->numa_nodes[i];
         json_array_append_new(array, json_pack("{s:i, s:o, s:I, s:f, s:i, s:i}", "os_index", n->os_index,
-                                               "kind", text_or_null(n->kind), "memory_bytes",
+                                               "kind", tool_text_json(n->kind), "memory_bytes",
                                                (json_int_t)n->memory_bytes, "bytes_per_s", n->bytes_per_s,
                                                "first_core", n->first_core, "n_cores", n->n_cores));
     }
@@ -82,7 +76,7 @@ static json_t *pci(const tsr_topology *topo)
         const tsr_pci_device *p = &topo->pci[i];
         json_array_append_new(array,
                               json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:f}", "bus_id", p->bus_id,
-                                        "name", text_or_null(p->name), "class_id", p->class_id, "vendor_id",
+                                        "name", tool_text_json(p->name), "class_id", p->class_id, "vendor_id",
                                         p->vendor_id, "device_id", p->device_id, "numa_node", p->numa_node,
                                         "bridge", p->bridge, "link_bytes_per_s", p->link_bytes_per_s));
     }
@@ -107,7 +101,7 @@ static json_t *bridges(const tsr_topology *topo)
     json_t *array = json_array();
     for (int i = 0; i < topo->n_bridges; i++) {
         const tsr_pci_bridge *b = &topo->bridges[i];
-        json_array_append_new(array, json_pack("{s:o, s:i, s:i, s:f}", "bus_id", text_or_null(b->bus_id),
+        json_array_append_new(array, json_pack("{s:o, s:i, s:i, s:f}", "bus_id", tool_text_json(b->bus_id),
                                                "parent", b->parent, "numa_node", b->numa_node,
                                                "link_bytes_per_s", b->link_bytes_per_s));
     }
@@ -125,17 +119,17 @@ static json_t *cuda_version(int version)
 json_t *tool_json_topology(const tsr_topology *topo)
 {
     json_t *machine =
-        json_pack("{s:o, s:o, s:b, s:I, s:I, s:o}", "source", text_or_null(topo->source), "machine_name",
-                  text_or_null(topo->machine_name), "is_this_machine", topo->is_this_machine, "memory_bytes",
-                  (json_int_t)topo->memory_bytes, "memory_limit_bytes", (json_int_t)topo->memory_limit_bytes,
-                  "notes", notes(topo));
+        json_pack("{s:o, s:o, s:b, s:I, s:I, s:o}", "source", tool_text_json(topo->source), "machine_name",
+                  tool_text_json(topo->machine_name), "is_this_machine", topo->is_this_machine,
+                  "memory_bytes", (json_int_t)topo->memory_bytes, "memory_limit_bytes",
+                  (json_int_t)topo->memory_limit_bytes, "notes", notes(topo));
     json_t *parts = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "packages", packages(topo), "numa_nodes",
                               numa_nodes(topo), "cores", cores(topo), "caches", caches(topo), "bridges",
                               bridges(topo), "pci", pci(topo));
     json_t *gpus =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "gpus", tool_json_gpus(topo), "gpu_pairs",
-                  tool_json_gpu_pairs(topo), "gpu_note", text_or_null(topo->gpu_note), "driver_version",
-                  text_or_null(topo->driver_version), "cuda_driver_version",
+                  tool_json_gpu_pairs(topo), "gpu_note", tool_text_json(topo->gpu_note), "driver_version",
+                  tool_text_json(topo->driver_version), "cuda_driver_version",
                   cuda_version(topo->cuda_driver_version), "cuda_version", cuda_version(topo->cuda_version));
     if (!machine || json_object_update(machine, parts) != 0 || json_object_update(machine, gpus) != 0) {
         json_decref(machine);

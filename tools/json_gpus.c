@@ -1,11 +1,7 @@
 /* GPUs as JSON; see json_gpus.h. */
 #include "json_gpus.h"
 
-static json_t *text(const char *value)
-{
-    json_t *string = *value ? json_string(value) : NULL; /* NULL for text that is not UTF-8 */
-    return string ? string : json_null();
-}
+#include "text.h"
 
 static json_t *integer(uint64_t value)
 {
@@ -34,10 +30,10 @@ static json_t *nvlink_ends(const tsr_gpu *gpu)
     json_t *array = json_array();
     for (int i = 0; i < gpu->n_nvlink_ends; i++) {
         const tsr_nvlink_end *end = &gpu->nvlink_ends[i];
-        json_array_append_new(array, json_pack("{s:s, s:i, s:o, s:i, s:o, s:o}", "kind", kinds[end->kind],
-                                               "gpu", end->gpu, "bus_id", text(end->bus_id), "n_links",
-                                               end->n_links, "version", integer((uint64_t)end->version),
-                                               "bytes_per_s", real(end->bytes_per_s)));
+        json_array_append_new(
+            array, json_pack("{s:s, s:i, s:o, s:i, s:o, s:o}", "kind", kinds[end->kind], "gpu", end->gpu,
+                             "bus_id", tool_text_json(end->bus_id), "n_links", end->n_links, "version",
+                             integer((uint64_t)end->version), "bytes_per_s", real(end->bytes_per_s)));
     }
     return array;
 }
@@ -62,11 +58,11 @@ static json_t *guessed(const tsr_gpu *gpu)
 /* In several calls, since one format string with all keys would be unreadable. */
 static json_t *gpu_object(const tsr_gpu *gpu)
 {
-    json_t *object =
-        json_pack("{s:i, s:o, s:o, s:o, s:i, s:b, s:b, s:b, s:o}", "ordinal", gpu->ordinal, "name",
-                  text(gpu->name), "uuid", text(gpu->uuid), "bus_id", text(gpu->bus_id), "numa_node",
-                  gpu->numa_node, "is_mig", gpu->is_mig, "integrated", gpu->integrated, "pageable_access",
-                  gpu->pageable_access, "guessed", guessed(gpu));
+    json_t *object = json_pack("{s:i, s:o, s:o, s:o, s:i, s:b, s:b, s:b, s:o}", "ordinal", gpu->ordinal,
+                               "name", tool_text_json(gpu->name), "uuid", tool_text_json(gpu->uuid), "bus_id",
+                               tool_text_json(gpu->bus_id), "numa_node", gpu->numa_node, "is_mig",
+                               gpu->is_mig, "integrated", gpu->integrated, "pageable_access",
+                               gpu->pageable_access, "guessed", guessed(gpu));
     json_t *rates = json_pack(
         "{s:o, s:o, s:o, s:o, s:o}", "n_sms", integer((uint64_t)gpu->n_sms), "compute_capability",
         integer((uint64_t)gpu->compute_capability), "sm_clock_khz", integer((uint64_t)gpu->sm_clock_khz),

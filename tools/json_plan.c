@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "text.h"
+
 json_t *tool_json_bytes(const size_t bytes[TSR_MEMORY_COUNT])
 {
     json_t *object = json_object();
@@ -58,7 +60,7 @@ static json_t *notes(const tsr_plan *plan)
 {
     json_t *array = json_array();
     for (int i = 0; tsr_plan_note(plan, i); i++)
-        json_array_append_new(array, json_string(tsr_plan_note(plan, i)));
+        json_array_append_new(array, tool_text_json(tsr_plan_note(plan, i)));
     return array;
 }
 
@@ -95,11 +97,9 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
 {
     tsr_plan_info info;
     tsr_plan_get_info(plan, &info);
-    /* json_string() rejects a path that is not UTF-8. */
-    json_t *path = json_string(model);
     return json_pack("{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:b, s:b, s:o, "
                      "s:o, s:o, s:o}",
-                     "model", path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode),
+                     "model", tool_text_json(model), "split_mode", tsr_split_mode_name(info.mode),
                      "expert_split", info.has_experts ? tsr_expert_split_name(info.expert_split) : NULL,
                      "n_ctx", (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch,
                      "type_k", tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",

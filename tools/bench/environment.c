@@ -7,18 +7,19 @@
 #include <tsr/version.h>
 
 #include "bench/bench.h"
+#include "text.h"
 
 static void describe_machine(const bench *b, bench_environment *e)
 {
     const tsr_topology *topo = b->topo;
     const char *cpu = topo->n_packages ? topo->packages[0].cpu_model : "";
-    snprintf(e->machine, sizeof e->machine, "%d package%s, %d NUMA node%s, %d cores, %d CPUs%s%s",
-             topo->n_packages, topo->n_packages == 1 ? "" : "s", topo->n_numa_nodes,
-             topo->n_numa_nodes == 1 ? "" : "s", topo->n_cores, topo->n_pus, *cpu ? ", " : "", cpu);
+    tool_text_print(e->machine, sizeof e->machine, "%d package%s, %d NUMA node%s, %d cores, %d CPUs%s%s",
+                    topo->n_packages, topo->n_packages == 1 ? "" : "s", topo->n_numa_nodes,
+                    topo->n_numa_nodes == 1 ? "" : "s", topo->n_cores, topo->n_pus, *cpu ? ", " : "", cpu);
     if (topo->n_gpus)
-        snprintf(e->driver, sizeof e->driver, "driver %s, CUDA %d.%d",
-                 *topo->driver_version ? topo->driver_version : "unknown", topo->cuda_version / 1000,
-                 topo->cuda_version % 1000 / 10);
+        tool_text_print(e->driver, sizeof e->driver, "driver %s, CUDA %d.%d",
+                        *topo->driver_version ? topo->driver_version : "unknown", topo->cuda_version / 1000,
+                        topo->cuda_version % 1000 / 10);
     e->n_cpus = topo->n_pus;
     if (getloadavg(&e->load_average, 1) != 1)
         e->load_average = -1;
@@ -51,7 +52,7 @@ static void describe_devices(const bench *b, bench_report *report)
         snprintf(to->name, sizeof to->name, "%s", desc->name);
         snprintf(to->kind, sizeof to->kind, "%s", tsr_device_kind_name(desc->kind));
         if (desc->gpu >= 0)
-            snprintf(to->what, sizeof to->what, "%s", b->topo->gpus[desc->gpu].name);
+            tool_text_print(to->what, sizeof to->what, "%s", b->topo->gpus[desc->gpu].name);
         else if (tsr_runtime_device(b->engine.rt, d, &info) == TSR_OK)
             describe_host_device(desc, &info, to);
     }
@@ -94,11 +95,11 @@ static void describe_model(const bench *b, bench_environment *e)
 {
     tsr_gguf_string name;
     const tsr_model_config *config = &b->engine.config;
-    snprintf(e->model_path, sizeof e->model_path, "%s", b->engine.path);
+    tool_text_print(e->model_path, sizeof e->model_path, "%s", b->engine.path);
     if (tsr_gguf_get_string(b->gguf, "general.architecture", &name) == TSR_OK)
-        snprintf(e->architecture, sizeof e->architecture, "%.*s", (int)name.bytes, name.data);
+        tool_text_copy(e->architecture, sizeof e->architecture, name.data, name.bytes);
     if (tsr_gguf_get_string(b->gguf, "general.name", &name) == TSR_OK)
-        snprintf(e->model_name, sizeof e->model_name, "%.*s", (int)name.bytes, name.data);
+        tool_text_copy(e->model_name, sizeof e->model_name, name.data, name.bytes);
     for (int64_t i = 0; i < tsr_gguf_n_tensors(b->gguf); i++) {
         const tsr_gguf_tensor *t = tsr_gguf_tensor_at(b->gguf, i);
         e->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bench/output.h"
+#include "text.h"
 
 enum { FORMAT_VERSION = 1 };
 
@@ -97,7 +98,7 @@ static bool read_text(const json_t *object, const char *key, char *out, size_t c
 {
     const char *text = json_string_value(json_object_get(object, key));
     if (text)
-        snprintf(out, capacity, "%s", text);
+        tool_text_copy(out, capacity, text, strlen(text));
     return text != NULL;
 }
 

@@ -16,6 +16,7 @@
 #include "links_file.h"
 #include "machine_options.h"
 #include "options.h"
+#include "text.h"
 
 typedef struct links_options {
     const char *devices, *collectives;
@@ -173,7 +174,7 @@ static json_t *json_all(const links_bench *b)
     for (int i = 0; i < tsr_links_n_measured(b->measured); i++)
         json_array_append_new(values, json_value(b, tsr_links_measured(b->measured, i)));
     if (b->kept && tool_cache_path(TOOL_LINKS_FILE, path))
-        path_or_null = json_string(path);
+        path_or_null = tool_text_json(path);
     return json_pack("{s:o, s:o, s:o}", "devices", tool_json_devices(b->list), "links", values, "kept_in",
                      path_or_null ? path_or_null : json_null());
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 const char *bench_row_kind_name(bench_row_kind kind)
 {
     static const char *const names[] = {"planned", "given", "even", "by-memory", "searched"};
@@ -29,8 +31,9 @@ void bench_report_note(bench_report *report, const char *format, ...)
     if (report->n_notes == BENCH_MAX_NOTES)
         return;
     va_list args;
+    char *note = report->notes[report->n_notes++];
     va_start(args, format);
-    vsnprintf(report->notes[report->n_notes++], sizeof report->notes[0], format, args);
+    tool_text_vprint(note, sizeof report->notes[0], format, args);
     va_end(args);
 }
 
