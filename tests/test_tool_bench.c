@@ -200,6 +200,12 @@ static void synthetic_models_are_the_same_every_time(void **state)
     snprintf(arguments, sizeof arguments, "run -m %s" DEVICES " -c 64 -p hi -n 1", files[0]);
     run(arguments, 1);
     find("vocab");
+    /* on a full disk the earlier file stays */
+    snprintf(arguments, sizeof arguments, "synth --shape 1.1b:q4_0 --layers 1 --seed 2 -o %s", files[0]);
+    assert_int_equal(program_run_limited(arguments, 1 << 20, text, sizeof text), 1);
+    find("cannot be written: File too large");
+    snprintf(arguments, sizeof arguments, "cmp -s %s %s", files[0], files[1]);
+    assert_int_equal(system(arguments), 0);
     for (int i = 0; i < 3; i++)
         unlink(files[i]);
     run("synth --shape 2b -o /tmp/x.gguf", 2);
@@ -223,6 +229,21 @@ static void layers_are_extrapolated_from_a_few(void **state)
     find("each name a model");
     run("bench --layers 3 -m " MODEL, 2);
     find("--synthetic");
+}
+
+static void files_that_cannot_be_written_are_named_before_measuring(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--save", "--plot", "--html"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "bench -m " MODEL DEVICES " %s /nope/x", options[i]);
+        run(arguments, 1);
+        find("tsr bench: /nope/x cannot be written: No such file or directory");
+        assert_null(strstr(text, "GB/s"));
+    }
+    run("bench -m " MODEL DEVICES " --save /tmp", 1);
+    find("/tmp cannot be written: Is a directory");
 }
 
 static void mistakes_are_named(void **state)
@@ -272,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_spoiled_cache_is_ignored_and_replaced),
         cmocka_unit_test(synthetic_models_are_the_same_every_time),
         cmocka_unit_test(layers_are_extrapolated_from_a_few),
+        cmocka_unit_test(files_that_cannot_be_written_are_named_before_measuring),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

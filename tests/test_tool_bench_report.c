@@ -3,9 +3,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -264,6 +266,111 @@ static void damaged_reports_are_refused(void **state)
     json_decref(report);
 }
 
+static char *contents(const char *path, size_t *bytes_out)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    size_t bytes = (size_t)ftell(file);
+    char *data = malloc(bytes + 1);
+    rewind(file);
+    assert_int_equal(fread(data, 1, bytes, file), bytes);
+    fclose(file);
+    data[bytes] = '\0';
+    *bytes_out = bytes;
+    return data;
+}
+
+static int count_files(void)
+{
+    int n = 0;
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    while (readdir(listing))
+        n++;
+    closedir(listing);
+    return n;
+}
+
+/* Files may have 1000 bytes, as if the disk were full: every format fails, and the earlier files stay. */
+static void a_failed_write_leaves_the_earlier_file(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {{"--save", "a.json"}, {"--plot", "a.svg"}, {"--html", "a.html"}};
+    int n_files = count_files();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char arguments[512];
+        size_t n_before, n_after;
+        char *earlier = contents(file_in(files[i][1]), &n_before);
+        snprintf(arguments, sizeof arguments, "bench --show %s/a.json %s %s/%s", folder, files[i][0], folder,
+                 files[i][1]);
+        int code = program_run_limited(arguments, 1000, text, sizeof text);
+        assert_int_equal(code, 1);
+        assert_non_null(strstr(text, "cannot be written: File too large"));
+        char *later = contents(file_in(files[i][1]), &n_after);
+        assert_int_equal(n_before, n_after);
+        assert_memory_equal(earlier, later, n_before);
+        free(later);
+        free(earlier);
+    }
+    assert_int_equal(count_files(), n_files);
+    show("--save /dev/stdout >/dev/null");
+    program_check("bench --show /nope.json --save /dev/full", 1, "/nope.json", text, sizeof text);
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --html /dev/full", folder);
+    program_check(arguments, 1, "/dev/full cannot be written: No space left", text, sizeof text);
+}
+
+/* A link keeps its place, and the file that it names its permissions. */
+static void links_and_permissions_stay(void **state)
+{
+    (void)state;
+    char target[128], link[128], arguments[512];
+    struct stat about;
+    snprintf(target, sizeof target, "%s", file_in("b.json"));
+    snprintf(link, sizeof link, "%s", file_in("link.json"));
+    fclose(fopen(target, "w"));
+    assert_int_equal(chmod(target, 0640), 0);
+    assert_int_equal(symlink("b.json", link), 0);
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --save %s", folder, link);
+    program_check(arguments, 0, "", text, sizeof text);
+    assert_int_equal(lstat(link, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_int_equal(stat(target, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    assert_true(about.st_size > 1000);
+    unlink(link);
+}
+
+/* A name in Latin-1, which JSON and XML cannot hold: the other letters stay. */
+static void a_name_that_is_not_utf8_is_shown_with_replacements(void **state)
+{
+    (void)state;
+    size_t bytes;
+    char *model = contents(MODEL, &bytes), arguments[512], path[128];
+    char *name = memmem(model, bytes, "tsr-glossary-7m", 15);
+    assert_non_null(name);
+    name[4] = '\xE9';
+    snprintf(path, sizeof path, "%s", file_in("latin1.gguf"));
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(model, 1, bytes, file), bytes);
+    fclose(file);
+    free(model);
+    snprintf(arguments, sizeof arguments,
+             "bench -m %s --devices host:1 -p 4 -n 0 -r 1 --save %s/b.json --plot %s/b.svg", path, folder,
+             folder);
+    program_check(arguments, 0, "tsr-\xEF\xBF\xBDlossary-7m", text, sizeof text);
+    unlink(path);
+    json_t *report = load(file_in("b.json"));
+    json_t *environment = json_object_get(json_object_get(report, "environment"), "model");
+    assert_string_equal(json_string_value(json_object_get(environment, "name")),
+                        "tsr-\xEF\xBF\xBDlossary-7m");
+    json_decref(report);
+    check_xml(file_in("b.svg"));
+    unlink(file_in("b.svg"));
+}
+
 /* A benchmark that would take minutes is interrupted once rows have results: they are printed. */
 static void an_interrupted_run_prints_what_it_has(void **state)
 {
@@ -313,6 +420,9 @@ int main(void)
         cmocka_unit_test(medians_and_quartiles_are_what_they_are_called),
         cmocka_unit_test(a_comparison_tells_noise_from_a_difference),
         cmocka_unit_test(damaged_reports_are_refused),
+        cmocka_unit_test(a_failed_write_leaves_the_earlier_file),
+        cmocka_unit_test(links_and_permissions_stay),
+        cmocka_unit_test(a_name_that_is_not_utf8_is_shown_with_replacements),
         cmocka_unit_test(an_interrupted_run_prints_what_it_has),
         cmocka_unit_test(pictures_are_xml_and_names_are_escaped),
     };

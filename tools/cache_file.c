@@ -11,6 +11,9 @@
 #include <tsr/isa.h>
 #include <tsr/version.h>
 
+#include "replace_file.h"
+#include "text.h"
+
 /* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). */
 static uint64_t hash(uint64_t h, const char *text)
 {
@@ -102,24 +105,9 @@ static bool make_folders(char *path)
     return true;
 }
 
-/* Written under another name first, so that the file is complete or absent. */
-static bool write_file(const json_t *root, const char *path)
+static bool write_json(FILE *file, const void *root)
 {
-    char draft[TOOL_PATH + 16];
-    snprintf(draft, sizeof draft, "%s.%ld", path, (long)getpid());
-    if (json_dump_file(root, draft, JSON_INDENT(1)) == 0 && rename(draft, path) == 0)
-        return true;
-    int error = errno;
-    unlink(draft);
-    errno = error;
-    return false;
-}
-
-/* json_string() rejects text that is not UTF-8. */
-static json_t *text_or_null(const char *text)
-{
-    json_t *string = json_string(text);
-    return string ? string : json_null();
+    return json_dumpf(root, file, JSON_INDENT(1)) == 0;
 }
 
 /* The values, with descriptions of machine and devices for readers of the file. */
@@ -128,8 +116,8 @@ static json_t *make_entry(const tsr_topology *topo, const tsr_device_list *list,
     json_t *devices = json_array();
     for (int d = 0; d < list->n_devices; d++)
         json_array_append_new(devices, json_string(list->devices[d].name));
-    return json_pack("{s:o, s:o, s:o, s:o}", "machine", text_or_null(topo->machine_name), "driver",
-                     text_or_null(topo->driver_version), "devices", devices, "values", values);
+    return json_pack("{s:o, s:o, s:o, s:o}", "machine", tool_text_json(topo->machine_name), "driver",
+                     tool_text_json(topo->driver_version), "devices", devices, "values", values);
 }
 
 bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_device_list *list, json_t *values)
@@ -148,7 +136,7 @@ bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_devic
     entry_name(topo, list, name);
     errno = ENOMEM;
     bool good = json_object_set_new(root, name, make_entry(topo, list, values)) == 0;
-    good = good && write_file(root, path);
+    good = good && tool_file_replace(path, write_json, root);
     json_decref(root);
     return good;
 }

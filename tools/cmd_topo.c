@@ -13,6 +13,7 @@
 #include "machine_options.h"
 #include "measured.h"
 #include "options.h"
+#include "replace_file.h"
 #include "topo_isa.h"
 #include "topo_links.h"
 
@@ -85,16 +86,24 @@ static int print_all(const tsr_topology *topo, const tsr_device_list *list, cons
     return TOOL_EXIT_OK;
 }
 
+typedef struct xml_output {
+    const tsr_topology *topo;
+    tsr_status *status;
+} xml_output;
+
+static bool write_xml(FILE *file, const void *user)
+{
+    const xml_output *xml = user;
+    *xml->status = tsr_topology_write_nccl_xml(xml->topo, tool_write, file);
+    return *xml->status == TSR_OK;
+}
+
 static int write_nccl_xml(const tsr_topology *topo, const char *path)
 {
-    FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    if (!file) {
-        fprintf(stderr, "tsr topo: cannot write '%s': %s\n", path, strerror(errno));
-        return TOOL_EXIT_FAILED;
-    }
-    tsr_status status = tsr_topology_write_nccl_xml(topo, tool_write, file);
-    bool written = !ferror(file) && (file == stdout ? fflush(file) : fclose(file)) == 0;
-    if (status == TSR_OK && written)
+    tsr_status status = TSR_OK;
+    const xml_output xml = {topo, &status};
+    bool to_stdout = strcmp(path, "-") == 0;
+    if (to_stdout ? write_xml(stdout, &xml) && fflush(stdout) == 0 : tool_file_replace(path, write_xml, &xml))
         return TOOL_EXIT_OK;
     if (status != TSR_OK)
         return tool_fail("topo", status);

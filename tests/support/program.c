@@ -2,6 +2,7 @@
 #include "support/program.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +42,19 @@ int program_run(const char *arguments, char *text, size_t bytes)
     int how = pclose(pipe);
     assert_true(WIFEXITED(how));
     return WEXITSTATUS(how);
+}
+
+int program_run_limited(const char *arguments, size_t file_bytes, char *text, size_t bytes)
+{
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){file_bytes, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN); /* writing fails with EFBIG */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    int code = program_run(arguments, text, bytes);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    return code;
 }
 
 void program_check(const char *arguments, int code, const char *phrase, char *text, size_t bytes)

@@ -11,7 +11,10 @@ const char *program_path(void);
  * NUL-terminated, unless the arguments redirect them. Returns the exit code; fails the test on a signal. */
 int program_run(const char *arguments, char *text, size_t bytes);
 
-/* The same; fails the test unless it exits with `code` and prints `phrase`. */
+/* The same, with files limited to `file_bytes` bytes, as on a full disk. */
+int program_run_limited(const char *arguments, size_t file_bytes, char *text, size_t bytes);
+
+/* As program_run(); fails the test unless it exits with `code` and prints `phrase`. */
 void program_check(const char *arguments, int code, const char *phrase, char *text, size_t bytes);
 
 typedef struct program_case {

@@ -10,6 +10,7 @@
 #include "json.h"
 #include "machine_options.h"
 #include "measured.h"
+#include "replace_file.h"
 
 /* -- opening -- */
 
@@ -49,14 +50,16 @@ static void close_all(bench *b)
 
 /* -- results -- */
 
-typedef void print_fn(const bench_report *report, FILE *out);
+typedef bool print_fn(const bench_report *report, FILE *out);
 
-static void print_json(const bench_report *report, FILE *out)
+static bool print_json(const bench_report *report, FILE *out)
 {
     json_t *root = bench_report_json(report);
-    if (!root || json_dumpf(root, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER) != 0 || fputc('\n', out) == EOF)
-        fprintf(stderr, "tsr bench: the JSON is incomplete: out of memory, or its file cannot be written\n");
+    errno = ENOMEM;
+    bool good =
+        root && json_dumpf(root, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER) == 0 && fputc('\n', out) != EOF;
     json_decref(root);
+    return good;
 }
 
 static print_fn *printer(const char *name)
@@ -74,32 +77,59 @@ static print_fn *printer(const char *name)
     return NULL;
 }
 
-/* Write a file in one format; NULL as its path: not requested. */
-static int write_file(const bench_report *report, const char *path, print_fn *print)
+static int fail_file(const char *path)
 {
-    FILE *file = path ? fopen(path, "w") : NULL;
-    if (file)
-        print(report, file);
-    bool failed = path && (!file || ferror(file));
-    if (file && fclose(file) != 0)
-        failed = true;
-    if (!failed)
-        return TOOL_EXIT_OK;
     fprintf(stderr, "tsr bench: %s cannot be written: %s\n", path, strerror(errno));
     return TOOL_EXIT_FAILED;
 }
 
+/* The files to write; NULL as a path: not requested. */
+typedef struct output_file {
+    const char *path;
+    print_fn *print;
+    const bench_report *report;
+} output_file;
+
+enum { N_FILES = 3 };
+
+static void list_files(const bench_options *o, const bench_report *report, output_file files[N_FILES])
+{
+    files[0] = (output_file){o->save, print_json, report};
+    files[1] = (output_file){o->plot, bench_print_svg, report};
+    files[2] = (output_file){o->html, bench_print_html, report};
+}
+
+static bool write_file(FILE *out, const void *user)
+{
+    const output_file *file = user;
+    return file->print(file->report, out);
+}
+
+/* Measuring takes minutes, so paths are tried before. TOOL_GO_ON or an exit code. */
+static int try_files(const bench_options *o)
+{
+    output_file files[N_FILES];
+    list_files(o, NULL, files);
+    for (int i = 0; i < N_FILES; i++)
+        if (files[i].path && !tool_file_can_replace(files[i].path))
+            return fail_file(files[i].path);
+    return TOOL_GO_ON;
+}
+
+/* One output that fails does not keep the others from being written. */
 static int write_results(const bench_options *o, const bench_report *report, const bench_report *before)
 {
-    printer(o->output)(report, stdout);
+    output_file files[N_FILES];
+    int code = report->interrupted ? TOOL_EXIT_INTERRUPTED : TOOL_EXIT_OK;
+    if (!printer(o->output)(report, stdout))
+        code = fail_file("standard output");
     if (o->compare)
         bench_print_comparison(report, before, o->compare, strcmp(o->output, "table") ? stderr : stdout);
-    int codes[] = {write_file(report, o->save, print_json), write_file(report, o->plot, bench_print_svg),
-                   write_file(report, o->html, bench_print_html)};
-    for (int i = 0; i < TOOL_COUNT(codes); i++)
-        if (codes[i] != TOOL_EXIT_OK)
-            return codes[i];
-    return report->interrupted ? TOOL_EXIT_INTERRUPTED : TOOL_EXIT_OK;
+    list_files(o, report, files);
+    for (int i = 0; i < N_FILES; i++)
+        if (files[i].path && !tool_file_replace(files[i].path, write_file, &files[i]))
+            code = fail_file(files[i].path);
+    return code;
 }
 
 /* -- a model -- */
@@ -277,6 +307,8 @@ int tsr_cmd_bench(int argc, char **argv)
         code = bench_tests_read(&o, &b.report);
     if (code == TOOL_GO_ON)
         code = check(&o, &b.report);
+    if (code == TOOL_GO_ON)
+        code = try_files(&o);
     if (code == TOOL_GO_ON && o.synthetic)
         code = bench_synthetic_make(&o, &synthetic);
     if (code == TOOL_GO_ON && o.model.model)

@@ -71,7 +71,7 @@ static void print_environment(const bench_report *report, FILE *out)
     fprintf(out, "</pre>\n");
 }
 
-void bench_print_html(const bench_report *report, FILE *out)
+bool bench_print_html(const bench_report *report, FILE *out)
 {
     const bench_environment *e = &report->environment;
     tool_table speeds = {0}, devices = {0};
@@ -105,4 +105,5 @@ void bench_print_html(const bench_report *report, FILE *out)
     fprintf(out, "</body></html>\n");
     tool_table_free(&devices);
     tool_table_free(&speeds);
+    return !ferror(out);
 }

@@ -1,4 +1,5 @@
-/* The formats of a report. All of them show the medians of bench_stat_of(). */
+/* The formats of a report. All of them show the medians of bench_stat_of(). Whole formats return false,
+ * with errno, if the stream has an error. */
 #ifndef TSR_TOOLS_BENCH_OUTPUT_H
 #define TSR_TOOLS_BENCH_OUTPUT_H
 
@@ -8,9 +9,9 @@
 
 #include "bench/report.h"
 
-void bench_print_table(const bench_report *report, FILE *out);
-void bench_print_markdown(const bench_report *report, FILE *out);
-void bench_print_csv(const bench_report *report, FILE *out);
+bool bench_print_table(const bench_report *report, FILE *out);
+bool bench_print_markdown(const bench_report *report, FILE *out);
+bool bench_print_csv(const bench_report *report, FILE *out);
 
 /* The environment of the measurement, and the notes. */
 void bench_print_environment(const bench_report *report, FILE *out);
@@ -29,9 +30,9 @@ bool bench_report_load(const char *path, bench_report *report_out);
 void bench_print_comparison(const bench_report *now, const bench_report *before, const char *path, FILE *out);
 
 /* Throughput against the first device's share, and the best row's time shares and memory: one picture. */
-void bench_print_svg(const bench_report *report, FILE *out);
+bool bench_print_svg(const bench_report *report, FILE *out);
 
 /* One self-contained page. */
-void bench_print_html(const bench_report *report, FILE *out);
+bool bench_print_html(const bench_report *report, FILE *out);
 
 #endif

@@ -382,7 +382,7 @@ void bench_print_panel(const bench_report *report, int index, int x, int y, FILE
         time_panel(report, bench_shown_row(report), x, y, out);
 }
 
-void bench_print_svg(const bench_report *report, FILE *out)
+bool bench_print_svg(const bench_report *report, FILE *out)
 {
     const int gap = 12, n = bench_n_panels(report), columns = n > 1 ? 2 : 1,
               rows = (n + columns - 1) / columns;
@@ -398,6 +398,7 @@ void bench_print_svg(const bench_report *report, FILE *out)
         bench_print_panel(report, p, gap + p % columns * (BENCH_PANEL_WIDTH + gap),
                           gap + p / columns * (BENCH_PANEL_HEIGHT + gap), out);
     fprintf(out, "</svg>\n");
+    return !ferror(out);
 }
 
 void bench_print_machine(const bench_report *report, FILE *out)

@@ -130,7 +130,7 @@ void bench_print_advice(const bench_report *report, FILE *out)
     print_gain(report, best, BENCH_ROW_PLANNED, out);
 }
 
-void bench_print_table(const bench_report *report, FILE *out)
+bool bench_print_table(const bench_report *report, FILE *out)
 {
     tool_table speeds = {0}, devices = {0};
     const bench_row *row = bench_shown_row(report);
@@ -144,6 +144,7 @@ void bench_print_table(const bench_report *report, FILE *out)
     bench_print_advice(report, out);
     tool_table_free(&devices);
     tool_table_free(&speeds);
+    return !ferror(out);
 }
 
 /* -- markdown -- */
@@ -164,7 +165,7 @@ static void print_markdown_table(const tool_table *table, FILE *out)
     }
 }
 
-void bench_print_markdown(const bench_report *report, FILE *out)
+bool bench_print_markdown(const bench_report *report, FILE *out)
 {
     tool_table speeds = {0}, devices = {0};
     const bench_row *row = bench_shown_row(report);
@@ -178,6 +179,7 @@ void bench_print_markdown(const bench_report *report, FILE *out)
     bench_print_advice(report, out);
     tool_table_free(&devices);
     tool_table_free(&speeds);
+    return !ferror(out);
 }
 
 /* -- CSV -- */
@@ -194,7 +196,7 @@ static void print_quoted(const char *text, FILE *out)
     fputc('"', out);
 }
 
-void bench_print_csv(const bench_report *report, FILE *out)
+bool bench_print_csv(const bench_report *report, FILE *out)
 {
     const bench_environment *e = &report->environment;
     fprintf(out, "model,weight_type,split,kind,test,n_prompt,n_gen,depth,n,tokens_per_s,tokens_per_s_low,"
@@ -222,4 +224,5 @@ void bench_print_csv(const bench_report *report, FILE *out)
                         cell->shares[d].compute, cell->shares[d].reduce, cell->shares[d].wait);
             fprintf(out, "\n");
         }
+    return !ferror(out);
 }

@@ -6,39 +6,31 @@
 #include <unistd.h>
 
 #include "options.h"
+#include "replace_file.h"
 #include "synth/synth.h"
 #include "tsr.h"
 
-/* Write the file to the disk and drop it from the page cache. Written data is cached in small pages, read
- * data in huge pages where the file system has them, and from huge pages one core decodes up to a seventh
- * faster. No effect on pipes and devices. */
-static bool settle(FILE *file)
+typedef struct request {
+    synth_shape shape;
+    tsr_type type;
+    uint64_t seed;
+} request;
+
+/* Written to the disk and dropped from the page cache: written data is cached in small pages, read data in
+ * huge pages where the file system has them, and from huge pages one core decodes up to a seventh faster. No
+ * effect on pipes and devices. */
+static bool write_model(FILE *file, const void *user)
 {
+    const request *r = user;
     struct stat about;
+    if (!synth_write(&r->shape, r->type, r->seed, file))
+        return false;
     if (fstat(fileno(file), &about) != 0 || !S_ISREG(about.st_mode))
         return true;
     if (fsync(fileno(file)) != 0)
         return false;
     (void)posix_fadvise(fileno(file), 0, 0, POSIX_FADV_DONTNEED);
     return true;
-}
-
-static int write_model(const char *path, const synth_shape *shape, tsr_type type, uint64_t seed)
-{
-    FILE *file = fopen(path, "wb");
-    bool good = file && synth_write(shape, type, seed, file) && settle(file);
-    int why = errno;
-    if (file && fclose(file) != 0 && good) {
-        good = false;
-        why = errno;
-    }
-    if (good)
-        return TOOL_EXIT_OK;
-    fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(why));
-    struct stat about;
-    if (file && stat(path, &about) == 0 && S_ISREG(about.st_mode))
-        remove(path); /* an incomplete model is useless and large; devices are not removed */
-    return TOOL_EXIT_FAILED;
 }
 
 int tsr_cmd_synth(int argc, char **argv)
@@ -82,5 +74,8 @@ int tsr_cmd_synth(int argc, char **argv)
     }
     if (n_layers)
         shape.n_layers = n_layers;
-    return write_model(path, &shape, type, seed);
+    if (tool_file_replace(path, write_model, &(request){shape, type, seed}))
+        return TOOL_EXIT_OK;
+    fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(errno));
+    return TOOL_EXIT_FAILED;
 }
