@@ -61,10 +61,10 @@ TSR_API const char *tsr_expert_split_name(tsr_expert_split split);
 /** TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out);
 
-/** The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
+/** A block goes to `device` if `pattern` is found in the name of one of its tensors. */
 typedef struct tsr_offload_rule {
-    const char *pattern; /**< PCRE2, searched in names of tensors */
-    const char *device; /**< its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
+    const char *pattern; /**< PCRE2, searched in names of tensors, not anchored */
+    const char *device;  /**< name in plans ("host0", "cuda1"), number, or "CPU": the offload device */
 } tsr_offload_rule;
 
 /** How a model is split over devices and run. Each group of fields decides one thing. A later version of the
@@ -105,11 +105,12 @@ typedef struct tsr_model_config {
         int64_t n_ctx;     /**< tokens of all sequences of a session; 0: the model's trained context */
         int n_seq_max;     /**< sequences of a session */
         int n_batch;       /**< most tokens of a step; a longer batch is cut, which changes no bit */
-        int n_outputs_max; /**< most rows of logits of a step; more are cut alike; 0: n_seq_max */
+        int n_outputs_max; /**< most rows of logits of a step; a batch with more is cut; 0: n_seq_max */
         tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
         tsr_type type_v;   /**< of values in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
         /** llama.cpp's name. True: layers with a sliding window keep the keys and values of all tokens, so
-         * that sequences can be cut back to any length. False: they keep those of the window and a batch. */
+         * that sequences can be cut back to any length. False: the keys and values of the window and a
+         * batch. */
         bool swa_full;
         int n_sessions; /**< sessions that a plan has memory for; each has a KV region and an arena */
     } session;

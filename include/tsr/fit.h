@@ -47,10 +47,10 @@ TSR_BEGIN_DECLS
 /** How far a fit may cut. */
 typedef struct tsr_fit_config {
     size_t size;       /**< sizeof(tsr_fit_config) */
-    int64_t n_ctx_min; /**< tokens; a model trained with fewer is not cut at all */
-    tsr_type type_k;   /**< what keys may be stored in instead; TSR_TYPE_F32, or a type that
-                            is no smaller than the config's: they stay as they are */
-    tsr_type type_v;   /**< types in which values may be stored instead, as type_k */
+    int64_t n_ctx_min; /**< tokens; the context of a model trained with fewer tokens is not cut */
+    tsr_type type_k;   /**< smaller type in which keys may be stored; TSR_TYPE_F32, or a type that
+                            is not smaller than the config's: keys keep the config's type */
+    tsr_type type_v;   /**< smaller type in which values may be stored, as type_k */
     /** [n_margins] bytes to leave free: one for all devices, or one per device in their order; NULL:
      * TSR_FIT_MARGIN on each. Devices without a cap have none */
     const size_t *margins;
@@ -64,47 +64,47 @@ TSR_API tsr_fit_config tsr_fit_config_default(void);
 typedef struct tsr_fit tsr_fit;
 
 /** Fit `gguf` (opened whole or header_only) into `devices`. `config` NULL: the defaults; config->plan.fit
- * NULL: the defaults of a fit. All are only read during the call; what `config` points to must outlive the
- * use of tsr_fit_result(). Errors as tsr_plan_create(), and TSR_ERR_INVALID for a bad fit config;
- * TSR_ERR_MEMORY when it does not fit cut as far as allowed: the message names the devices and the bytes that
- * each lacks. */
+ * NULL: the defaults of a fit. The arguments are only read during the call, but objects that `config` points
+ * to must live as long as tsr_fit_result() is used. Errors as tsr_plan_create(). TSR_ERR_INVALID: a bad fit
+ * config. TSR_ERR_MEMORY: the model does not fit after all cuts that are allowed; the message names the
+ * devices and the bytes that each lacks. */
 TSR_NODISCARD TSR_API tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                 const tsr_model_config *config, tsr_fit **fit_out);
 TSR_API void tsr_fit_destroy(tsr_fit *fit); /**< NULL is fine */
 
-/** What a fit decides about. */
+/** The values that a fit chooses. */
 typedef struct tsr_fit_choice {
     int64_t n_ctx;    /**< tokens of context */
     tsr_type type_k;  /**< of keys in the KV region */
     tsr_type type_v;  /**< of values in the KV region */
-    int n_gpu_layers; /**< as in tsr_model_config; one more layer than the model has: all stay, and
-                           the offload device is apart */
+    int n_gpu_layers; /**< as in tsr_model_config; one more than the model has: no layer is offloaded, and
+                           the offload device has no part */
     int n_cpu_moe;    /**< as in tsr_model_config */
 } tsr_fit_choice;
 
-/** What a fit wanted and what it chose. */
+/** The choice of the config, and the choice of the fit. */
 typedef struct tsr_fit_info {
     int n_devices;         /**< of the plan */
     int n_steps;           /**< cuts, for tsr_fit_step_at() */
     tsr_fit_choice wanted; /**< the choice of the config */
-    tsr_fit_choice chosen; /**< what fits; equal to `wanted` where nothing had to be cut */
+    tsr_fit_choice chosen; /**< the choice that fits; equal to `wanted` if nothing had to be cut */
 } tsr_fit_info;
 
-/** Write what the fit wanted and chose. */
+/** Write both choices. */
 TSR_API void tsr_fit_get_info(const tsr_fit *fit, tsr_fit_info *info_out);
 
-/** What a device would hold if nothing were reduced and memory were unlimited, and the bytes of that and of
- * its margin that the device lacks (0 where it fits). TSR_ERR_INVALID if there is no such device. */
+/** Write the plan of a device with nothing cut and unlimited memory, and the bytes that the device lacks for
+ * this plan and its margin (0: none). TSR_ERR_INVALID: there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *device_out,
                                                 size_t *missing_bytes_out);
 
-/** What a step of a fit cuts, in the order in which it is tried. */
+/** The cuts of a fit, in the order in which they are tried. */
 typedef enum tsr_fit_cut {
     TSR_FIT_CUT_CONTEXT = 0,
     TSR_FIT_CUT_KV_TYPE = 1,
     TSR_FIT_CUT_EXPERTS = 2,
     TSR_FIT_CUT_LAYERS = 3,
-    TSR_FIT_GROW_CONTEXT = 4, /**< what a later, coarser cut left over, given back */
+    TSR_FIT_GROW_CONTEXT = 4, /**< context given back, in memory that a coarser cut left over */
     TSR_FIT_CUT_COUNT = 5
 } tsr_fit_cut;
 
@@ -122,14 +122,14 @@ typedef struct tsr_fit_step {
     int64_t device_bytes[TSR_MAX_DEVICES]; /**< on each device, with the offload device */
 } tsr_fit_step;
 
-/** The cuts in the order in which they were made; false past the last one. */
+/** Write a cut, in the order in which they were made. False past the last cut. */
 TSR_API bool tsr_fit_step_at(const tsr_fit *fit, int index, tsr_fit_step *step_out);
 
 /** The placement that was found; belongs to the fit. */
 TSR_API const tsr_plan *tsr_fit_plan(const tsr_fit *fit);
 
-/** Write the config that gives this placement: the caller's config with the choices of the fit. It points to
- * what the caller's config pointed to, with the margins of the fit. */
+/** Write the config that gives this placement: the caller's config with the choices of the fit and its
+ * margins. The config has the pointers of the caller's config. */
 TSR_API void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out);
 
 /** Print the whole fit as tables, for people to read. */

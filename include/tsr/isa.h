@@ -1,11 +1,10 @@
 /** @file
  * The instruction sets that host devices have kernels for.
  *
- * One source of kernels is compiled several times, and a host device takes one of these *levels*: the one
- * that its isa= names (tsr/device_list.h), otherwise that of tsr_runtime_config.isa, otherwise that of the
- * environment variable TSR_ISA, otherwise the best that this machine runs. A level that is named and cannot
- * run is an error; it is never replaced by another. docs/exact-reduction.md says which levels agree to the
- * bit.
+ * The source of the kernels is compiled once for each *level*. A host device uses the level that its isa=
+ * names (tsr/device_list.h), otherwise tsr_runtime_config.isa, otherwise the environment variable TSR_ISA,
+ * otherwise the best level that this machine runs. A named level that cannot run is an error and is never
+ * replaced by another level. docs/exact-reduction.md says which levels agree to the bit.
  *
  *     tsr_isa_list isa;
  *     if (tsr_isa_discover(&isa) == TSR_OK)
@@ -24,16 +23,16 @@ enum { TSR_MAX_ISA_LEVELS = 8 };
 
 /** A set of kernels of host devices. */
 typedef struct tsr_isa_level {
-    char name[16];     /**< what isa= and TSR_ISA take */
-    char lacking[160]; /**< what keeps it from running on this machine; "": it runs */
+    char name[16];     /**< value of isa= and TSR_ISA */
+    char lacking[160]; /**< features that this machine lacks for this level; "": the level runs */
 } tsr_isa_level;
 
-/** The kernels of this build and which of them run here. */
+/** The levels of this build, and which of them this machine runs. */
 typedef struct tsr_isa_list {
     int n_levels; /**< entries of `levels` */
-    /** that this build has, best first; the last one always runs */
+    /** levels of this build, best first; the last level always runs */
     tsr_isa_level levels[TSR_MAX_ISA_LEVELS];
-    int chosen;          /**< the level of host devices that name none */
+    int chosen;          /**< index of the level of host devices without isa= */
     bool by_environment; /**< TSR_ISA names the level */
 } tsr_isa_list;
 

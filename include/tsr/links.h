@@ -1,11 +1,11 @@
 /** @file
- * How fast devices reach each other, and what an all-reduce over some of them takes.
+ * Speeds of the links between devices, and the times of all-reduces over them.
  *
  * The machine is a graph of wires, each with bytes per second per direction: a GPU's PCIe link, the uplinks
  * of switches, the interconnect between sockets, NVLinks, ports of NVSwitches, host memory. Every ordered
  * pair of devices has a route over them. Routes that share a wire share its bandwidth, so four cards behind
- * one uplink are slower together than each alone. Rates come from the topology; what it does not say is
- * guessed (with its source, in src/topo/links/links.c) and marked, and measured values replace both.
+ * one uplink are slower together than each alone. Rates come from the topology. Rates that it lacks are
+ * guessed and marked (the sources are in src/topo/links/links.c). Measured values replace both.
  *
  *     tsr_links *links = NULL;
  *     tsr_link pair;
@@ -15,9 +15,9 @@
  *     }
  *     tsr_links_destroy(links);
  *
- * Measured values come from tsr_runtime_measure_links() (tsr/rates.h); to keep them is up to the caller, as
- * `tsr bench links` does. A tsr_links is changed by tsr_links_set_measured() and that only; otherwise any
- * number of threads may read it at a time. */
+ * Measured values come from tsr_runtime_measure_links() (tsr/rates.h); the caller stores them, as `tsr bench
+ * links` does. Only tsr_links_set_measured() changes a tsr_links; otherwise any number of threads may read it
+ * at a time. */
 #ifndef TSR_LINKS_H
 #define TSR_LINKS_H
 
@@ -34,7 +34,7 @@ TSR_BEGIN_DECLS
 /** The links between the devices of a list. */
 typedef struct tsr_links tsr_links;
 
-/** What the slowest part of a route is, best first. */
+/** The slowest part of a route, best first. */
 typedef enum tsr_link_kind {
     TSR_LINK_SAME = 0, /**< one device, or two virtual ones on the same GPU: its memory */
     TSR_LINK_NVLINK,
@@ -50,32 +50,32 @@ typedef enum tsr_link_kind {
 typedef struct tsr_link {
     tsr_link_kind kind; /**< of the slowest part of the route */
     double bytes_per_s; /**< in one direction, on an idle machine */
-    double latency_ns;  /**< of a signal that the other sees */
+    double latency_ns;  /**< of a signal, until the other device sees it */
     bool guessed;       /**< some part of the route is not described by the topology */
     bool measured;      /**< rate and latency are measured; otherwise the latency is guessed */
 } tsr_link;
 
-/** How an all-reduce is made. */
+/** The algorithm of an all-reduce. */
 typedef enum tsr_all_reduce_algorithm {
     TSR_ALL_REDUCE_NONE = 0, /**< fewer than two devices */
-    TSR_ALL_REDUCE_ONE_SHOT, /**< each device reads what all others have */
-    TSR_ALL_REDUCE_TWO_SHOT, /**< each sums up its part, then all read the sums */
+    TSR_ALL_REDUCE_ONE_SHOT, /**< each device reads the partial sums of all others */
+    TSR_ALL_REDUCE_TWO_SHOT, /**< each device sums up one part, then all read the sums */
     TSR_ALL_REDUCE_RING,     /**< NCCL's; GPUs only */
-    TSR_ALL_REDUCE_MEASURED  /**< from a table: whichever was run */
+    TSR_ALL_REDUCE_MEASURED  /**< the time is measured; the algorithm is the one that ran */
 } tsr_all_reduce_algorithm;
 
-/** What an all-reduce takes. */
+/** The time of an all-reduce. */
 typedef struct tsr_all_reduce_cost {
-    double ns;         /**< from when the last device arrives until the last one has the sum */
+    double ns;         /**< from the arrival of the last device until the last device has the sum */
     double latency_ns; /**< the part of it that does not depend on the bytes; 0 if measured */
-    tsr_all_reduce_algorithm algorithm; /**< the fastest of those that can be used */
-    tsr_link_kind slowest;              /**< the worst kind of route in it */
+    tsr_all_reduce_algorithm algorithm; /**< the fastest that can be used */
+    tsr_link_kind slowest;              /**< the worst kind of route */
     bool guessed;                       /**< some part of a route is not described by the topology */
 } tsr_all_reduce_cost;
 
-/** Both arguments are only read during the call. Devices are numbered as in the list. The result is the
- * caller's, freed with tsr_links_destroy(). TSR_ERR_UNSUPPORTED: a PCI tree too large to follow.
- * TSR_ERR_MEMORY. */
+/** Find the links between the devices of a list. The arguments are only read during the call. Devices are
+ * numbered as in the list. The caller owns the result and frees it with tsr_links_destroy().
+ * TSR_ERR_UNSUPPORTED: a PCI tree too large to follow. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices,
                                                   tsr_links **links_out);
 
@@ -85,7 +85,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_links_copy(const tsr_links *links, tsr_link
 /** NULL is fine. */
 TSR_API void tsr_links_destroy(tsr_links *links);
 
-/** Devices that the links are between. */
+/** The number of devices. */
 TSR_API int tsr_links_n_devices(const tsr_links *links);
 
 /** The route from device `from` to device `to`. TSR_ERR_INVALID: no such device. */
@@ -125,24 +125,24 @@ TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, 
 /** A measured time of an all-reduce, or of a transfer from one device to another. */
 typedef struct tsr_links_value {
     int from; /**< the sender of a transfer; -1: an all-reduce */
-    /** bit i for device i: of an all-reduce all that take part, of a transfer the receiver */
+    /** bit i for device i: the participants of an all-reduce, the receiver of a transfer */
     uint64_t devices;
     uint64_t bytes; /**< of the all-reduce on each device, or of the transfer */
     double ns;      /**< nanoseconds that it took */
 } tsr_links_value;
 
-/** Record a value, which is copied; a second one for the same devices and size replaces the first. What was
- * measured replaces what is predicted: sizes between two values are interpolated linearly, smaller ones take
- * the smallest value's time, larger ones continue at the rate of the two largest values. tsr_links_pair()
- * then has the smallest transfer's time as latency, and the largest one's rate. TSR_ERR_INVALID: an
- * all-reduce of fewer than two devices, a transfer that is not from one device to another, or a time that is
- * not positive. TSR_ERR_MEMORY. */
+/** Record a copy of a value. It replaces a value of the same devices and size. Recorded values replace the
+ * prediction: sizes between two values are interpolated linearly, smaller sizes take the time of the smallest
+ * value, larger sizes continue at the rate of the two largest values. tsr_links_pair() then gives the time of
+ * the smallest transfer as latency, and the rate of the largest. TSR_ERR_INVALID: an all-reduce of fewer than
+ * two devices, a transfer that is not from one device to another, or a time that is not positive.
+ * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, const tsr_links_value *value);
 
 /** The number of values that were recorded. */
 TSR_API int tsr_links_n_measured(const tsr_links *links);
-/** A recorded value, all-reduces first, each in the order of devices and bytes; NULL for an index beyond
- * them. Good until the next one is recorded. */
+/** A recorded value: all-reduces, then transfers, each in the order of devices and bytes. NULL: there is no
+ * value with this index. The pointer is valid until the next value is recorded. */
 TSR_API const tsr_links_value *tsr_links_measured(const tsr_links *links, int index);
 
 TSR_END_DECLS

@@ -14,17 +14,17 @@
 
 TSR_BEGIN_DECLS
 
-/** Describe a machine in a line of text, "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
+/** Make a topology of text like "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
  * Grammar, blanks separate words:
  *
  *     machine = group { "," group }
  *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with a link of its own; "2x" is one word
  *             | [ N "x" ] "host" { word }   N sockets (default: one, 16 cores, 64 GiB)
- *     CARD    = a card of the table, "rtx3090"; the message for an unknown one lists them all
+ *     CARD    = a card of the table, "rtx3090"; the message for an unknown card lists all
  *     word    = "nvlink" [ K ]              of GPUs: each pair of the group is joined by K NVLinks (default:
  *                                           all that the card has, shared evenly among the others)
- *             | "nvswitch"                  all NVLinks of each lead to NVSwitches
- *             | "switch"                    the group is behind one PCIe switch with an uplink like theirs
+ *             | "nvswitch"                  all NVLinks of each GPU lead to NVSwitches
+ *             | "switch"                    one PCIe switch for the group, with an uplink like their links
  *             | "pcie" GEN "x" LANES        of the GPUs' links, "pcie4x8" (default: the card's)
  *             | "node" I                    NUMA node (default: all cards are spread over the sockets)
  *             | N "cores"                   of a socket

@@ -1,5 +1,5 @@
 /** @file
- * Who owns bytes on a device: the words of every memory report. */
+ * The owners of bytes on a device: the words of every memory report. */
 #ifndef TSR_MEMORY_H
 #define TSR_MEMORY_H
 
@@ -10,7 +10,7 @@
 
 TSR_BEGIN_DECLS
 
-/** What a byte of device memory is used for. */
+/** The use of a byte of device memory. */
 typedef enum tsr_memory_owner {
     TSR_MEMORY_WEIGHTS = 0, /**< shards of weights, copied or viewed in a mapped file */
     TSR_MEMORY_KV = 1,      /**< the KV region at its full size */
@@ -18,12 +18,12 @@ typedef enum tsr_memory_owner {
     TSR_MEMORY_COMM = 3,    /**< workspace of the collectives */
     /** memory in which kernels of a GPU work, besides the arena; all programs of the GPU share it */
     TSR_MEMORY_SCRATCH = 4,
-    TSR_MEMORY_OTHER = 5, /**< anything a caller allocates for itself */
+    TSR_MEMORY_OTHER = 5, /**< other memory that a caller allocates */
     TSR_MEMORY_COUNT = 6
 } tsr_memory_owner;
 
-/** One device's memory as a runtime sees it. Bytes; SIZE_MAX = unlimited. Every byte that the runtime takes
- * of the device is in one of used[], runtime and library:
+/** One device's memory in the accounting of a runtime. Bytes; SIZE_MAX = unlimited. Every byte that the
+ * runtime takes of the device is in one of used[], runtime and library:
  *
  *     taken = sum of used[] - viewed - (used[TSR_MEMORY_KV] - kv_committed)
  *             + runtime + rounding by the system
@@ -35,10 +35,10 @@ typedef struct tsr_device_memory {
     size_t used_total;             /**< sum of used[] */
     size_t peak[TSR_MEMORY_COUNT]; /**< the most since tsr_runtime_reset_peaks(), or the opening */
     size_t peak_total;             /**< the most that used_total was since then */
-    size_t viewed;       /**< of used: memory of others that is read in place, a mapped file's as a rule */
-    size_t kv_committed; /**< of used[TSR_MEMORY_KV]: has memory behind it; the rest are reserved addresses */
+    size_t viewed;                 /**< of used: memory that is read in place, usually a mapped file's */
+    size_t kv_committed; /**< of used[TSR_MEMORY_KV]: backed by memory; the rest are reserved addresses */
     size_t runtime;      /**< not in used: counters and flags of the runtime */
-    size_t library;      /**< not in used or taken: what NCCL and cuBLASLt took */
+    size_t library;      /**< not in used or taken: memory of NCCL and cuBLASLt */
     size_t taken;        /**< of the device's memory by this runtime's devices alone, see above */
     size_t pinned;       /**< host memory that is pinned for the device's copies */
     size_t pinned_peak;  /**< the most that `pinned` was */
@@ -49,11 +49,11 @@ typedef struct tsr_device_memory {
     size_t elsewhere;
 } tsr_device_memory;
 
-/** Something that exists on a runtime: a model, session, buffer, KV region, memory of programs, program,
+/** An object that exists on a runtime: a model, session, buffer, KV region, memory of programs, program,
  * graph or context. */
 typedef struct tsr_object_info {
     char name[128]; /**< "buffer with tensors wq to wo", "session of llama.gguf" */
-    size_t bytes;   /**< that it holds itself, on all devices, as charged; a session's are its parts' */
+    size_t bytes;   /**< charged to the object itself, on all devices; those of a session are its parts' */
 } tsr_object_info;
 
 /** "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */

@@ -1,5 +1,5 @@
 /** @file
- * Models: a GGUF file laid over the devices of a runtime.
+ * Models: the weights of a GGUF file on the devices of a runtime.
  *
  *     tsr_model_config config = tsr_model_config_default();
  *     config.split.tensor_split = split;  config.split.n_tensor_split = 2;  config.session.n_ctx = 8192;
@@ -39,17 +39,17 @@ TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *pat
                                                 const tsr_model_config *config, tsr_model **model_out);
 TSR_API void tsr_model_close(tsr_model *model); /**< NULL is fine */
 
-/** Change the split of a loaded model and of its sessions: afterwards all are as if the model had been opened
- * with this tensor_split[n_tensor_split] (n 0, or all zeros: the planner chooses anew) and the rest of its
- * config. Handles stay valid, sequences keep their tokens, and decoding continues with the bits that it would
- * have had without the change. The plan that tsr_model_plan() returned before is no longer valid.
+/** Change the split of a loaded model and of its sessions. Afterwards model and sessions are as if the model
+ * had been opened with this tensor_split[n_tensor_split] and otherwise the same config. n_tensor_split 0, or
+ * all zeros: the planner chooses anew. Handles stay valid, sequences keep their tokens, and decoding
+ * continues with the bits that it would have had without the change. The plan that tsr_model_plan() returned
+ * before is no longer valid.
  *
- * Weights that are views of the file stay where they are; other pointers to them are written. Where devices
- * have copies, a device whose part stays the same keeps them; others get new memory, filled from their own
- * copies where they have the bytes, otherwise from the file, which has the same bytes and involves no other
- * device. KV pages are copied once, shared ones too, to the devices that hold their heads
- * now. The old split exists until the new one is complete, so a device must have room for both for a
- * moment: copied weights, committed KV pages, arenas.
+ * Weights that are views of the file stay in place; only pointers to them change. A device with copies of
+ * weights keeps the copies if its part stays the same. Otherwise the device gets new memory, filled from its
+ * own copies where they have the bytes, and from the file elsewhere. KV pages are copied once, shared pages
+ * too, to the devices of their heads under the new split. The old split exists until the new split is
+ * complete, so each device must have room for both: copied weights, committed KV pages, arenas.
  *
  * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing.
  * TSR_ERR_INVALID: no such split. A device's own status if it fails. On any failure the model and its
@@ -61,7 +61,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_model_resplit(tsr_model *model, const float
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split,
                                                      int n_tensor_split);
 
-/** What a loaded model is. */
+/** Description of a loaded model. */
 typedef struct tsr_model_info {
     char architecture[32]; /**< general.architecture of the file */
     char name[128];        /**< general.name, "" if none */
@@ -72,12 +72,12 @@ typedef struct tsr_model_info {
     int64_t head_dim;      /**< elements of a head */
     int64_t n_ff;          /**< columns of the FFN, or of one expert */
     int64_t n_vocab;       /**< tokens of the vocabulary */
-    int64_t n_ctx_train;   /**< tokens of context that it was trained with */
+    int64_t n_ctx_train;   /**< tokens of context that the model was trained with */
     int64_t n_params;      /**< elements of all tensors in use */
     size_t weight_bytes;   /**< of all tensors in use */
 } tsr_model_info;
 
-/** Write what the model is. */
+/** Write the description of the model. */
 TSR_API void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out);
 
 /** The plan that was carried out. It has room for config.session.n_sessions sessions, after a change of split

@@ -1,7 +1,7 @@
 /** @file
  * A transport (tsr/transport.h) over MPI: one process of a runtime is one process of an MPI job.
  *
- *     mpirun -n 2 ./program                                (or srun; on the hosts that they are given)
+ *     mpirun -n 2 ./program                                (or srun)
  *
  *     tsr_transport *mpi;
  *     const char *problem = tsr_mpi_transport_create(NULL, &mpi);
@@ -23,15 +23,16 @@
 
 TSR_BEGIN_DECLS
 
-/** Between the processes of a communicator: `mpi_comm` leads to the caller's MPI_Comm, of which a duplicate
- * is kept, or is NULL for MPI_COMM_WORLD. Every process of it calls; blocks until all have. Where MPI is not
- * initialised yet it is, and is finalised when the transport is destroyed; where it is, then at
- * MPI_THREAD_MULTIPLE, since every device has a thread that communicates. The value is NULL, or a sentence
- * that says what went wrong, valid until this thread's next call. */
+/** A transport between the processes of a communicator. `mpi_comm` points to the caller's MPI_Comm, which is
+ * duplicated; NULL: MPI_COMM_WORLD. Every process of the communicator makes this call, which blocks until all
+ * have made it. If MPI is not initialised, this call initialises it, and tsr_mpi_transport_destroy()
+ * finalises it. If the caller has initialised MPI, it must be at MPI_THREAD_MULTIPLE, since every device has
+ * a thread that communicates. Returns NULL, or a sentence about the failure, valid until this thread's next
+ * call. */
 TSR_NODISCARD TSR_API const char *tsr_mpi_transport_create(const void *mpi_comm,
                                                            tsr_transport **transport_out);
 
-/** After the runtimes that use it are closed, in every process. NULL is fine. */
+/** Destroy the transport, in every process, after the runtimes that use it are closed. NULL is fine. */
 TSR_API void tsr_mpi_transport_destroy(tsr_transport *transport);
 
 TSR_END_DECLS

@@ -30,10 +30,10 @@ TSR_BEGIN_DECLS
 /** How a runtime is opened. */
 typedef struct tsr_runtime_config {
     size_t size;         /**< sizeof(tsr_runtime_config) */
-    const char *devices; /**< what tsr_device_list_create() takes, e.g. "host:2,mem=4GiB,threads=1"; NULL: one
+    const char *devices; /**< text for tsr_device_list_create(), e.g. "host:2,mem=4GiB,threads=1"; NULL: one
                               host device per NUMA node */
-    const char *isa; /**< kernels of host devices that name none: "generic", "avx2", ... (tsr/isa.h); NULL: as
-                          TSR_ISA in the environment says, otherwise the best that this machine runs */
+    const char *isa; /**< kernels of host devices without isa=: "generic", "avx2", ... (tsr/isa.h); NULL: the
+                          value of TSR_ISA in the environment, otherwise the best that this machine runs */
     /** how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see below. Never changes a
      * result of the exact reduction */
     const char *collectives;
@@ -51,15 +51,14 @@ typedef struct tsr_runtime_config {
 /** The defaults: a single process, a host device per NUMA node, no log. */
 TSR_API tsr_runtime_config tsr_runtime_config_default(void);
 
-/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or
- * name of collectives, TSR_ERR_UNSUPPORTED for a kind of device that this build or an instruction set that
- * this machine lacks and for collectives that cannot serve these devices (the message says why),
- * TSR_ERR_MEMORY. */
+/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text or name
+ * of collectives. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks an instruction
+ * set, or the collectives cannot serve these devices (the message has the reason). TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
-/** Stop the devices' threads and free everything. Nothing may run or exist on the runtime. Objects that still
- * exist are logged as warnings, each by its name (tsr_runtime_objects), together with the bytes in use by
- * device and owner. They must not be used or destroyed afterwards. NULL is fine. */
+/** Stop the devices' threads and free everything. No program may run, and no object may exist on the runtime.
+ * Objects that still exist are logged as warnings, each by its name (tsr_runtime_objects), together with the
+ * bytes in use by device and owner. They must not be used or destroyed afterwards. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
 /** Devices of the runtime, those of all processes. */
@@ -76,17 +75,17 @@ typedef struct tsr_device_info {
     size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
 } tsr_device_info;
 
-/** Write what a device is. TSR_ERR_INVALID: there is no such device. */
+/** Write the description of a device. TSR_ERR_INVALID: there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_device(const tsr_runtime *rt, int device,
                                                     tsr_device_info *info_out);
 
-/** Write the accounting of one device and the memory that the device reports now. Blocks until what runs on
- * the device has finished. In a runtime of several processes, every process makes this call. TSR_ERR_INVALID:
- * there is no such device. TSR_ERR_DEVICE: the device does not answer. */
+/** Write the accounting of one device and the memory that the device reports now. Blocks until the programs
+ * on the device have finished. In a runtime of several processes, every process makes this call.
+ * TSR_ERR_INVALID: there is no such device. TSR_ERR_DEVICE: the device does not answer. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_memory(const tsr_runtime *rt, int device,
                                                     tsr_device_memory *memory_out);
 
-/** Set the peaks to what is used now. */
+/** Set the peaks to the bytes in use now. */
 TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
 
 /** Write the objects that exist on the runtime, newest first, at most `capacity` of them; objects[] may be
@@ -100,18 +99,20 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
  *     "nccl"           NVIDIA's library
  *     "staged"         through host memory: works between any devices, GPUs and host devices included
  *
- * With "auto" those that can serve are timed when the runtime is opened (under 0.1 s for eight GPUs, NCCL's
- * own start-up not included), and each size is served by the fastest; "peer" lets both forms compete. */
+ * With "auto", the implementations that can serve the devices are timed when the runtime is opened (under
+ * 0.1 s for eight GPUs, without NCCL's own start-up), and the fastest serves each size. With "peer", both
+ * forms of peer are timed. */
 typedef struct tsr_collectives_row {
     size_t bytes;            /**< largest size of this row; of the last row: no limit */
     char implementation[16]; /**< as above */
-    uint64_t latency_ns;     /**< of one all-reduce of `bytes`; 0: not measured, there was no alternative */
+    uint64_t
+        latency_ns; /**< of one all-reduce of `bytes`; 0: not measured, because there is no alternative */
 } tsr_collectives_row;
 
 enum { TSR_COLLECTIVES_MAX_ROWS = 8 };
 
-/** Write the rows. Returns the number of rows; 0 where devices exchange nothing or share their memory (one
- * device, host devices alone). */
+/** Write the rows. Returns the number of rows; 0 if the devices exchange nothing or share their memory (one
+ * device, or host devices only). */
 TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
                                     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS]);
 
@@ -127,9 +128,10 @@ typedef struct tsr_device_times {
 } tsr_device_times;
 
 /** Start counting times from 0, or stop counting, which is the initial state. Counting takes about 50 ns per
- * collective. Blocks until what runs has finished. */
+ * collective. Blocks until running programs have finished. */
 TSR_API void tsr_runtime_time_collectives(tsr_runtime *rt, bool on);
-/** Blocks until what runs has finished. TSR_ERR_INVALID if there is no such device. */
+/** Write the times of a device. Blocks until running programs have finished. TSR_ERR_INVALID: there is no
+ * such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_times(const tsr_runtime *rt, int device,
                                                    tsr_device_times *times_out);
 

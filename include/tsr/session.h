@@ -2,9 +2,9 @@
  * Sessions: sequences of tokens and their KV region, and decoding.
  *
  * A session holds up to n_seq_max sequences, numbered from 0, and n_ctx tokens in all. Decoding a batch
- * appends each token to its sequence and gives the logits that are wanted. The bits of the logits depend on
- * the model, the sequence and the types of the KV region, not on tensor_split, threads, or how tokens are
- * grouped into batches (with the exact reduction).
+ * appends each token to its sequence and computes the logits that the batch asks for. With the exact
+ * reduction, the bits of the logits depend on the model, the sequence and the types of the KV region only:
+ * not on tensor_split, threads, or batches.
  *
  *     tsr_session_create(model, &session);
  *     tsr_batch batch = {.n_tokens = n, .tokens = prompt};
@@ -13,8 +13,8 @@
  *     batch = (tsr_batch){.n_tokens = 1, .tokens = &token};
  *     tsr_session_decode(session, &batch, logits);
  *
- * Several sessions of one model may exist; each has its own KV region and arena. Used by one thread at a
- * time, like the runtime.
+ * A model may have several sessions; each has its own KV region and arena. A session is used by one thread at
+ * a time, like its runtime.
  */
 #ifndef TSR_SESSION_H
 #define TSR_SESSION_H
@@ -38,64 +38,65 @@ TSR_API void tsr_session_destroy(tsr_session *session); /**< NULL is fine */
 typedef struct tsr_batch {
     int64_t n_tokens;      /**< entries of the arrays */
     const int32_t *tokens; /**< [n_tokens] ids, 0 .. n_vocab - 1 */
-    /** [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
+    /** [n_tokens] sequence of each token; NULL: all 0. The tokens of a sequence are in its order */
     const int32_t *seqs;
-    const bool *outputs; /**< [n_tokens] which tokens' logits are wanted; NULL: the last one's */
+    const bool *outputs; /**< [n_tokens] true: compute the token's logits; NULL: for the last token only */
 } tsr_batch;
 
 /** Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is
  * wanted. TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens.
- * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On any failure every
- * sequence is as it was before the call, and what logits[] holds is unspecified; only where the call had more
- * than n_batch tokens and a layer has a sliding window, sequences may keep the tokens that were computed
- * before the step that failed: tsr_session_length() has their number. Blocks until done. Allocates host
+ * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On failure every
+ * sequence is as it was before the call, and the contents of logits[] are unspecified. Exception: in a call
+ * with more than n_batch tokens, on a model with a sliding window, sequences may keep the tokens computed
+ * before the step that failed; tsr_session_length() has their number. Blocks until done. Allocates host
  * memory only for a shape (number of tokens and of outputs) that is not among the last 16, and device memory
- * only as the KV region grows into what was reserved. */
+ * only as the KV region grows into its reserved addresses. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 
 /** Tokens in a sequence; 0 if it is empty or does not exist. */
 TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 
-/** The shortest length except 0 that a sequence can be cut to. The value is 0 (any length) unless layers have
- * a sliding window and config.session.swa_full is not set. Such layers keep the tokens that the next token
- * sees and n_batch tokens more, so the last n_batch tokens can be cut off. Of a sequence that was loaded from
- * a file one token can be cut off. */
+/** The shortest length, except 0, that a sequence can be cut to. The value is 0 (any length) unless layers
+ * have a sliding window and config.session.swa_full is not set. Layers with a window keep the tokens that the
+ * next token sees and n_batch tokens more, so the last n_batch tokens can be cut off. Of a sequence that was
+ * loaded from a file, one token can be cut off. */
 TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
 
-/** Remove all tokens of a sequence except the first `length`; 0 empties it. TSR_ERR_INVALID if it is
- * shorter or unknown, or if `length` is less than tsr_session_min_length() but not 0. */
+/** Remove all tokens of a sequence except the first `length`; 0 empties the sequence. TSR_ERR_INVALID: the
+ * sequence is shorter or unknown, or `length` is less than tsr_session_min_length() but not 0. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
-/** Make sequence `to` (which must be empty) a copy of `from`; they share memory up to the last full page of
- * 32 tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
+/** Make the empty sequence `to` a copy of `from`. The two share full pages of 32 tokens as long as both keep
+ * these pages. TSR_ERR_INVALID: `to` is not empty, or a sequence is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
-/** Give memory of the KV region that no sequence uses any more back to the devices: pages in use are
- * moved together, without a change of their bits, and the memory behind them is freed. It is allocated again
- * as sequences grow.
- * Costs a copy of the pages that move. On failure nothing is lost, and less is given back. Blocks until
- * done. */
+/** Return unused memory of the KV region to the devices: pages in use are moved to the beginning of the
+ * region, without a change of their bits, and the memory behind them is freed. Memory is allocated again as
+ * sequences grow. Costs a copy of the pages that move. On failure no page is lost, and less memory is freed.
+ * Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_compact(tsr_session *session);
 
-/** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. What they share
- * is stored once. The file replaces one that is there only when it is whole and on the disk; an interrupted
- * save leaves that as it was (and perhaps a file `path`.XXXXXX). It can be read under any tensor_split, on
- * any devices. It holds keys and values, not the tokens: keep those yourself. TSR_ERR_INVALID: no such
- * sequence. TSR_ERR_IO, TSR_ERR_MEMORY; TSR_ERR_DEVICE if a device cannot be read. Blocks until done. */
+/** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. Shared pages are
+ * stored once. An existing file is replaced only after the new file is complete and on the disk; an
+ * interrupted save leaves the existing file as it was (and perhaps a file `path`.XXXXXX). A saved file can be
+ * read under any tensor_split, on any devices. The file holds keys and values; the caller keeps the tokens.
+ * TSR_ERR_INVALID: no such sequence. TSR_ERR_IO, TSR_ERR_MEMORY; TSR_ERR_DEVICE: a device cannot be read.
+ * Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs,
                                                   const char *path);
 
-/** Load every sequence of a file: the i-th becomes sequence seqs[i] (n_seqs must be their number), or with
- * seqs NULL the sequence that it was. These must be empty; they share memory as they did. Afterwards decoding
- * continues with the bits that it would have had without saving. On any failure the sequences are empty.
- * TSR_ERR_FORMAT: not such a file, cut off or damaged. TSR_ERR_INVALID: of another model or other KV types;
- * a sequence is not empty or does not exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: of a later version.
- * TSR_ERR_NOT_FOUND, TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE. Blocks until done. */
+/** Load all sequences of a file. Sequence number i of the file becomes sequence seqs[i]; n_seqs must be the
+ * number of sequences in the file. seqs NULL: each gets the number that it had. The sequences must be empty
+ * before; shared pages are shared again. Decoding then continues with the bits that it would have had without
+ * saving. On failure the sequences are empty. TSR_ERR_FORMAT: not a file of sequences, or a damaged one.
+ * TSR_ERR_INVALID: the file is of another model or of other KV types, or a sequence is not empty or does not
+ * exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: a file of a later version. TSR_ERR_NOT_FOUND,
+ * TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE. Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs,
                                                   const char *path);
 
-/** What a session has done, for reports. */
+/** Counters of a session, for reports. */
 typedef struct tsr_session_stats {
     int64_t n_steps;           /**< programs run */
     int64_t n_tokens;          /**< computed */
@@ -106,7 +107,7 @@ typedef struct tsr_session_stats {
     size_t kv_committed_bytes; /**< memory behind the KV region by now, of all devices */
 } tsr_session_stats;
 
-/** Write what the session has done. */
+/** Write the counters of the session. */
 TSR_API void tsr_session_get_stats(const tsr_session *session, tsr_session_stats *stats_out);
 
 TSR_END_DECLS

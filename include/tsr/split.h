@@ -17,10 +17,10 @@
  *     tsr_shard_map map;
  *     tsr_shard_map_init(n_ff, granule, n_devices, counts, &map);
  *
- * Everything here is arithmetic on values: no device, no file, no state; any thread may call anything. The
- * results are the same on every machine (all decisions are made in integers). Functions that fail return
- * TSR_ERR_INVALID for an argument out of its range and leave their outputs alone; other errors are named
- * where they occur.
+ * All functions are arithmetic on values: no device, no file, no state. Any thread may call them. The results
+ * are the same on every machine, since all decisions are made in integers. Functions return TSR_ERR_INVALID
+ * for an argument out of its range and then do not write their outputs; other errors are named at the
+ * function.
  */
 #ifndef TSR_SPLIT_H
 #define TSR_SPLIT_H
@@ -63,19 +63,19 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_check(const float *tensor_split, int 
  * device). A device with share 0 gets 0, always.
  *
  * With ideal[d] = share of d * n_granules, the result has these properties, in this order:
- *   1. max over d of |count[d] - ideal[d]| is the smallest that any assignment within the caps has;
- *   2. where no cap is in the way it is the largest-remainder (Hamilton) assignment: everyone gets
+ *   1. max over d of |count[d] - ideal[d]| is the least of all assignments within the caps;
+ *   2. if no cap binds, the result is the largest-remainder (Hamilton) assignment: each device gets
  *      floor(ideal), the granules left over go to the largest fractional parts, the lower device first in a
- *      tie. (That assignment already has property 1.)
- *   3. where caps are in the way, what capped devices cannot take goes to the others in proportion to their
- *      shares, as far as 1 allows, leftovers again to the largest fractional part.
- * Ideals are taken to the nearest 2^-20 granule, so that values equal on paper (3 * 1/6 and 1/2) tie.
+ *      tie. (That assignment has property 1.)
+ *   3. if caps bind, the granules that capped devices cannot take go to the other devices in proportion to
+ *      their shares, as far as 1 allows; granules left over go to the largest fractional parts.
+ * Ideals are rounded to the nearest 2^-20 granule, so that equal values (3 * 1/6 and 1/2) tie.
  *
  * Examples: 8 granules at 49,51 -> 4,4. 4 at 24,24,16 (ideals 1.5, 1.5, 1) -> 2,1,1. 8 at 3,1 with caps 5,8
  * -> 5,3.
  *
- * TSR_ERR_MEMORY when the caps of the devices with a share hold fewer than n_granules; the message says how
- * many are missing. */
+ * TSR_ERR_MEMORY: the caps of the devices with a share hold fewer than n_granules; the message has the number
+ * that is missing. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_round(const double *shares, int n_devices, int64_t n_granules,
                                                  const int64_t *max_granules, int64_t *count_out);
 
@@ -89,27 +89,26 @@ typedef struct tsr_split_class {
 
 /** Memory of one device for tsr_split_fit(). */
 typedef struct tsr_split_room {
-    size_t capacity_bytes; /**< what the device may hold; SIZE_MAX: no limit */
-    size_t fixed_bytes;    /**< what it holds whatever its counts are: replicated tensors, arena, workspace */
-    const char *name;      /**< for messages; NULL: "device" and its number */
+    size_t capacity_bytes; /**< bytes that the device may hold; SIZE_MAX: no limit */
+    size_t fixed_bytes; /**< bytes that do not depend on the counts: replicated tensors, arena, workspace */
+    const char *name;   /**< for messages; NULL: "device" and its number */
 } tsr_split_room;
 
 /** Round several classes that share the devices' memory: count_out[k * n_devices + d] granules of class k on
  * device d, with fixed + sum over k of count * granule_bytes <= capacity on every device that has a share in
- * any class. The others get nothing and are not looked at.
+ * any class. Devices without a share get nothing.
  *
  *   1. If rounding every class on its own (tsr_split_round without caps) fits, that is the result.
- *   2. Otherwise devices that would be over are brought down to exactly what they hold, all their classes
- *      alike, and the rest is spread over the others in proportion to their shares. From these (fractional)
- *      targets, the counts found have the smallest possible largest deviation, measured in bytes
- *      (|count - target| * granule_bytes over all classes and devices), among all assignments that fit. The
- *      class with the largest granules is settled by that, then the others are brought as near to their
- *      targets as the room left allows, in the same sense and one after another.
- *   3. An assignment is found whenever one exists. (The search visits count vectors of all classes but the
- *      one with the smallest granules; should it have to weigh more than 2^28 transitions, far beyond real
- *      models, it gives up with TSR_ERR_UNSUPPORTED.)
+ *   2. Otherwise the (fractional) targets of a device without enough memory are scaled down until they fill
+ *      its capacity, all classes by one factor. The rest goes to the other devices in proportion to their
+ *      shares. Among all assignments that fit, the result has the least largest deviation from the targets
+ *      in bytes (|count - target| * granule_bytes over all classes and devices). This decides the class with
+ *      the largest granules; then each other class in turn gets the least deviation in the room left.
+ *   3. An assignment is found if one exists. (The search visits count vectors of all classes except the one
+ *      with the smallest granules. Beyond 2^28 transitions, far more than real models need, the status is
+ *      TSR_ERR_UNSUPPORTED.)
  *
- * TSR_ERR_MEMORY when nothing fits: the message names the device and the bytes that are missing.
+ * TSR_ERR_MEMORY: no assignment fits; the message names the device and the bytes that are missing.
  * n_classes is 1..TSR_SPLIT_MAX_CLASSES. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_fit(const tsr_split_class *classes, int n_classes,
                                                const tsr_split_room *rooms, int n_devices,
@@ -118,16 +117,17 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_fit(const tsr_split_class *classes, i
 /* -- granules -- */
 
 /** KV heads per attention granule. A KV head moves with its query group: n_head / n_head_kv query heads, that
- * is head_dim * n_head / n_head_kv columns of W_o. Where a group is no whole number of W_o's quantization
- * blocks (block_elems columns), as many groups are joined as make one:
+ * is head_dim * n_head / n_head_kv columns of W_o. If a group is not a whole number of W_o's quantization
+ * blocks (block_elems columns), a granule has as many groups as make whole blocks:
  *     block_elems / gcd(block_elems, group columns)
- * which divides n_head_kv whenever W_o itself is whole blocks, so all granules are equal.
+ * This number divides n_head_kv if the rows of W_o are whole blocks, so all granules are equal.
  *
  * Llama-3-8B in Q4_K: head_dim 128, 32 heads, 8 KV heads, blocks of 256: a group is 512 columns, 2 blocks:
  * 1 KV head. A model with head_dim 64, 9 heads, 3 KV heads in Q4_0 (blocks of 32): 192 columns, 1 KV head.
  * head_dim 48, 8 heads, 8 KV heads, Q8_0 (32): 48 columns, gcd 16: 2 KV heads, 96 columns, 3 blocks.
  *
- * TSR_ERR_INVALID when n_head is no multiple of n_head_kv, or n_head * head_dim none of block_elems. */
+ * TSR_ERR_INVALID: n_head is not a multiple of n_head_kv, or n_head * head_dim is not a multiple of
+ * block_elems. */
 TSR_NODISCARD TSR_API tsr_status tsr_granule_attention(int64_t head_dim, int64_t n_head, int64_t n_head_kv,
                                                        int64_t block_elems, int64_t *kv_heads_out);
 
@@ -137,16 +137,16 @@ TSR_NODISCARD TSR_API tsr_status tsr_granule_attention(int64_t head_dim, int64_t
  * n_ff 11008 in Q8_0 (32): 128 columns, 86 granules. n_ff 14336 in Q4_K (256): 256 columns, 56 granules.
  * n_ff 1000 in F16 (1): 128 columns, 8 granules, the last of 104.
  *
- * TSR_ERR_INVALID when n_ff is no multiple of block_elems. */
+ * TSR_ERR_INVALID: n_ff is not a multiple of block_elems. */
 TSR_NODISCARD TSR_API tsr_status tsr_granule_ffn(int64_t n_ff, int64_t block_elems, int64_t *columns_out);
 
-/** Rows per granule where only rows are split (the output matrix). A row is whole blocks in every type:
- * vocabulary 32000 -> 32000 granules. */
+/** Rows per granule of a matrix that is split by rows only (the output matrix). A row is whole blocks in
+ * every type: vocabulary 32000 -> 32000 granules. */
 #define TSR_GRANULE_ROWS 1
 
 /* -- shard maps -- */
 
-/** Which part of one axis each device holds; a plain value, to be copied and compared freely. */
+/** The part of one axis that each device holds; a plain value that may be copied and compared. */
 typedef struct tsr_shard_map {
     int64_t extent;                     /**< elements on the split axis */
     int64_t granule;                    /**< elements per granule; the last granule may be shorter */

@@ -53,7 +53,7 @@ TSR_API const char *tsr_sharding_name(tsr_sharding sharding);
 /** An empty context for tensors on `rt`, which must outlive it. */
 TSR_NODISCARD TSR_API tsr_status tsr_context_create(tsr_runtime *rt, tsr_context **context_out);
 
-/** NULL is fine. All its tensors die; buffers that hold them stay (destroy them before or after). */
+/** NULL is fine. Destroys its tensors, but not their buffers (destroy these before or after). */
 TSR_API void tsr_context_destroy(tsr_context *context);
 
 /** A new tensor of the given extents (each at least 1; ne0 whole blocks of the type), not allocated yet. The
@@ -70,11 +70,11 @@ TSR_API tsr_tensor *tsr_tensor_2d(tsr_context *context, tsr_type type, int64_t n
 TSR_API tsr_tensor *tsr_tensor_3d(tsr_context *context, tsr_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                   const char *name);
 
-/** TSR_OK while every tensor asked of the context was made, else the first failure, whose sentence is put
- * back into tsr_last_error(). */
+/** TSR_OK if every tensor of the context was made, otherwise the first failure; tsr_last_error() then has its
+ * sentence again. */
 TSR_NODISCARD TSR_API tsr_status tsr_context_status(const tsr_context *context);
 
-/** What a tensor is. None of these fails; `tensor` must not be NULL. */
+/** Name of the tensor. The getters below never fail; `tensor` must not be NULL. */
 TSR_API const char *tsr_tensor_name(const tsr_tensor *tensor);
 TSR_API tsr_type tsr_tensor_type(const tsr_tensor *tensor);      /**< type of its elements */
 TSR_API const int64_t *tsr_tensor_ne(const tsr_tensor *tensor);  /**< [4], ends with the tensor */
@@ -82,11 +82,11 @@ TSR_API int64_t tsr_tensor_n_rows(const tsr_tensor *tensor);     /**< ne[1] * ne
 TSR_API int64_t tsr_tensor_n_elements(const tsr_tensor *tensor); /**< ne[0] * rows */
 TSR_API size_t tsr_tensor_bytes(const tsr_tensor *tensor);       /**< of the logical dense tensor */
 
-/** Where it is. `device` is an index in the runtime; one outside it holds nothing. */
+/** How the tensor is spread over the devices. */
 TSR_API tsr_sharding tsr_tensor_sharding(const tsr_tensor *tensor);
 TSR_API int tsr_tensor_split_axis(const tsr_tensor *tensor); /**< 0 or 1; -1 unless split */
 
-/** Bytes of the tensor that are stored on the device (its own shard or copy, without alignment). */
+/** Bytes of the tensor's shard or copy on a device, without alignment; 0 for an index that is no device. */
 TSR_API size_t tsr_tensor_device_bytes(const tsr_tensor *tensor, int device);
 
 /** Copy `bytes` bytes of the logical dense tensor, from byte `offset` on, out of `data` into its shards

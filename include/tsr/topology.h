@@ -1,11 +1,10 @@
 /** @file
- * What a machine looks like, as a plain value.
+ * A machine as a plain value.
  *
  * A tsr_topology comes from this machine (tsr_topology_discover) or from a description of another one
  * (tsr_topology_load): a laptop can plan for a server. It is a struct of arrays, all in one logical order:
  * cores that share a package, NUMA node or cache are neighbours, so that everything is a range of cores.
- * Indices below always mean positions in these arrays; what the operating system calls a thing is in
- * os_index.
+ * An index is always a position in one of these arrays; os_index is the operating system's number.
  *
  *     tsr_topology *topo = NULL;
  *     if (tsr_topology_discover(NULL, &topo) != TSR_OK)
@@ -140,16 +139,16 @@ typedef enum tsr_gpu_fact {
     TSR_GPU_NVLINK = 1 << 4     /**< nvlinks, and their part of gpu_pairs */
 } tsr_gpu_fact;
 
-/** A GPU that CUDA can use. Numbers are 0 and texts "" where a thing is unknown. */
+/** A GPU that CUDA can use. Unknown numbers are 0, unknown texts "". */
 typedef struct tsr_gpu {
-    /** what "cuda:N" means: CUDA's number, counted after CUDA_VISIBLE_DEVICES; in the description of another
+    /** N of "cuda:N": CUDA's number, counted after CUDA_VISIBLE_DEVICES; in the description of another
      * machine the index */
     int ordinal;
     char name[64];          /**< as the driver calls it, "NVIDIA H200" */
     char uuid[48];          /**< "GPU-8a56a4bc-...", "MIG-..." for a MIG instance */
     char bus_id[16];        /**< as in tsr_pci_device */
     int numa_node;          /**< index of the nearest node, -1 if unknown */
-    bool is_mig;            /**< an instance of a GPU that is divided by MIG: it has a part of what follows */
+    bool is_mig;            /**< a MIG instance; the fields below are those of the instance */
     bool integrated;        /**< has no memory of its own but the host's */
     bool pageable_access;   /**< reads any host memory of the process without copies (coherent or ATS) */
     int n_sms;              /**< streaming multiprocessors */
@@ -157,8 +156,8 @@ typedef struct tsr_gpu {
     int sm_clock_khz;       /**< most that they run at */
     /** dense F16 matrix rate, accumulating in F32, operations/s, by a table of cards */
     double tensor_flops;
-    uint64_t memory_bytes;      /**< all of it; some is the driver's */
-    uint64_t memory_free_bytes; /**< when it was looked at */
+    uint64_t memory_bytes;      /**< all memory, the driver's part included */
+    uint64_t memory_free_bytes; /**< at the time of discovery */
     uint64_t commit_bytes;      /**< unit in which growing memory is backed */
     int memory_clock_khz;       /**< most that the memory runs at */
     int memory_bus_bits;        /**< width of the memory bus */
@@ -173,7 +172,7 @@ typedef struct tsr_gpu {
     unsigned guessed; /**< tsr_gpu_fact bits: unknown to the machine, taken from a table of cards */
 } tsr_gpu;
 
-/** Where the PCIe paths of two GPUs meet: the words of `nvidia-smi topo -m`. */
+/** The PCIe path between two GPUs, in the words of `nvidia-smi topo -m`. */
 typedef enum tsr_gpu_path {
     TSR_GPU_PATH_UNKNOWN = 0,
     TSR_GPU_PATH_SAME,  /**< one GPU, or two MIG instances of one */
@@ -200,7 +199,7 @@ typedef struct tsr_gpu_pair {
 
 /** A machine; a plain value. */
 typedef struct tsr_topology {
-    char source[256];            /**< "this machine", or what tsr_topology_load() was given, cut to fit */
+    char source[256];            /**< "this machine", or the path given to tsr_topology_load(), cut to fit */
     char machine_name[96];       /**< vendor and product, "" if unknown */
     bool is_this_machine;        /**< its PUs can be pinned to by this process */
     uint64_t memory_bytes;       /**< of all NUMA nodes */
@@ -229,8 +228,8 @@ typedef struct tsr_topology {
     /** newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
     int cuda_driver_version;
     int cuda_version; /**< of the CUDA runtime in this build, in the same form; 0 if there is none */
-    char notes[512];  /**< what a description left open or contradicts, and what was taken instead: sentences
-                           separated by newlines; "" if nothing */
+    char notes[512];  /**< facts that a description lacks or contradicts, and the values taken instead:
+                           sentences separated by newlines; "" if none */
 } tsr_topology;
 
 /** How a machine is read. */
@@ -245,14 +244,14 @@ typedef struct tsr_topology_config {
 /** The defaults: no log, cards as described. */
 TSR_API tsr_topology_config tsr_topology_config_default(void);
 
-/** Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
+/** Describe the part of this machine that this process may use: cores outside its cgroup's cpuset or its CPU
  * affinity are left out. `config` may be NULL. Takes milliseconds; the result is the caller's, freed with
  * tsr_topology_destroy(). hwloc's own environment variables (HWLOC_XMLFILE, HWLOC_SYNTHETIC, ...) work and
  * replace the machine. TSR_ERR_UNSUPPORTED if the operating system shows no processors, TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config *config,
                                                        tsr_topology **topo_out);
 
-/** Describe another machine. What `path` holds is found out from its content:
+/** Describe another machine. The kind of description at `path` is found by its content:
  *
  *   hwloc XML          format 1 or 2, `lstopo machine.xml`
  *   NCCL XML           NCCL_TOPO_DUMP_FILE=machine.xml, or the topology file of a cloud's machine type
@@ -261,9 +260,9 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  *                      archive of one (compressed or not; needs the tar command)
  *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
  *
- * What the description does not say of a GPU is taken from a table of common cards and marked in
- * tsr_gpu.guessed. A GPU whose memory neither has (an unknown model; a laptop's or a virtual GPU) is left
- * out; gpu_note names it and how config->cards can describe it. `config` may be NULL.
+ * Facts of a GPU that the description lacks are taken from a table of common cards and marked in
+ * tsr_gpu.guessed. A GPU is left out if neither has its memory (an unknown model, a laptop's or a virtual
+ * GPU); gpu_note names the GPU and says how config->cards can describe it. `config` may be NULL.
  *
  * hwloc's descriptions are read in a short-lived child process (fork): hwloc crashes on some malformed files
  * and complains on stderr about others, and neither may reach the caller. The child is gone on return.
@@ -274,8 +273,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
                                                    tsr_topology **topo_out);
 
 /** Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
- * GPUs and network cards, NVLinks. Only what that format has: memory and rates are lost, and come back from
- * the table of cards when it is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU. TSR_ERR_MEMORY. */
+ * GPUs and network cards, NVLinks. The format has no memory and no rates; these come from the table of cards
+ * when the file is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn write,
                                                              void *user);
 
@@ -285,8 +284,8 @@ TSR_API void tsr_topology_destroy(tsr_topology *topo);
 /** Print the machine as an indented tree, and its PCI devices, for people to read. */
 TSR_API void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user);
 
-/** "PIX", "SYS", ... as `nvidia-smi topo -m` calls it; "same", "board", "?" for those that it has no word
- * for; never NULL. */
+/** "PIX", "SYS", ... as in `nvidia-smi topo -m`; "same", "board" or "?" for paths without a word there; never
+ * NULL. */
 TSR_API const char *tsr_gpu_path_name(tsr_gpu_path path);
 
 TSR_END_DECLS

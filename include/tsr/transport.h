@@ -6,25 +6,25 @@
  * with the same arguments in the same order ("single program, multiple data"). All see the same runtime: the
  * devices of all processes, process after process. A process computes on its own devices only, what must be
  * summed goes through the transport, and results (logits, tensors, saved pages) come back in every process,
- * the same bytes in each. A call that fails in one process fails in all, with the sentence of the one.
+ * the same bytes in each. A call that fails in one process fails in all, with the same sentence.
  *
  *     tsr_transport *mpi;                                  (tsr/mpi.h; or a transport of one's own)
  *     tsr_mpi_transport_create(NULL, &mpi);
  *     tsr_runtime_config config = tsr_runtime_config_default();
  *     config.devices = "host:1,threads=16";                (of this process)
  *     config.transport = mpi;
- *     tsr_runtime_open(&config, &rt);                      (blocks until every process has come)
+ *     tsr_runtime_open(&config, &rt);                      (blocks until every process has called it)
  *     tsr_model_open(rt, path, &mc, &model);               (each maps its own copy of the file)
  *     ...
  *     tsr_runtime_close(rt);
  *     tsr_mpi_transport_destroy(mpi);
  *
- * What must be the same in every process: the library's version, the calls and their arguments (tokens,
- * splits, configs), the contents of model files. What may differ: devices, instruction sets, machines, paths.
- * Not the order of bytes: all are little-endian.
+ * The same in every process: the library's version, the calls and their arguments (tokens, splits, configs),
+ * the contents of model files, the order of bytes (little-endian). Devices, instruction sets, machines and
+ * paths may differ.
  *
- * When a process is gone, or waited for longer than transport_timeout_ns, the runtime is lost in the others:
- * every call on it returns TSR_ERR_DEVICE_LOST and says why, until it is closed.
+ * If a process ends, or does not arrive within transport_timeout_ns, the runtime is lost in the other
+ * processes: every call on it returns TSR_ERR_DEVICE_LOST, with the reason, until the runtime is closed.
  */
 #ifndef TSR_TRANSPORT_H
 #define TSR_TRANSPORT_H
@@ -37,48 +37,48 @@
 
 TSR_BEGIN_DECLS
 
-/** What a sum adds up: two's complement integers that wrap, IEEE 754 single precision. */
+/** Element type of a sum: two's complement integers that wrap, or IEEE 754 single precision. */
 typedef enum tsr_transport_type {
     TSR_TRANSPORT_I32,
     TSR_TRANSPORT_I64,
     TSR_TRANSPORT_F32
 } tsr_transport_type;
 
-/** One operation under way: memory of the caller, which the transport uses as it likes until test() says that
- * it is done. */
+/** One operation in progress: memory of the caller, for the transport's own use until test() reports that the
+ * operation is done. */
 typedef struct tsr_transfer {
     uintptr_t word[4]; /**< the transport's own */
 } tsr_transfer;
 
-/** What a transport supplies. Its functions return NULL, or a sentence that says what went wrong, valid until
- * this thread's next call. After a failure only group_destroy is called.
+/** A transport. Its functions return NULL, or a sentence about the failure, valid until this thread's next
+ * call. After a failure only group_destroy is called.
  *
- * Operations only start: they return immediately, and what they use stays as it is until test() reports that
- * they are done. Several threads make calls at a time, but never two for one group or one pair of processes
- * and tag. Operations of one group start in the same order in every process of it; so do those of one pair
- * and tag. */
+ * Operations only start: they return immediately, and the caller leaves their buffers alone until test()
+ * reports that they are done. Several threads make calls at a time, but never two for one group or one pair
+ * of processes and tag. Operations of one group start in the same order in every process of it; so do those
+ * of one pair and tag. */
 typedef struct tsr_transport {
     size_t size; /**< sizeof(tsr_transport) */
     int rank;    /**< of this process, 0 to n_ranks - 1 */
     int n_ranks; /**< processes of the runtime */
     void *user;  /**< the first argument of all functions */
 
-    /** Some of the processes, ascending, this one among them; called in each of these, and in no other, in
-     * the same order. Blocks until all of them have called. `tag` is the same in each, and of no other group
-     * that is being made at the time; below 32768. */
+    /** Make a group of ranks[n_ranks], ascending, with this process. Called in the processes of the group
+     * only, for all groups in the same order. Blocks until all of them have called it. `tag` (below 32768) is
+     * the same in each of them, and differs from the tags of other groups that are being made. */
     const char *(*group_create)(void *user, const int *ranks, int n_ranks, int tag, void **group_out);
-    /** lost: the processes are lost to each other, so others may not come to destroy theirs. */
+    /** lost: the processes have lost each other, so others may not destroy their groups. */
     void (*group_destroy)(void *user, void *group, bool lost);
 
     /** Sum over the group, in place: values[n] of `type`, the same result in every process to the bit. */
     const char *(*sum)(void *user, void *group, void *values, size_t n, tsr_transport_type type,
                        tsr_transfer *transfer);
 
-    /** bytes[n] of the group's process `root` (its number among all) to the others. */
+    /** Copy bytes[n] of the group's process `root` (a rank of the runtime) to the others. */
     const char *(*broadcast)(void *user, void *group, int root, void *bytes, size_t n,
                              tsr_transfer *transfer);
 
-    /** From one process to one other, matched by tag (below 32768). */
+    /** Send bytes[n] to process `to`, matched with its receive by tag (below 32768). */
     const char *(*send)(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer);
     /** The other end of `send`. */
     const char *(*receive)(void *user, int from, int tag, void *bytes, size_t n, tsr_transfer *transfer);
