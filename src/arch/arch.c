@@ -66,7 +66,7 @@ static void drop_unused_rotations(tsr_hparams *hp)
             hp->rope[i] = (tsr_rope_params){0};
 }
 
-/* Older files have a tensor per expert, others gate and up in one. */
+/* Older files have one tensor per expert, others have gate and up in one tensor. */
 static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
     char tensor[TSR_MAX_NAME];
@@ -84,7 +84,7 @@ static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, cons
     return TSR_OK;
 }
 
-/* Files may say otherwise than their architecture does. */
+/* A file may contradict its architecture. */
 static tsr_status read_normalize(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     char key[sizeof hp->architecture + 32];
@@ -94,7 +94,7 @@ static tsr_status read_normalize(const tsr_gguf *gguf, tsr_hparams *hp)
     return tsr_gguf_get_bool(gguf, key, &hp->expert_normalize);
 }
 
-/* What predictions of time want to know: layers with a window read no more than that. */
+/* For predictions of time: layers with a window read no more positions than the window. */
 static void count_windows(tsr_hparams *hp)
 {
     int64_t n = 0;

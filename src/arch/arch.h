@@ -1,14 +1,14 @@
-/* Architectures: finding that of a file, and asking it for hyper-parameters, tensors and graph. Nothing
- * outside src/arch knows a family by name. */
+/* Architectures: find the architecture of a file, then read its hyper-parameters, declare its tensors and
+ * build its graph. Folders outside src/arch do not name families. */
 #ifndef TSR_ARCH_ARCH_H
 #define TSR_ARCH_ARCH_H
 
 #include "arch/family.h"
 
-/* The architecture a file names; TSR_ERR_UNSUPPORTED lists those there are. */
+/* The architecture that a file names. TSR_ERR_UNSUPPORTED: unknown; the message lists the known ones. */
 tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);
 
-/* Its hyper-parameters, n_vocab excepted. */
+/* The hyper-parameters of a file, except n_vocab. */
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out);
 
 tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hparams);

@@ -1,5 +1,5 @@
-/* The parts of a family of models: the names of its tensors, how each is divided, and its graph. One file per
- * family in arch/families, made of the blocks of arch/blocks.h. */
+/* A family of models: the names of its tensors, how each is divided, and its graph. arch/families has one
+ * file per family, written with the blocks of arch/blocks.h. */
 #ifndef TSR_ARCH_FAMILY_H
 #define TSR_ARCH_FAMILY_H
 
@@ -16,7 +16,7 @@ typedef struct tsr_step_graph {
     tsr_kv *kv;
     tsr_tensor *tokens;                         /* I32 [n_tokens] */
     tsr_tensor *rope_tables[TSR_ROPE_SLOTS];    /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
-    tsr_tensor *output_rows;                    /* I32 [n_outputs]: which tokens' logits are wanted */
+    tsr_tensor *output_rows;                    /* I32 [n_outputs]: tokens whose logits are wanted */
     tsr_kv_inputs kv_inputs[TSR_KV_MAX_GROUPS]; /* [groups of layers]; only the page tables differ */
 } tsr_step_graph;
 
@@ -24,20 +24,21 @@ struct tsr_layer; /* blocks.h */
 
 typedef struct tsr_arch {
     const char *name; /* general.architecture */
-    bool header_only; /* `declare` is all it has (plan/header_only/header.h) */
-    bool experts;     /* its FFN may be a mixture of experts */
+    bool header_only; /* has only `declare` (plan/header_only/header.h) */
+    bool experts;     /* the FFN may be a mixture of experts */
 
-    /* Read what only this architecture has. *hparams holds what tsr_hparams_read() found. NULL: nothing. */
+    /* Read the keys that only this architecture has. *hparams has the values of tsr_hparams_read(). NULL: no
+     * such keys. */
     tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams);
 
-    /* Name every tensor of the model with its shape and class. NULL: a decoder, see declare_layer. */
+    /* Declare every tensor of the model with its shape and class. NULL: a decoder, see declare_layer. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
 
-    /* Build the forward pass; returns the logits [n_vocab, n_outputs], NULL with the graph's sticky
-     * failure. NULL: a decoder, see build_layer. */
+    /* Build the forward pass. Returns the logits [n_vocab, n_outputs], or NULL after a failure, which the
+     * graph has recorded. NULL: a decoder, see build_layer. */
     tsr_tensor *(*build)(const tsr_hparams *hparams, const tsr_weights *weights, const tsr_step_graph *step);
 
-    /* The tensors of layer l, and its graph: the residual stream behind it from that before it. */
+    /* Declare the tensors of layer l; build its graph from the residual stream before it to that after it. */
     tsr_status (*declare_layer)(tsr_weights *weights, const tsr_hparams *hparams, int l);
     tsr_tensor *(*build_layer)(const struct tsr_layer *at, tsr_tensor *x);
 } tsr_arch;

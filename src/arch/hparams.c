@@ -1,5 +1,5 @@
-/* Reading hyper-parameters: every number that later becomes an extent is bounded here, so that no product of
- * two of them overflows further down. */
+/* Reading hyper-parameters. Every number that becomes an extent is bounded here, so that no product of two
+ * extents overflows. */
 #include "arch/hparams.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ enum { KEY_BYTES = 96 };
 typedef struct reader {
     const tsr_gguf *gguf;
     const char *architecture;
-    char key[KEY_BYTES]; /* the last one asked for, with its prefix */
+    char key[KEY_BYTES]; /* the last key, with its prefix */
 } reader;
 
 static const char *full_key(reader *r, const char *suffix)
@@ -23,7 +23,7 @@ static const char *full_key(reader *r, const char *suffix)
     return r->key;
 }
 
-/* Some files give one number per layer where others give one for all; equal numbers are one number. */
+/* Some files have one number per layer where others have one for all layers. Equal numbers count as one. */
 static tsr_status uniform_array(reader *r, int64_t *value_out)
 {
     tsr_gguf_value_type type;
@@ -59,8 +59,8 @@ static tsr_status element(reader *r, int64_t n, int64_t layer, int64_t *value_ou
                     r->key, (long long)n, (long long)layer);
 }
 
-/* An integer in [low, high] of one layer (ALL_LAYERS: the same in all of them); *value keeps its default
- * where the key is absent and `required` is false. */
+/* An integer in [low, high] of one layer (ALL_LAYERS: equal in all layers). *value keeps its default if the
+ * key is absent and `required` is false. */
 static tsr_status get_layer_int(reader *r, const char *suffix, int64_t layer, bool required, int64_t low,
                                 int64_t high, int64_t *value)
 {
@@ -150,8 +150,8 @@ static tsr_status parse_scaling(reader *r, tsr_rope_scaling *scaling)
                     tsr_gguf_path(r->gguf), r->key, type);
 }
 
-/* "<arch>.rope.scaling.*", or the older "<arch>.rope.scale_linear". Files with LongRoPE's tensors need not
- * name it. */
+/* "<arch>.rope.scaling.*", or the older "<arch>.rope.scale_linear". A file with LongRoPE's tensors may lack
+ * the name of the scaling. */
 static tsr_status read_rope_scaling(reader *r, double n_ctx_train, tsr_rope_params *rope)
 {
     tsr_status status = TSR_OK;
@@ -178,7 +178,7 @@ out:
     return status;
 }
 
-/* LongRoPE is its factors: without them the rotation would be another one. */
+/* Without LongRoPE's factors the rotation would be wrong. */
 static tsr_status check_longrope(reader *r, const tsr_rope_params *rope)
 {
     static const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
@@ -229,8 +229,8 @@ out:
     return status;
 }
 
-/* How logits become probabilities, in llama.cpp's numbers (enum llama_expert_gating_func_type): a softmax
- * over all (1) or, which is the same where weights are normalized, over the chosen (3), sigmoids (2). */
+/* Router logits to weights, as numbered by llama.cpp (enum llama_expert_gating_func_type): softmax over all
+ * experts (1), softmax over the chosen experts (3, equal to 1 if weights are normalized), sigmoids (2). */
 static tsr_status read_gating(reader *r, tsr_hparams *hp)
 {
     int64_t gating = 0, n_groups = 1;
@@ -250,7 +250,7 @@ out:
     return status;
 }
 
-/* A mixture's FFN is as long as one expert's. */
+/* The FFN length of a mixture is that of one expert. */
 static tsr_status read_experts(reader *r, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -335,7 +335,7 @@ int tsr_hparams_rope(const tsr_hparams *hp, int64_t layer, bool queries)
     return hp->rope[slot].n_rot > 0 ? slot : -1;
 }
 
-/* A flag per layer, as the period that gives the same; 0: all of them. */
+/* Convert a flag per layer to the equivalent period; 0: all layers. */
 static tsr_status period_of_flags(reader *r, int64_t n, int64_t n_layers, int64_t *period_out)
 {
     tsr_status status = TSR_OK;

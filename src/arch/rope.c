@@ -9,14 +9,14 @@
 
 static const double two_pi = 6.283185307179586476925;
 
-/* Index of the pair that turns `rotations` times over the original context (YaRN, eq. 17, halved: pairs, not
- * elements). */
+/* Index of the pair that makes `rotations` turns over the original context (YaRN, eq. 17, halved: pairs
+ * instead of elements). */
 static double pair_of_rotations(const tsr_rope_params *p, double rotations)
 {
     return (double)p->n_rot * log(p->n_ctx_orig / (rotations * two_pi)) / (2 * log(p->base));
 }
 
-/* 1 where the pair turns often enough to stay as trained, 0 where it is interpolated, a ramp between. */
+/* 1 for pairs with enough turns to stay as trained, 0 for pairs that are interpolated, a ramp between. */
 static double yarn_keep(const tsr_rope_params *p, int64_t pair)
 {
     double low = pair_of_rotations(p, p->beta_fast), high = pair_of_rotations(p, p->beta_slow);
@@ -26,7 +26,7 @@ static double yarn_keep(const tsr_rope_params *p, int64_t pair)
     return 1 - fmin(1, fmax(0, ramp));
 }
 
-/* YaRN, eq. 22. A model trained with a scale of its own on the scores (DeepSeek's mscale_all_dim, here
+/* YaRN, eq. 22. A model trained with its own scale on the scores (DeepSeek's mscale_all_dim, here
  * log_multiplier) has that part of the growth already. */
 static double yarn_magnitude(const tsr_rope_params *p)
 {

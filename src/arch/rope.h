@@ -1,5 +1,5 @@
-/* Rotary embedding tables: made on the caller's side once per step, in double precision, for all layers and
- * devices, so that no device needs its own sine. */
+/* Rotary embedding tables, computed on the caller's side once per step, in double precision, for all layers
+ * and devices. No device needs its own sine. */
 #ifndef TSR_ARCH_ROPE_H
 #define TSR_ARCH_ROPE_H
 
@@ -8,7 +8,7 @@
 typedef struct tsr_rope_tables {
     int64_t n_rot;
     double *inverse_frequency;      /* [n_rot / 2] radians per position */
-    double magnitude;               /* on cos and sin */
+    double magnitude;               /* factor on cos and sin */
     double temperature, n_ctx_orig; /* see tsr_rope_params */
 } tsr_rope_tables;
 

@@ -23,7 +23,7 @@ out:
     return status;
 }
 
-/* Of a class without granules in the group the map has no elements. */
+/* The map of a class without granules in the group has no elements. */
 static tsr_status map_init(int64_t extent, int64_t granule, int n_devices, const int64_t *counts,
                            tsr_shard_map *map_out)
 {

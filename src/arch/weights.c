@@ -55,7 +55,7 @@ tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *sourc
     return TSR_OK;
 }
 
-/* A tensor of no file: for measuring what is computed with it. */
+/* A tensor without a file, for measuring the arena of a model. */
 static tsr_status declare_unfounded(tsr_weights *weights, tsr_weight_role role, int layer, int64_t ne0,
                                     int64_t ne1, tsr_tensor **tensor_out)
 {
@@ -95,7 +95,7 @@ static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *
     return TSR_OK;
 }
 
-/* Find a tensor of the file and check it; *source_out = NULL if it is absent and need not be there. */
+/* Find a tensor of the file and check it. *source_out = NULL: the tensor is absent and optional. */
 static tsr_status find_source(const tsr_weights *weights, bool required, const char *name,
                               const int64_t ne[3], const tsr_gguf_tensor **source_out)
 {
@@ -341,8 +341,7 @@ void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t gr
         map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
 }
 
-/* Elements of the divided axis that stay together,
- * where that axis is another one than its class's; else 0. */
+/* Elements of the divided axis that stay together, if that axis is not the axis of its class; otherwise 0. */
 static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
 {
     if (map && weight->role == TSR_WEIGHT_EXPERT_ROWS && !weight->by_expert)
@@ -366,12 +365,12 @@ static void report(size_t done, size_t total, void *user)
         adapter->progress(total ? (double)done / (double)total : 1, adapter->user);
 }
 
-/* What the tensors to be placed are, in the order of their list. */
+/* The tensors to place, in the order of their list. */
 typedef struct lists {
     tsr_tensor **tensors;      /* [n] */
     tsr_placement *placements; /* [n] */
     const void **sources;      /* [n] */
-    tsr_tensor **previous;     /* [n] under another split; NULL: there is none */
+    tsr_tensor **previous;     /* [n] the tensors under another split; NULL: no other split */
     tsr_shard_map *maps;
     int n, n_maps;
 } lists;
@@ -382,7 +381,7 @@ static void lists_free(lists *l)
     tsr_mem_free(l->placements);
     tsr_mem_free(l->sources);
     tsr_mem_free(l->previous);
-    tsr_mem_free(l->maps); /* the buffer keeps its own */
+    tsr_mem_free(l->maps); /* the buffer has a copy */
 }
 
 static tsr_status lists_alloc(const tsr_weights *weights, lists *l)
@@ -432,7 +431,7 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
     TSR_TRY(lists_alloc(weights, &l));
     for (int i = 0; i < weights->n; i++)
         if (!weights->list[i]->tied ||
-            !share) /* otherwise both are in the same places, and one tensor serves */
+            !share) /* otherwise both are on the same devices, and one tensor serves both */
             list_tensor(weights->list[i], previous ? previous->list[i] : NULL, rt, split, &l);
     if (weights->tied_output && share)
         weights->output = weights->embedding;

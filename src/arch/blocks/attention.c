@@ -6,8 +6,8 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* W_q, W_k and W_v as one tensor of rows, or their biases as one of elements (ne0 1): queries, then keys,
- * then values. */
+/* Declare W_q, W_k and W_v as parts of one tensor of rows, or their biases as parts of one tensor of elements
+ * (ne0 1): queries, then keys, then values. */
 static tsr_status declare_fused(tsr_weights *w, const tsr_hparams *hp, int l, int64_t ne0, const char *suffix,
                                 tsr_tensor **q, tsr_tensor **k, tsr_tensor **v)
 {
@@ -75,7 +75,7 @@ out:
     return status;
 }
 
-/* A norm over all heads needs the row whole; what follows needs it divided again. */
+/* A norm over all heads needs the whole row. Later ops need the row divided again. */
 static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
 {
     if (!weight)

@@ -1,7 +1,7 @@
-/* The FFN of a mixture of experts: a router chooses a few for each token, and their weighted sum, and what
- * the experts give that every token uses, is the result. Devices hold columns of every expert, divided as a
- * dense FFN's, or whole experts; either way each hands in one sum over what it has, so there is one sum over
- * devices. */
+/* The FFN of a mixture of experts: a router chooses a few experts for each token. The result is the weighted
+ * sum of the chosen experts, plus the result of the shared experts. Devices hold columns of every expert,
+ * divided like those of a dense FFN, or whole experts. Either way each device has one partial sum, so one
+ * all-reduce gives the result. */
 #include <stdio.h>
 
 #include "core/status.h"

@@ -1,5 +1,5 @@
 /* The dense FFN: down(act(gate h) * up h), or without a gate down(act(up h)). gate and up are divided by
- * rows, down by the same columns. Experts that every token of a mixture uses are one, too. */
+ * rows, down by the same columns. The shared experts of a mixture are a dense FFN, too. */
 #include <stdio.h>
 
 #include <tsr/split.h>
@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* One FFN of a layer, its tensors called blk.<l>.ffn_<kind><suffix>.<end>. */
+/* Declare one FFN of a layer, with tensors blk.<l>.ffn_<kind><suffix>.<end>. */
 typedef struct ffn_place {
     tsr_weights *w;
     int l;
@@ -23,7 +23,7 @@ static tsr_status declare_one(const ffn_place *p, bool required, tsr_weight_role
                                kind, p->suffix, end);
 }
 
-/* Files without ffn_gate keep both in ffn_up: gate's rows, then up's. */
+/* Files without ffn_gate have both matrices in ffn_up: the rows of gate, then the rows of up. */
 static bool is_fused(const ffn_place *p)
 {
     char gate[TSR_MAX_NAME], up[TSR_MAX_NAME];
@@ -71,8 +71,8 @@ out:
     return status;
 }
 
-/* Beside a mixture, whose experts' columns (or numbers) are what the FFN's class counts, it has granules of
- * its own. */
+/* The FFN class of a mixture counts columns of experts, or experts. The shared experts therefore have
+ * granules of their own. */
 static tsr_status declare_beside_mixture(const ffn_place *p, tsr_ffn_weights *f)
 {
     tsr_status status = TSR_OK;
@@ -105,7 +105,7 @@ out:
     return status;
 }
 
-/* down's input. */
+/* The input of down. */
 static tsr_tensor *hidden(const tsr_layer *at, const tsr_ffn_weights *w, tsr_tensor *h)
 {
     tsr_graph *graph = at->step->graph;
@@ -123,7 +123,7 @@ tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h)
     return tsr_block_linear(at, w->down, w->down_bias, hidden(at, w, h));
 }
 
-/* What a token takes of them is a factor on all of the result, hence on all that it is summed up of. */
+/* The gate per token is a factor on the whole result, hence on every partial sum. */
 tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h)
 {
     tsr_graph *graph = at->step->graph;

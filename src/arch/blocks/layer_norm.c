@@ -1,9 +1,9 @@
-/* Layers with LayerNorms: attention and FFN one after the other, or side by side (Wang and Komatsuzaki's
- * GPT-J), both then reading the norm of what comes into the layer:
+/* Layers with LayerNorms. Attention and FFN run one after the other, or in parallel (GPT-J, Wang and
+ * Komatsuzaki). In parallel, both read the norm of the layer's input:
  *
  *     x + attention(norm(x)) + ffn(norm'(x))
  *
- * norm' is the same norm or one of its own. */
+ * norm' is the same norm or a second one. */
 #include "core/status.h"
 #include "arch/blocks.h"
 

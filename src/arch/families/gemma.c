@@ -1,12 +1,12 @@
-/* gemma, gemma2 and gemma3: embeddings grow by sqrt(n_embd), the FFN's activation is GELU. The norms' weights
- * are 1 + w in the models' papers and the sum of both in a file.
+/* gemma, gemma2 and gemma3: embeddings are multiplied by sqrt(n_embd), the FFN's activation is GELU. The
+ * weights of norms are 1 + w in the papers; a file has the sum.
  *
- *     x = x + post(Wo attn(norm(x)))                           post: nothing in gemma, a norm in the others
+ *     x = x + post(Wo attn(norm(x)))                           post: a norm, in gemma nothing
  *     x = x + post(Wdown(gelu(Wgate norm(x)) * Wup norm(x)))
  *
- * Gemma 2 (arXiv:2408.00118) has norms behind the blocks, too, caps scores and logits, and gives every other
- * layer a sliding window. Gemma 3 (arXiv:2503.19786) has head norms instead of the caps; of six layers five
- * have a window and a rotation of their own, which is not stretched. */
+ * Gemma 2 (arXiv:2408.00118) has norms after the blocks, too, caps scores and logits, and has a sliding
+ * window in every other layer. Gemma 3 (arXiv:2503.19786) has head norms instead of the caps. Five of six
+ * layers have a window and a rotation of their own, which is not stretched. */
 #include <math.h>
 
 #include "core/status.h"
@@ -20,8 +20,8 @@ static tsr_status read_gemma(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* The models of 27 billion scale scores by the width per head, which is not the length of their heads. No key
- * says so; their numbers of layers do. */
+/* The models of 27 billion parameters scale scores by n_embd / n_head, which differs from the length of their
+ * heads. No key says so; their numbers of layers identify these models. */
 static void set_scale_of_27b(int64_t n_layers, tsr_hparams *hp)
 {
     if (hp->n_layers == n_layers)
@@ -33,7 +33,7 @@ static tsr_status read_gemma2(const tsr_gguf *gguf, tsr_hparams *hp)
     tsr_status status = TSR_OK;
     const char *arch = hp->architecture;
     TSR_TRY(read_gemma(gguf, hp));
-    hp->window = 4096; /* caps and window that files may leave out: the paper's, table 1 */
+    hp->window = 4096; /* defaults of keys that files may lack: table 1 of the paper */
     hp->attention_softcap = 50;
     hp->logit_softcap = 30;
     TSR_TRY(tsr_hparams_read_window(gguf, 2, hp));

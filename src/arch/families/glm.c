@@ -1,5 +1,5 @@
 /* chatglm (ChatGLM 3, GLM 4) and glm4 (GLM 4 of 2025): fused tensors with biases, rotation of neighbours in
- * the first half of a head; glm4 has norms behind the blocks, too.
+ * the first half of a head; glm4 has norms after the blocks, too.
  *
  *     x = x + post(Wo attn(norm(x)))                           post: a norm in glm4, nothing in chatglm
  *     x = x + post(Wdown(silu(Wgate norm(x)) * Wup norm(x))) */

@@ -7,8 +7,7 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* YaRN's ramp begins and ends between two pairs ("truncate": false in the models' config.json), where others
- * round to whole ones. */
+/* The ends of YaRN's ramp are not rounded to whole pairs ("truncate": false in the models' config.json). */
 static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     if (hp->n_expert == 0 || hp->n_dense_layers > 0)

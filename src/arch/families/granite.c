@@ -1,6 +1,6 @@
-/* granite, granitemoe (with a mixture of experts) and minicpm: llamas with factors on the embedding, on what
- * blocks add, on scores and on logits, which let a large model be trained with a small one's settings
- * (arXiv:2203.03466, arXiv:2404.06395).
+/* granite, granitemoe (with a mixture of experts) and minicpm: llamas with factors on the embedding, on the
+ * results of blocks, on scores and on logits. With these factors a large model can be trained with the
+ * settings of a small one (arXiv:2203.03466, arXiv:2404.06395).
  *
  *     x = x + residual_scale Wo attn(norm(x))
  *     x = x + residual_scale Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
@@ -9,7 +9,7 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* Files give what the logits are divided by. */
+/* Files have the divisor of the logits. */
 static tsr_status read_scales(const tsr_gguf *gguf, double logit_divisor, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -24,7 +24,7 @@ out:
     return status;
 }
 
-/* Granite 4 has models without rotation, and a key for it that elsewhere is about something else. */
+/* Granite 4 marks models without rotation by a key that has another meaning in other architectures. */
 static tsr_status read_granite(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     static const char key[] = "granite.rope.scaling.finetuned";

@@ -1,14 +1,14 @@
-/* Models with LayerNorms whose layers are attention, then an FFN.
+/* Models with LayerNorms and layers of attention, then an FFN.
  *
  *     x = x + Wo attn(norm(x))
  *     x = x + Wdown act(Wup norm(x))                           stablelm: act(Wgate norm(x)) * Wup norm(x)
  *
  * - starcoder2: StarCoder 2 (arXiv:2402.19173). Biases everywhere, GELU without a gate.
  *
- * - nemotron: Nemotron 4 and Minitron (arXiv:2402.16819). Half a head rotated or so, the square of ReLU
- *   without a gate. Norms multiply by 1 + w in the models' code; files have the sum.
+ * - nemotron: Nemotron 4 and Minitron (arXiv:2402.16819). About half of each head is rotated; the square of
+ * ReLU without a gate. Norms multiply by 1 + w in the models' code; files have the sum.
  *
- * - stablelm: StableLM 3B, Zephyr and 2 1.6B. A quarter of a head rotated, SwiGLU. */
+ * - stablelm: StableLM 3B, Zephyr and 2 1.6B. A quarter of a head is rotated; SwiGLU. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -28,7 +28,7 @@ static tsr_status read_nemotron(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* StableLM 2 12B lays its blocks side by side and has norms of query and key heads, other ones for each. */
+/* StableLM 2 12B has parallel blocks and a different norm for each query and key head. */
 static tsr_status read_stablelm(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     hp->layer_norm = true;

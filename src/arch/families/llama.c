@@ -1,12 +1,13 @@
-/* llama, and models that are llamas under another name: pre-norm layers of attention with grouped query heads
- * and a SwiGLU FFN, or (Mixtral) a mixture of experts with the softmax over the chosen ones as weights.
+/* llama, and models with other names that are computed like llama: pre-norm layers of attention with grouped
+ * query heads and a SwiGLU FFN, or (Mixtral) a mixture of experts weighted by the softmax over the chosen
+ * experts.
  *
  *     x = x + Wo attn(norm(x))
  *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x))
  *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x))     with a mixture of experts
  *
  *     mistral3    Ministral 3: queries grow with the logarithm of their position
- *     smollm3     every fourth layer has no rotation (arXiv:2501.18795 calls that NoPE)
+ *     smollm3     every fourth layer has no rotation (NoPE in arXiv:2501.18795)
  *     exaone      EXAONE 3, rotation of elements half a head apart
  *     internlm2, xverse, ernie4_5 */
 #include "core/status.h"
@@ -20,7 +21,7 @@ static tsr_status read_llama(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* The growth of queries is the table's, which is why all of a head must be rotated. */
+/* The rotary table contains the growth of queries, so all elements of a head must be rotated. */
 static tsr_status read_mistral3(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;

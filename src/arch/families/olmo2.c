@@ -1,12 +1,12 @@
-/* olmo2 (OLMo 2, arXiv:2501.00656, and 3): norms behind the blocks and none before them, and norms over all
- * query heads and all key heads of a token at once. OLMo 3 has a window in three of four layers, whose
- * rotation is not stretched.
+/* olmo2 (OLMo 2, arXiv:2501.00656, and 3): norms after the blocks and none before them; one norm over all
+ * query heads of a token and one over all key heads. OLMo 3 has a window in three of four layers; the
+ * rotation of layers with a window is not stretched.
  *
  *     x = x + norm(Wo attn(x))                                 attention of norm(q), norm(k), v
  *     x = x + norm(Wdown(silu(Wgate x) * Wup x))
  *
- * olmoe (arXiv:2409.02060): norms before the blocks, and a mixture of experts whose weights are parts of the
- * softmax over all. */
+ * olmoe (arXiv:2409.02060): norms before the blocks, and a mixture of experts weighted by the softmax over
+ * all experts. */
 #include "core/status.h"
 #include "arch/blocks.h"
 

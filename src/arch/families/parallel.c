@@ -1,17 +1,19 @@
 /* Models with LayerNorms whose attention and FFN are computed in parallel.
  *
- *     x = x + Wo attn(norm(x)) + Wdown act(Wup norm'(x))       norm': the same norm, or one of its own
+ *     x = x + Wo attn(norm(x)) + Wdown act(Wup norm'(x))       norm': the same norm, or a second one
  *
  * - gptneox: GPT-NeoX and Pythia (arXiv:2204.06745). Fused Q, K and V, biases everywhere, GELU without a
- *   gate, a norm for each block; in parallel unless the file says otherwise.
+ * gate, a norm for each block; in parallel unless the file says otherwise.
  *
  * - phi2: Phi 1, 1.5 and 2 (arXiv:2309.05463). One norm; the logits have a bias, too.
  *
- * - falcon: Falcon (arXiv:2311.16867). No biases but the norms'; the large ones have a norm for attention.
+ * - falcon: Falcon (arXiv:2311.16867). Only the norms have biases; large models have a second norm for
+ * attention.
  *
  * - command-r: Command R. Norms without biases, SwiGLU, a factor on the logits.
  *
- * - cohere2: Command R7B and A. A window in all layers but every fourth, which are not rotated. */
+ * - cohere2: Command R7B and A. Three of four layers have a window; every fourth has neither window nor
+ * rotation. */
 #include "core/status.h"
 #include "arch/blocks.h"
 

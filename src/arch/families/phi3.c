@@ -1,6 +1,6 @@
-/* phi3 (Phi 3 and 4): llama's layers with queries, keys and values in one tensor and gate and up in another,
- * which tsr_declare_attention() and tsr_declare_ffn() take apart; rotation of elements half a head apart,
- * stretched by LongRoPE in the models for 128k tokens. Some have a sliding window in every layer.
+/* phi3 (Phi 3 and 4): llama's layers with queries, keys and values in one tensor and gate and up in another
+ * (tsr_declare_attention() and tsr_declare_ffn() declare the parts). Rotation of elements half a head apart,
+ * stretched by LongRoPE in the models for 128k tokens. Some models have a sliding window in every layer.
  *
  *     x = x + Wo attn(norm(x))
  *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x)) */

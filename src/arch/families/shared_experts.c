@@ -1,10 +1,10 @@
-/* Models whose mixtures have experts that every token uses, besides those it chooses.
+/* Models with shared experts: experts that every token uses, besides the experts chosen for it.
  *
  *     x = x + Wo attn(norm(x))
  *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x)) + shared(norm(x))
  *
- * - qwen2moe: Qwen 1.5 and 2 (arXiv:2407.10671). qwen2's attention; a token takes a sigmoid's part of the
- *   shared experts; weights are parts of the softmax over all.
+ * - qwen2moe: Qwen 1.5 and 2 (arXiv:2407.10671). qwen2's attention; a sigmoid per token is a factor on the
+ * shared experts; weights are the softmax over all experts.
  *
  * - deepseek: DeepSeek 1 (arXiv:2401.06066). A dense FFN in the first layer.
  *
@@ -12,17 +12,17 @@
  *
  * - ernie4_5-moe: ERNIE 4.5. Experts are chosen by the softmax and a bias.
  *
- * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; sigmoids, chosen by them and a bias.
+ * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; experts are chosen by sigmoids and a bias.
  *
- * - glm4moe: GLM 4.5 (arXiv:2508.06471). Sigmoids, chosen by them and a bias; norms of heads in some models;
- *   half of a head is rotated. Files call the norm before the FFN post_attention_norm; the layers behind the
- *   last one, which predict further tokens, are left out. */
+ * - glm4moe: GLM 4.5 (arXiv:2508.06471). Experts are chosen by sigmoids and a bias; norms of heads in some
+ * models; half of a head is rotated. Files call the norm before the FFN post_attention_norm. Layers after the
+ * last one, which predict further tokens, are ignored. */
 #include <stdio.h>
 
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* Files may leave out how long they are: as long as a dense FFN. */
+/* Without a key, the shared experts have the length of a dense FFN. */
 static tsr_status read_qwen2moe(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     (void)gguf;
@@ -38,7 +38,7 @@ static tsr_status read_deepseek(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* Mixtures in some of the later layers only would be another model. */
+/* A model with mixtures in only some of the later layers is another model. */
 static tsr_status read_ernie(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -56,7 +56,7 @@ out:
     return status;
 }
 
-/* Older files do not say that these have sigmoids. */
+/* Older files lack the key for sigmoids. */
 static tsr_status read_sigmoid(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     char key[96];
