@@ -1,4 +1,5 @@
 /* --devices texts: what each asks for on known machines, and what is wrong with the wrong ones. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <tsr/bytes.h>
+#include <tsr/machine.h>
 #include <tsr/topology.h>
 
 #include "support/failing_alloc.h"
@@ -137,6 +139,39 @@ static void a_device_says_its_node_memory_and_cap(void **state)
     assert_int_equal(warnings, 2);
     tsr_device_list_destroy(list);
     tsr_topology_destroy(topo);
+}
+
+/* The speed of its memory: all of its nodes, or the part of a node that it has of the node's cores. */
+static void a_device_says_how_fast_its_memory_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *machine, *spec;
+        double bytes_per_s[2];
+        bool assumed;
+    } cases[] = {
+        {"2x host 16 cores 64GiB 200GB/s", "host", {200e9, 200e9}, false},
+        {"2x host 16 cores 64GiB 200GB/s", "host:1", {400e9}, false},
+        {"2x host 16 cores 64GiB 200GB/s", "host:1,threads=4", {400e9}, false},
+        {"host 16 cores 64GiB 200GB/s", "host:2", {100e9, 100e9}, false},
+        {"host 16 cores 64GiB 40GB/s", "host:1,threads=12,host:1,threads=4", {30e9, 10e9}, false},
+        {"synthetic:numa:2(memory=8GiB) core:4 pu:1", "host:1", {100e9}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_topology *topo;
+        int warnings;
+        if (strncmp(cases[i].machine, "synthetic:", 10) == 0)
+            topo = machine(cases[i].machine);
+        else
+            assert_int_equal(tsr_topology_parse(cases[i].machine, NULL, &topo), TSR_OK);
+        tsr_device_list *list = make(topo, cases[i].spec, &warnings);
+        for (int d = 0; d < list->n_devices; d++) {
+            assert_true(fabs(list->devices[d].memory_bytes_per_s / cases[i].bytes_per_s[d] - 1) < 1e-9);
+            assert_int_equal(list->devices[d].memory_rate_assumed, cases[i].assumed);
+        }
+        tsr_device_list_destroy(list);
+        tsr_topology_destroy(topo);
+    }
 }
 
 static void threads_take_cores_first_and_siblings_after(void **state)
@@ -478,6 +513,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cores_are_cut_in_order_and_at_numa_nodes),
         cmocka_unit_test(a_device_says_its_node_memory_and_cap),
+        cmocka_unit_test(a_device_says_how_fast_its_memory_is),
         cmocka_unit_test(threads_take_cores_first_and_siblings_after),
         cmocka_unit_test(memory_without_cores_makes_no_device),
         cmocka_unit_test(wrong_texts_are_named_with_a_remedy),

@@ -142,12 +142,13 @@ json_t *tool_json_topology(const tsr_topology *topo)
 
 static json_t *device_object(const tsr_device_desc *d)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:b, s:b, s:i, s:s?, s:i, s:o, s:o, s:o}", "name",
-                     d->name, "kind", tsr_device_kind_name(d->kind), "gpu", d->gpu, "numa_node", d->numa_node,
-                     "memory_total_bytes", (json_int_t)d->memory_total_bytes, "mem_cap_bytes",
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:f, s:b, s:b, s:b, s:i, s:s?, s:i, s:o, s:o, s:o}",
+                     "name", d->name, "kind", tsr_device_kind_name(d->kind), "gpu", d->gpu, "numa_node",
+                     d->numa_node, "memory_total_bytes", (json_int_t)d->memory_total_bytes, "mem_cap_bytes",
                      (json_int_t)d->mem_cap_bytes, "memory_usable_bytes", (json_int_t)d->memory_usable_bytes,
-                     "managed", d->managed, "wrap", d->wrap, "n_threads", d->n_threads, "isa",
-                     *d->isa ? d->isa : NULL, "duty_percent", d->duty_percent, "cores",
+                     "memory_bytes_per_s", d->memory_bytes_per_s, "memory_rate_assumed",
+                     d->memory_rate_assumed, "managed", d->managed, "wrap", d->wrap, "n_threads",
+                     d->n_threads, "isa", *d->isa ? d->isa : NULL, "duty_percent", d->duty_percent, "cores",
                      ints(d->cores, d->n_cores), "pus", ints(d->pus, d->n_pus), "thread_pus",
                      ints(d->thread_pus, d->n_threads));
 }

@@ -53,7 +53,8 @@ typedef struct tsr_device_desc {
     bool wrap;    /**< wrap=1 */
     /** Peak rates, 0 where neither the machine nor a table of cards has them; of the whole GPU even where
      * several devices share it. */
-    double memory_bytes_per_s;    /**< reading its memory */
+    double memory_bytes_per_s;    /**< reading its memory; of a host device, the part that its cores have of
+                                       their nodes' rates, never 0 (memory_rate_assumed) */
     double flops_per_s;           /**< F16 matrix products, operations */
     double link_bytes_per_s;      /**< to the host, one direction */
     int n_threads;                /**< of host devices; 0 for GPUs */
@@ -66,6 +67,9 @@ typedef struct tsr_device_desc {
     const int *pus;        /**< n_pus os indices: hardware threads of those cores, of host devices all */
     const int *thread_pus; /**< n_threads os indices: where to pin each thread; -1 = any of `pus`, for threads
                                 beyond the number of hardware threads; of host devices */
+    bool memory_rate_assumed; /**< of host devices: the machine does not say how fast its memory is;
+                                   memory_bytes_per_s follows from the processor's model, if that is known */
+    double sm_cycles_per_s;   /**< of GPUs: clock cycles of all streaming multiprocessors; 0 if unknown */
 } tsr_device_desc;
 
 /** The devices that a --devices text makes of a topology. */

@@ -99,9 +99,11 @@ static bool same_cores(const tsr_numa_node *a, const tsr_numa_node *b)
 static void put_numa_node(const struct printer *p, int depth, int index, const char *where)
 {
     const tsr_numa_node *node = &p->base.topo->numa_nodes[index];
-    char bytes[TSR_BYTES_TEXT];
-    put(p, depth, "NUMA node %d%s%s: %s%s\n", node->os_index, *node->kind ? " " : "", node->kind,
-        tsr_bytes_text(node->memory_bytes, bytes), where);
+    char bytes[TSR_BYTES_TEXT], speed[32];
+    bool known = node->bytes_per_s > 0;
+    put(p, depth, "NUMA node %d%s%s: %s%s%s%s\n", node->os_index, *node->kind ? " " : "", node->kind,
+        tsr_bytes_text(node->memory_bytes, bytes), known ? " at " : "",
+        known ? tsr_topo_speed_text(node->bytes_per_s, speed) : "", where);
 }
 
 /* Memory outside the tree: of no core, or of cores that each have nearer memory (a package's CXL memory in

@@ -16,6 +16,9 @@ typedef struct tsr_topo_printer {
 /* A piece of a line, at most 511 bytes of it, indented by 2 x depth blanks. */
 void tsr_topo_put(const tsr_topo_printer *p, int depth, const char *format, ...) TSR_PRINTF(3, 4);
 
+/* "936 GB/s", "4.80 TB/s". */
+const char *tsr_topo_speed_text(double bytes_per_s, char text[32]);
+
 /* Number of GPUs and their driver, or the reason for none. */
 void tsr_topo_put_gpu_summary(const tsr_topo_printer *p);
 

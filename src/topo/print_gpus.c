@@ -13,7 +13,7 @@
 #define put tsr_topo_put
 
 /* "450 GB/s", "4.92 TB/s". */
-static const char *speed_text(double bytes_per_s, char text[32])
+const char *tsr_topo_speed_text(double bytes_per_s, char text[32])
 {
     if (bytes_per_s >= 0.9995e12)
         snprintf(text, 32, "%.2f TB/s", bytes_per_s / 1e12);
@@ -37,7 +37,8 @@ static void put_rates(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
     if (gpu->memory_bytes)
         put(p, 0, ", %s%s", mark(gpu, TSR_GPU_MEMORY), tsr_bytes_text(gpu->memory_bytes, text));
     if (gpu->memory_bytes_per_s > 0)
-        put(p, 0, " at %s%s", mark(gpu, TSR_GPU_BANDWIDTH), speed_text(gpu->memory_bytes_per_s, speed));
+        put(p, 0, " at %s%s", mark(gpu, TSR_GPU_BANDWIDTH),
+            tsr_topo_speed_text(gpu->memory_bytes_per_s, speed));
     if (gpu->memory_free_bytes)
         put(p, 0, " (%s free)", tsr_bytes_text(gpu->memory_free_bytes, text));
     if (gpu->integrated)
@@ -59,9 +60,9 @@ static void put_pcie(const tsr_topo_printer *p, const tsr_gpu *gpu)
     char speed[32];
     if (gpu->pcie_bytes_per_s > 0 && most->generation)
         put(p, 0, ", PCIe %d x%d %s%s", most->generation, now->width ? now->width : most->width,
-            mark(gpu, TSR_GPU_PCIE), speed_text(gpu->pcie_bytes_per_s, speed));
+            mark(gpu, TSR_GPU_PCIE), tsr_topo_speed_text(gpu->pcie_bytes_per_s, speed));
     else if (gpu->pcie_bytes_per_s > 0)
-        put(p, 0, ", PCIe %s%s", mark(gpu, TSR_GPU_PCIE), speed_text(gpu->pcie_bytes_per_s, speed));
+        put(p, 0, ", PCIe %s%s", mark(gpu, TSR_GPU_PCIE), tsr_topo_speed_text(gpu->pcie_bytes_per_s, speed));
     else if (now->generation)
         put(p, 0, ", PCIe of unknown speed (now %d x%d, perhaps idle)", now->generation, now->width);
     if (gpu->pcie_bytes_per_s > 0 && now->generation && now->generation != most->generation)
@@ -73,7 +74,7 @@ static void put_link_count(const tsr_topo_printer *p, const tsr_gpu *gpu, int n_
     char speed[32];
     put(p, 0, ", %d NVLink%s", n_links, tsr_plural(n_links));
     if (bytes_per_s > 0)
-        put(p, 0, " %s%s", mark(gpu, TSR_GPU_NVLINK), speed_text(bytes_per_s, speed));
+        put(p, 0, " %s%s", mark(gpu, TSR_GPU_NVLINK), tsr_topo_speed_text(bytes_per_s, speed));
 }
 
 static bool leads_to_gpu(const tsr_nvlink_end *end)
@@ -195,7 +196,7 @@ static void put_legend(const tsr_topo_printer *p, bool no_peer)
             put(p, shown ? 0 : 1, "%sNV%d: %d NVLink%s", shown ? ", " : "", pair->n_nvlinks, pair->n_nvlinks,
                 tsr_plural(pair->n_nvlinks));
             if (pair->nvlink_bytes_per_s > 0)
-                put(p, 0, " %s one way", speed_text(pair->nvlink_bytes_per_s, speed));
+                put(p, 0, " %s one way", tsr_topo_speed_text(pair->nvlink_bytes_per_s, speed));
             shown |= UINT64_C(1) << pair->n_nvlinks;
         }
     }

@@ -32,6 +32,10 @@ void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes);
  * `root` is "" for this machine; tests pass a directory with proc/ and sys/ inside. */
 uint64_t tsr_topo_cgroup_memory_limit(const char *root);
 
+/* Bytes per second that all cores of a NUMA node (-1: unknown) read from its memory: as the machine says,
+ * otherwise assumed from the model of the processor. */
+double tsr_topo_memory_rate(const tsr_topology *topo, int node, bool *assumed_out);
+
 struct hwloc_topology;
 
 /* Sets object types to keep and components to skip, before hwloc_topology_load(). */

@@ -211,6 +211,7 @@ void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **num
     desc->memory_total_bytes = gpu->memory_bytes;
     desc->memory_bytes_per_s = gpu->memory_bytes_per_s;
     desc->flops_per_s = gpu->tensor_flops;
+    desc->sm_cycles_per_s = 1e3 * gpu->sm_clock_khz * gpu->n_sms;
     desc->link_bytes_per_s = gpu->pcie_bytes_per_s;
     desc->mem_cap_bytes = item->mem_cap_bytes;
     count_sharers(p, index, &n, &n_open, &asked);

@@ -209,17 +209,26 @@ static tsr_status allocate(const tsr_topo_placement *p, tsr_device_list **list_o
 }
 
 /* Memory of the nodes that the device's cores belong to, and the node if there is only one. Nodes are
- * contiguous ranges of cores, so each change of number is a new node. */
+ * contiguous ranges of cores, so each change of number is a new node. Devices on one node work at the same
+ * time, so each has the part of the node's rate that it has of the node's cores. */
 static void describe_memory(const tsr_topology *topo, tsr_device_desc *desc)
 {
-    int previous = -1;
+    int previous = -2;
+    double core_rate = 0;
     desc->numa_node = topo->cores[desc->cores[0]].numa_node;
     for (int i = 0; i < desc->n_cores; i++) {
-        int node = topo->cores[desc->cores[i]].numa_node;
+        int node = topo->cores[desc->cores[i]].numa_node, n_cores = 0;
+        if (node != previous) {
+            bool assumed;
+            for (int core = 0; core < topo->n_cores; core++)
+                n_cores += topo->cores[core].numa_node == node;
+            core_rate = tsr_topo_memory_rate(topo, node, &assumed) / n_cores;
+            desc->memory_rate_assumed |= assumed;
+            desc->memory_total_bytes += node >= 0 ? topo->numa_nodes[node].memory_bytes : 0;
+        }
+        desc->memory_bytes_per_s += core_rate;
         if (node != desc->numa_node)
             desc->numa_node = -1;
-        if (node >= 0 && node != previous)
-            desc->memory_total_bytes += topo->numa_nodes[node].memory_bytes;
         previous = node;
     }
     if (topo->memory_limit_bytes)

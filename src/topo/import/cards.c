@@ -320,6 +320,15 @@ static void complete_pcie(const tsr_card *card, tsr_gpu *gpu)
         gpu->guessed |= TSR_GPU_PCIE;
 }
 
+/* From the rate of scalar arithmetic: a multiply-add per lane and cycle, on 64 lanes of a multiprocessor of
+ * compute capability 6.0, 7.x and 8.0, on 128 of all others (CUDA C++ Programming Guide, "Arithmetic
+ * Instructions"). */
+static int clock_khz(const tsr_card *card)
+{
+    int cc = card->compute_capability, lanes = cc == 60 || cc / 10 == 7 || cc == 80 ? 64 : 128;
+    return (int)(card->f32_tflops * 1e9 / (2.0 * lanes * card->n_sms));
+}
+
 void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu)
 {
     if (!*gpu->name || override)
@@ -339,6 +348,8 @@ void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu)
         gpu->n_sms = card->n_sms;
         gpu->guessed |= TSR_GPU_COMPUTE;
     }
+    if (!gpu->sm_clock_khz || override)
+        gpu->sm_clock_khz = clock_khz(card);
     if (!(gpu->tensor_flops > 0) || override) /* no description states it, so it needs no mark */
         gpu->tensor_flops = card->f16_tflops * 1e12;
     gpu->integrated = gpu->integrated || card->integrated;

@@ -8,7 +8,7 @@
  *   generation), xGMI 16 lanes at 18 GT/s (EPYC 7003), 32 GT/s (EPYC 9004 and later): the makers' data
  *   sheets; POWER9's X bus 64 GB/s (IBM AC922 manual). Boards have two to four, but one route uses one.
  *   Two NUMA nodes of one socket: twice that.
- *   Host memory 50 GB/s per node, 12 GB/s per core of a host device: measured by this project on small
+ *   Host memory: memory_rate.c. 12 GB/s per core of a host device: measured by this project on small
  *   servers.
  *   Peer access that is not described: NVLink has it; over PCIe by the card table, and not between
  *   sockets. */
@@ -21,10 +21,11 @@
 
 #include "core/mem.h"
 #include "topo/import/cards.h"
+#include "topo/topo.h"
 
 static const double nvlink_efficiency = 0.8, pcie_efficiency = 0.76;
 static const double nvlink_hop_ns = 600, pcie_hop_ns = 1000, socket_hop_ns = 300, host_hop_ns = 500;
-static const double guessed_node_bytes_per_s = 50e9, guessed_core_bytes_per_s = 12e9;
+static const double guessed_core_bytes_per_s = 12e9;
 static const double guessed_pcie_bytes_per_s = 15.75e9; /* generation 3 x16, if not even the card is known */
 
 enum { UNSET = 0xffff };
@@ -139,8 +140,9 @@ static double socket_rate(const tsr_topology *topo)
 static tsr_status memory_hop(struct build *b, tsr_link_route *route, int site)
 {
     int node = b->node_of[site];
-    double known = node >= 0 ? b->topo->numa_nodes[node].bytes_per_s : 0;
-    return hop(b, route, &b->memory[site], known > 0 ? known : guessed_node_bytes_per_s, !(known > 0), 0);
+    bool assumed;
+    double rate = tsr_topo_memory_rate(b->topo, node, &assumed);
+    return hop(b, route, &b->memory[site], rate, assumed, 0);
 }
 
 static tsr_status socket_hop(struct build *b, tsr_link_route *route, int from, int to)
