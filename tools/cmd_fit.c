@@ -37,8 +37,8 @@ int tsr_cmd_fit(int argc, char **argv)
         .n_options = TOOL_COUNT(options),
         .description =
             "What an option sets stays as it is. The rest is reduced in this order, and no further "
-            "than needed: the context, in steps of 256 tokens down to `--fit-ctx`; the KV types, to "
-            "`--fit-kv`. Then, where there is a device to offload to, experts (`-ncmoe`) and layers "
+            "than needed: the KV types, to `--fit-kv`; the context, in steps of 256 tokens down to "
+            "`--fit-ctx`. Then, where there is a device to offload to, experts (`-ncmoe`) and layers "
             "(`-ngl`) are offloaded.",
         .examples = "tsr fit -m model.gguf --devices host:2,mem=8GiB --fit-margin 512\n"
                     "tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"

@@ -201,7 +201,7 @@ static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *g
                                                            : info.wanted.n_ctx;
     config.offload.n_gpu_layers = info.wanted.n_gpu_layers;
     if (info.chosen.type_k != q->config.session.type_k || info.chosen.type_v != q->config.session.type_v)
-        assert_false(fits_with(q, gguf, list, config, least));
+        assert_false(fits_with(q, gguf, list, config, info.wanted.n_ctx));
     config.session.type_k = info.chosen.type_k;
     config.session.type_v = info.chosen.type_v;
     if (info.chosen.n_cpu_moe != info.wanted.n_cpu_moe) {

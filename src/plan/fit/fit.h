@@ -46,8 +46,8 @@ typedef struct tsr_fit_cut_rule {
     void (*apply)(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config);
 } tsr_fit_cut_rule;
 
-/* In the order in which they are used up; the first is the context. */
-enum { TSR_FIT_CUT_RULES = 4 };
+/* In the order in which they are used up. */
+enum { TSR_FIT_CUT_RULES = 4, TSR_FIT_CONTEXT_RULE = 1 };
 extern const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES];
 
 /* "context 131072 -> 8192 tokens": fill in step->text. */

@@ -176,7 +176,7 @@ out:
 static tsr_status grow_context(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
-    const tsr_fit_cut_rule *context = &tsr_fit_cut_rules[0];
+    const tsr_fit_cut_rule *context = &tsr_fit_cut_rules[TSR_FIT_CONTEXT_RULE];
     int64_t n = context->n_cuts(fitting);
     TSR_TRY(try_cut(fitting, context, 0));
     if (fitting->spare->fits) {
@@ -202,8 +202,10 @@ tsr_status tsr_fit_search(tsr_fitting *fitting)
     bool end = fitting->now->fits;
     for (int i = 0; i < TSR_FIT_CUT_RULES && !end; i++)
         TSR_TRY(take_rule(fitting, &tsr_fit_cut_rules[i], &end));
-    if (fitting->now->fits && fitting->fit->info.n_steps > 1 &&
-        fitting->fit->steps[0].cut == TSR_FIT_CUT_CONTEXT)
+    bool coarser = false; /* a cut after the context's */
+    for (int i = 0; i + 1 < fitting->fit->info.n_steps; i++)
+        coarser = coarser || fitting->fit->steps[i].cut == TSR_FIT_CUT_CONTEXT;
+    if (fitting->now->fits && coarser)
         TSR_TRY(grow_context(fitting));
 out:
     return status;

@@ -82,8 +82,8 @@ static void cut_layers(const tsr_fitting *fitting, int64_t cut, tsr_model_config
 /* -- the rules in their order -- */
 
 const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES] = {
-    {TSR_FIT_CUT_CONTEXT, false, context_cuts, cut_context},
     {TSR_FIT_CUT_KV_TYPE, false, kv_type_cuts, cut_kv_type},
+    {TSR_FIT_CUT_CONTEXT, false, context_cuts, cut_context},
     {TSR_FIT_CUT_EXPERTS, true, expert_cuts, cut_experts},
     {TSR_FIT_CUT_LAYERS, true, layer_cuts, cut_layers},
 };
