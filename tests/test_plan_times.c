@@ -156,6 +156,32 @@ static void a_device_that_slows_the_rest_is_left_out(void **state)
     tsr_plan_destroy(plan);
 }
 
+/* A card that multiplies slowly helps decoding, and is left out where the prompt is long. */
+static void the_split_depends_on_the_workload(void **state)
+{
+    const fixture *f = *state;
+    tsr_device_rates rates[N];
+    tsr_model_config config = tsr_model_config_default();
+    tsr_plan_times times[2];
+    bool used[2];
+    free_of_overheads(f, rates);
+    for (int i = 0; i < TSR_RATE_TYPES; i++)
+        rates[2].flops_per_s[i] = 1e12;
+    config.plan.rates = rates;
+    for (int i = 0; i < 2; i++) {
+        config.workload.n_prompt = i ? 4096 : 1;
+        config.workload.n_new = i ? 1 : 4096;
+        tsr_plan *plan = plan_of(f, &config);
+        tsr_plan_predict(plan, &times[i]);
+        used[i] = device_of(plan, 2).used;
+        tsr_plan_destroy(plan);
+    }
+    assert_true(used[0] && !used[1]);
+    assert_true(times[0].decode.total_ns < times[1].decode.total_ns);
+    double n_steps = 4096.0 / (double)times[1].prompt.n_tokens;
+    assert_true(times[1].workload_ns > n_steps * times[1].prompt.total_ns);
+}
+
 /* By the plan's own rates nothing that it lists is faster. */
 static void no_alternative_is_faster(void **state)
 {
@@ -342,6 +368,7 @@ int main(void)
         cmocka_unit_test(shares_follow_speed),
         cmocka_unit_test(a_tensor_split_is_not_improved_on),
         cmocka_unit_test(a_device_that_slows_the_rest_is_left_out),
+        cmocka_unit_test(the_split_depends_on_the_workload),
         cmocka_unit_test(no_alternative_is_faster),
         cmocka_unit_test(memory_comes_first),
         cmocka_unit_test(the_explanation_names_parts_devices_and_layouts),

@@ -1,8 +1,8 @@
 /* Predictions from the table of cards beside published speeds of llama.cpp.
  *
  * Source of all figures: github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference, README, "LLaMA 3", May 2024:
- * llama-bench, tokens per second of tg 1024 and pp 512. Several cards work in layer mode there. Models are the
- * headers of Meta's Llama 3 as llama.cpp quantizes them. */
+ * llama-bench, tokens per second of tg 1024 and pp 512. Several cards work in layer mode there. Models are
+ * the headers of Meta's Llama 3 as llama.cpp quantizes them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +31,9 @@ struct figure {
     double prompt; /* tokens/s of 512 tokens; 0: not compared */
 };
 
-/* Prompts are compared where the published one is of one card whose clock power does not limit: cards of 300 W
- * with more multiprocessors than a GeForce card of 450 W (RTX 6000 Ada, L40S, RTX 5000 Ada) are left out. */
+/* Prompts are compared for Q4_K_M on one card. Cards of 300 W with more multiprocessors than a GeForce card
+ * of 450 W (RTX 6000 Ada, L40S) are left out: their clock falls, and prompts take twice as long as
+ * predicted. */
 static const struct figure figures[] = {
     {"1x rtx3070", LLAMA_8B_Q4_K_M, 70.94, 2402.51},
     {"1x rtx3080", LLAMA_8B_Q4_K_M, 106.40, 3728.86},
@@ -82,8 +83,8 @@ static void add(gguf_writer *w, int layer, const char *name, tsr_type type, int6
     gguf_writer_tensor_zero(w, full, type, rows > 0 ? 2 : 1, (int64_t[]){columns, rows > 0 ? rows : 1});
 }
 
-/* Q4_K_M has more bits in the values and the last matrix of an eighth of the layers at both ends and every third
- * between, in the output, and a few more in the values of models of 80 layers. */
+/* Q4_K_M has more bits in the values and the last matrix of an eighth of the layers at both ends and of every
+ * third between, in the output, and a few more in the values of models of 80 layers. */
 static void write_model(enum model model)
 {
     bool large = model == LLAMA_70B_Q4_K_M, f16 = model == LLAMA_8B_F16;

@@ -142,6 +142,54 @@ static void json_adds_up(void **state)
     }
 }
 
+/* `tsr plan` with the printed options comes to the fit's plan, to the byte on every device. */
+static void printed_options_give_the_same_plan(void **state)
+{
+    (void)state;
+    static const char *const given[] = {CARDS,
+                                        CARDS "-sm layer",
+                                        CARDS "-ts 2,1",
+                                        CARDS "--fit-margin 3GiB,0.5GiB",
+                                        CARDS "--margin 512",
+                                        CARDS "--fit-kv q8_0 --workload 512,128",
+                                        "--machine '1x rtx4060, host 64GiB' -dev cuda,host:1 "};
+    static const char *const again[] = {"", "-sm layer ", "-ts 2,1 ", "", "", "--workload 512,128 ", ""};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        char line[512], text[1 << 14];
+        snprintf(line, sizeof line, "fit -m %s %s", path, given[i]);
+        program_check(line, 0, "Options: ", text, sizeof text);
+        char *options = strstr(text, "Options: ") + strlen("Options: ");
+        options[strcspn(options, "\n")] = '\0';
+        json_t *fit = json_of("fit", given[i]);
+        const char *machine = i == 6 ? given[i] : CARDS;
+        snprintf(line, sizeof line, "%s%s%s", machine, again[i], options);
+        json_t *plan = json_of("plan", line);
+        const json_t *a = json_object_get(json_object_get(fit, "plan"), "devices"),
+                     *b = json_object_get(plan, "devices");
+        assert_int_equal(json_array_size(a), json_array_size(b));
+        for (size_t d = 0; d < json_array_size(a); d++)
+            if (!json_equal(json_array_get(a, d), json_array_get(b, d)))
+                fail_msg("%s: device %zu differs with %s", given[i], d, line);
+        json_decref(fit);
+        json_decref(plan);
+    }
+}
+
+/* Smaller KV types come first: they leave more context than cutting the context does. */
+static void smaller_kv_types_come_before_less_context(void **state)
+{
+    (void)state;
+    json_t *cut = json_of("fit", CARDS), *smaller = json_of("fit", CARDS "--fit-kv q8_0");
+    const json_t *chosen = json_object_get(smaller, "chosen");
+    const json_t *first = json_array_get(json_object_get(smaller, "steps"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "cut")), "kv_type");
+    assert_string_equal(json_string_value(json_object_get(chosen, "type_k")), "Q8_0");
+    assert_true(program_json_integer(chosen, "n_ctx") >
+                program_json_integer(json_object_get(cut, "chosen"), "n_ctx") * 3 / 2);
+    json_decref(cut);
+    json_decref(smaller);
+}
+
 /* What is set on the command line is not cut, however little room there is. */
 static void options_that_are_set_stay(void **state)
 {
@@ -204,6 +252,8 @@ int main(void)
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(tables_show_what_was_wanted_cut_and_placed),
         cmocka_unit_test(json_adds_up),
+        cmocka_unit_test(printed_options_give_the_same_plan),
+        cmocka_unit_test(smaller_kv_types_come_before_less_context),
         cmocka_unit_test(options_that_are_set_stay),
         cmocka_unit_test(the_host_joins_where_gpus_do_not_suffice),
         cmocka_unit_test(run_cuts_and_says_so),

@@ -4,17 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include <tsr/bytes.h>
-
 #include "tsr.h"
-
-/* The part of `text` up to the next comma; NULL after the last. */
-static const char *next_part(const char *text, char *part, size_t capacity)
-{
-    size_t n = strcspn(text, ",");
-    snprintf(part, capacity, "%.*s", (int)n, text);
-    return text[n] ? text + n + 1 : NULL;
-}
 
 static int read_kv(const char *command, const char *text, tsr_fit_config *config)
 {
@@ -24,7 +14,7 @@ static int read_kv(const char *command, const char *text, tsr_fit_config *config
     bool good = true;
     int n = 0;
     while (rest && good && n < 2) {
-        rest = next_part(rest, part, sizeof part);
+        rest = tool_next_part(rest, part, sizeof part);
         good = tool_kv_type_parse(part, &types[n++]);
     }
     if (rest || !good) {
@@ -39,44 +29,6 @@ static int read_kv(const char *command, const char *text, tsr_fit_config *config
     return TOOL_GO_ON;
 }
 
-/* "1024" is MiB, the default unit of margins; "2GiB" has its own unit. */
-static tsr_status parse_margin(const char *text, size_t *margin)
-{
-    char with_unit[40];
-    uint64_t bytes;
-    bool bare = *text && text[strspn(text, "0123456789.")] == '\0';
-    snprintf(with_unit, sizeof with_unit, "%s%s", text, bare ? "MiB" : "");
-    tsr_status status = tsr_bytes_parse(with_unit, &bytes);
-    if (status == TSR_OK)
-        *margin = bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
-    return status;
-}
-
-static int read_margins(const char *command, const char *text, size_t margins[TSR_MAX_DEVICES],
-                        tsr_fit_config *config)
-{
-    char part[32];
-    const char *rest = text;
-    config->margins = margins;
-    while (rest && config->n_margins < TSR_MAX_DEVICES) {
-        rest = next_part(rest, part, sizeof part);
-        if (parse_margin(part, &margins[config->n_margins]) != TSR_OK) {
-            fprintf(
-                stderr,
-                "tsr %s: --fit-margin takes a size such as 1024 (MiB) or 2GiB, one for all devices or one "
-                "for each, not '%s'\n",
-                command, part);
-            return TOOL_EXIT_USAGE;
-        }
-        config->n_margins++;
-    }
-    if (rest) {
-        fprintf(stderr, "tsr %s: --fit-margin has more than %d entries\n", command, TSR_MAX_DEVICES);
-        return TOOL_EXIT_USAGE;
-    }
-    return TOOL_GO_ON;
-}
-
 int tool_fit_options_read(const char *command, const tool_fit_options *options,
                           const tool_model_options *model, size_t margins[TSR_MAX_DEVICES],
                           tsr_fit_config *config_out)
@@ -88,7 +40,9 @@ int tool_fit_options_read(const char *command, const tool_fit_options *options,
     if (options->kv)
         code = read_kv(command, options->kv, &config);
     if (code == TOOL_GO_ON && options->margins)
-        code = read_margins(command, options->margins, margins, &config);
+        code = tool_margins_read(command, "--fit-margin", options->margins, margins, &config.n_margins);
+    if (config.n_margins)
+        config.margins = margins;
     if (code != TOOL_GO_ON)
         return code;
     if (model->type_k)
@@ -137,6 +91,23 @@ static void print_type(const char *option, tsr_type type, FILE *out)
         fputc(tolower((unsigned char)*c), out);
 }
 
+/* Those of all devices at once where they are the same. */
+static void print_margins(const tsr_fit *fit, FILE *out)
+{
+    tsr_fit_info info;
+    tsr_plan_device device, first;
+    bool same = true;
+    tsr_fit_get_info(fit, &info);
+    if (tsr_plan_get_device(tsr_fit_plan(fit), 0, &first) != TSR_OK)
+        return;
+    for (int d = 1; d < info.n_devices; d++)
+        same = same && tsr_plan_get_device(tsr_fit_plan(fit), d, &device) == TSR_OK &&
+               device.margin_bytes == first.margin_bytes;
+    for (int d = 0; d < (same ? 1 : info.n_devices); d++)
+        if (tsr_plan_get_device(tsr_fit_plan(fit), d, &device) == TSR_OK)
+            fprintf(out, "%s%zuB", d ? "," : " --margin ", device.margin_bytes);
+}
+
 void tool_fit_print_options(const tsr_fit *fit, FILE *out)
 {
     tsr_fit_info info;
@@ -148,5 +119,10 @@ void tool_fit_print_options(const tsr_fit *fit, FILE *out)
         fprintf(out, " -ncmoe %d", info.chosen.n_cpu_moe);
     if (info.chosen.n_gpu_layers >= 0)
         fprintf(out, " -ngl %d", info.chosen.n_gpu_layers);
+    tsr_plan_info plan;
+    tsr_plan_get_info(tsr_fit_plan(fit), &plan);
+    if (plan.has_experts)
+        fprintf(out, " --expert-split %s", tsr_expert_split_name(plan.expert_split));
+    print_margins(fit, out);
     fprintf(out, "\n");
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <tsr/bytes.h>
+
 #include "tsr.h"
 
 static int complain(const char *command, const char *name, const char *text, const char *choices)
@@ -46,6 +48,59 @@ static int read_reduction(const char *command, const char *text, tsr_reduction *
     return complain(command, "--reduction", text, "exact, f32 or bf16");
 }
 
+const char *tool_next_part(const char *text, char *part, size_t capacity)
+{
+    size_t n = strcspn(text, ",");
+    snprintf(part, capacity, "%.*s", (int)n, text);
+    return text[n] ? text + n + 1 : NULL;
+}
+
+/* "1024" is MiB, the default unit of margins; "2GiB" has its own unit. */
+static tsr_status parse_margin(const char *text, size_t *margin)
+{
+    char with_unit[40];
+    uint64_t bytes;
+    bool bare = *text && text[strspn(text, "0123456789.")] == '\0';
+    snprintf(with_unit, sizeof with_unit, "%s%s", text, bare ? "MiB" : "");
+    tsr_status status = tsr_bytes_parse(with_unit, &bytes);
+    if (status == TSR_OK)
+        *margin = bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
+    return status;
+}
+
+int tool_margins_read(const char *command, const char *name, const char *text,
+                      size_t margins[TSR_MAX_DEVICES], int *n_out)
+{
+    char part[32];
+    const char *rest = text;
+    for (*n_out = 0; rest && *n_out < TSR_MAX_DEVICES; ++*n_out) {
+        rest = tool_next_part(rest, part, sizeof part);
+        if (parse_margin(part, &margins[*n_out]) != TSR_OK) {
+            fprintf(stderr,
+                    "tsr %s: %s takes a size such as 1024 (MiB) or 2GiB, one for all devices or one for "
+                    "each, not '%s'\n",
+                    command, name, part);
+            return TOOL_EXIT_USAGE;
+        }
+    }
+    if (!rest)
+        return TOOL_GO_ON;
+    fprintf(stderr, "tsr %s: %s has more than %d entries\n", command, name, TSR_MAX_DEVICES);
+    return TOOL_EXIT_USAGE;
+}
+
+static int read_workload(const char *command, const char *text, tsr_model_config *config)
+{
+    char end;
+    if (!text)
+        return TOOL_GO_ON;
+    bool digits = strspn(text, "0123456789,") == strlen(text) && strlen(text) < 20;
+    if (digits && sscanf(text, "%d,%d%c", &config->workload.n_prompt, &config->workload.n_new, &end) == 2 &&
+        config->workload.n_prompt + config->workload.n_new > 0)
+        return TOOL_GO_ON;
+    return complain(command, "--workload", text, "tokens of the prompt and new tokens, e.g. 512,128");
+}
+
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out)
 {
@@ -75,6 +130,11 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     }
     if (code == TOOL_GO_ON)
         code = tool_offload_options_read(command, &options->offload, &config);
+    if (code == TOOL_GO_ON)
+        code = read_workload(command, options->workload, &config);
+    if (code == TOOL_GO_ON && options->margin)
+        code = tool_margins_read(command, "--margin", options->margin, options->margins, &config.margin.n);
+    config.margin.bytes = config.margin.n ? options->margins : NULL;
     if (code != TOOL_GO_ON)
         return code;
     config.split.tensor_split = config.split.n_tensor_split ? tensor_split : NULL;

@@ -14,6 +14,8 @@ typedef struct tool_model_options {
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch, activations;
     bool no_mmap, swa_full;
+    const char *margin, *workload;
+    size_t margins[TSR_MAX_DEVICES]; /* of `margin`, once read */
     tool_offload_options offload;
 } tool_model_options;
 
@@ -56,7 +58,11 @@ typedef struct tool_model_options {
     {NULL, "--activations", TOOL_INT, &(o).activations, "BITS",                                   \
      "of activations on host devices: 16 (default), or 8: faster, as in llama.cpp", 8, 16},       \
     {NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL,                                            \
-     "copy weights into memory near their device", 0, 0}
+     "copy weights into memory near their device", 0, 0},                                         \
+    {NULL, "--margin", TOOL_STRING, &(o).margin, "MIB,...",                                       \
+     "memory left free on all devices, or on each: 512 (MiB) or 2GiB (default 0)", 0, 0},         \
+    {NULL, "--workload", TOOL_STRING, &(o).workload, "PROMPT,NEW",                                \
+     "tokens whose time the planner minimises, e.g. 512,128 (default: of new ones)", 0, 0}
 /* clang-format on */
 
 /* Convert them to a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or
@@ -66,6 +72,13 @@ int tool_model_options_read(const char *command, tool_model_options *options,
 
 /* The --devices text to use on a machine: as given, or the default (see tool_offload_devices). */
 const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo);
+
+/* The part of `text` up to the next comma; returns what follows it, NULL after the last. */
+const char *tool_next_part(const char *text, char *part, size_t capacity);
+
+/* Read margins "1024,2GiB" of option `name`. TOOL_GO_ON, or TOOL_EXIT_USAGE after one line on stderr. */
+int tool_margins_read(const char *command, const char *name, const char *text,
+                      size_t margins[TSR_MAX_DEVICES], int *n_out);
 
 /* A type allowed in the KV region; false for any other text. */
 bool tool_kv_type_parse(const char *text, tsr_type *type_out);

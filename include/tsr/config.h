@@ -148,6 +148,20 @@ typedef struct tsr_model_config {
         /** compare copied weights with the file: by checksums made on GPUs, otherwise by reading them back */
         bool verify_upload;
     } load;
+
+    /** The workload whose time the planner minimises: a prompt, in steps of n_batch tokens, and new tokens,
+     * one per step. Prompts are bound by arithmetic and by the bytes of all-reduces, decoding by memory and
+     * latency, so the fastest splits differ. Both 0: a step of plan.n_tokens tokens. */
+    struct {
+        int n_prompt; /**< tokens of the prompt */
+        int n_new;    /**< tokens generated after it */
+    } workload;
+
+    /** Memory that a plan leaves free on devices with a cap. A fit without margins of its own uses these. */
+    struct {
+        const size_t *bytes; /**< [n]; NULL: nothing is left free */
+        int n;               /**< 1: the same on all devices; otherwise one per device, in their order */
+    } margin;
 } tsr_model_config;
 
 /** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */

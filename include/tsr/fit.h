@@ -4,8 +4,8 @@
  * By default a model has its full context and all of its layers on the devices. If that does not fit,
  * tsr_fit_create() reduces what the config leaves open, in these steps:
  *
- *     1. the context (n_ctx 0), in steps of TSR_FIT_CTX_STEP tokens, down to n_ctx_min
- *     2. the types of keys and values, to those that the fit allows
+ *     1. the types of keys and values, to those that the fit allows: smaller types hold more context
+ *     2. the context (n_ctx 0), in steps of TSR_FIT_CTX_STEP tokens, down to n_ctx_min
  *     3. experts (n_cpu_moe 0), offloaded from the first layer on
  *     4. layers (n_gpu_layers -1), offloaded with embedding and output, from the first one on
  *
@@ -16,7 +16,7 @@
  *
  * What the config sets itself (n_ctx, tensor_split, offload rules, ...) is never changed. Every candidate is
  * planned by tsr_plan_create(), so the result is exact: its bytes are those that loading allocates, and
- * TSR_FIT_CTX_STEP more tokens would not fit. Steps 2 to 4 are coarser than a step of context; the memory
+ * TSR_FIT_CTX_STEP more tokens would not fit. Steps 3 and 4 are coarser than a step of context; the memory
  * that they leave over is given back to the context.
  *
  *     tsr_fit_config fit_config = tsr_fit_config_default();
@@ -52,9 +52,10 @@ typedef struct tsr_fit_config {
                             is not smaller than the config's: keys keep the config's type */
     tsr_type type_v;   /**< smaller type in which values may be stored, as type_k */
     /** [n_margins] bytes to leave free: one for all devices, or one per device in their order; NULL:
-     * TSR_FIT_MARGIN on each. Devices without a cap have none */
+     * config->margin, or without that TSR_FIT_MARGIN on each. Devices without a cap have none */
     const size_t *margins;
-    int n_margins; /**< 0: TSR_FIT_MARGIN on each device */
+    int n_margins;     /**< entries of `margins` */
+    bool context_only; /**< cut nothing but the context, and set no offload device apart */
 } tsr_fit_config;
 
 /** The defaults: no other KV type, TSR_FIT_CTX_MIN, TSR_FIT_MARGIN on each device. */
@@ -98,7 +99,7 @@ TSR_API void tsr_fit_get_info(const tsr_fit *fit, tsr_fit_info *info_out);
 TSR_NODISCARD TSR_API tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *device_out,
                                                 size_t *missing_bytes_out);
 
-/** The cuts of a fit, in the order in which they are tried. */
+/** The cuts of a fit. */
 typedef enum tsr_fit_cut {
     TSR_FIT_CUT_CONTEXT = 0,
     TSR_FIT_CUT_KV_TYPE = 1,

@@ -74,6 +74,8 @@ typedef struct tsr_plan_info {
     bool has_experts;              /**< a mixture of experts, divided as expert_split says */
     tsr_expert_split expert_split; /**< how they are divided */
     bool exact_arena; /**< false: the arena is that of a similar graph, or not counted; a note says which */
+    int n_prompt;     /**< of config.workload */
+    int n_new;        /**< of config.workload */
 } tsr_plan_info;
 
 /** What a plan puts on one device. */
@@ -134,7 +136,8 @@ typedef struct tsr_plan_times {
     bool known;            /**< false: some rates are unknown; times are 0, there are no alternatives */
     bool measured;         /**< the rates were measured; false: described or assumed */
     tsr_plan_phase decode; /**< one token */
-    tsr_plan_phase prompt; /**< n_batch tokens */
+    tsr_plan_phase prompt; /**< n_batch tokens, or the prompt of config.workload if that is shorter */
+    double workload_ns;    /**< of config.workload: its prompt in such steps, then its new tokens; 0: none */
 } tsr_plan_times;
 
 /** Write the predicted times. They are unknown where the config's rates have 0 for a weight type. A plan
@@ -147,9 +150,10 @@ typedef struct tsr_plan_alternative {
     /** "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
      * cuda0+cuda1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0+cuda1 60, cuda2 20" */
     char text[128];
-    double decode_ns; /**< a step of one token */
-    double prompt_ns; /**< a step of n_batch tokens */
-    bool in_memory;   /**< the best of a mode that fits; false: regardless of memory */
+    double decode_ns;   /**< a step of one token */
+    double prompt_ns;   /**< a step of n_batch tokens */
+    bool in_memory;     /**< the best of a mode that fits; false: regardless of memory */
+    double workload_ns; /**< of config.workload; 0: none was stated */
 } tsr_plan_alternative;
 
 /** Write an alternative. False: there is none with this index. */

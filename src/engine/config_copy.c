@@ -46,6 +46,12 @@ tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_co
         TSR_TRY(tsr_links_copy(config->plan.links, &copy->links));
         config->plan.links = copy->links;
     }
+    if (config->margin.bytes) {
+        size_t n = (size_t)config->margin.n;
+        TSR_TRY(tsr_mem_array(n, sizeof *copy->margins, "a model's config", &copy->margins));
+        memcpy(copy->margins, config->margin.bytes, n * sizeof *copy->margins);
+        config->margin.bytes = copy->margins;
+    }
     TSR_TRY(copy_overrides(config, copy));
 out:
     return status;
@@ -59,5 +65,6 @@ void tsr_config_copy_free(tsr_config_copy *copy)
     tsr_mem_free(copy->offload_rules);
     tsr_links_destroy(copy->links);
     tsr_mem_free(copy->rates);
+    tsr_mem_free(copy->margins);
     *copy = (tsr_config_copy){0};
 }

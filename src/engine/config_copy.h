@@ -4,8 +4,8 @@
 
 #include "model/model.h"
 
-/* Copy the rates, links, overrides and offload device of `config`, which points to the copies afterwards. On
- * failure what was copy so far can be dropped. */
+/* Copy the rates, links, margins, overrides and offload device of `config`, which points to the copies
+ * afterwards. On failure what was copied so far can be dropped. */
 tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_config_copy *copy);
 void tsr_config_copy_free(tsr_config_copy *copy);
 

@@ -70,6 +70,7 @@ static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved
         return status;
     model->config.plan.rates = config.plan.rates;
     model->config.plan.links = config.plan.links;
+    model->config.margin.bytes = config.margin.bytes;
     model->config.offload.rules = config.offload.rules;
     model->config.offload.n_rules = config.offload.n_rules;
     model->config.offload.device = config.offload.device;

@@ -66,6 +66,8 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_kv_type("type_k", c.session.type_k));
     TSR_TRY(check_kv_type("type_v", c.session.type_v));
     TSR_TRY(check_range("plan.n_tokens", c.plan.n_tokens, 1, 1 << 16));
+    TSR_TRY(check_range("workload.n_prompt", c.workload.n_prompt, 0, 1 << 30));
+    TSR_TRY(check_range("workload.n_new", c.workload.n_new, 0, 1 << 30));
     if (!tsr_activation_bits_known(c.compute.activation_bits))
         TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8",
                          c.compute.activation_bits));

@@ -70,6 +70,7 @@ static void forget_pointers(tsr_model_config *config)
     config->offload.n_rules = 0;
     config->offload.device = NULL;
     config->plan.fit = NULL;
+    config->margin.bytes = NULL;
 }
 
 static void describe_model(const tsr_tracked *tracked, char *text, size_t size)

@@ -14,6 +14,7 @@
 typedef struct tsr_config_copy {
     tsr_device_rates *rates;
     tsr_links *links;
+    size_t *margins;
     tsr_offload_rule *offload_rules;
     char **texts; /* [n_texts] of the offload_rules, and the offload device */
     int n_texts;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/cost/step.h"
+#include "plan/cost/goal.h"
 #include "plan/decide.h"
 #include "plan/dry_run.h"
 #include "plan/cost/stages.h"
@@ -23,7 +23,7 @@ typedef struct decision {
     double shares[TSR_MAX_DEVICES];      /* [n_devices] requested, or found by a search */
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules of the free blocks, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
-    tsr_model_cost cost; /* of an automatic decision */
+    tsr_goal goal; /* of an automatic decision */
     tsr_stages_problem stages;
     tsr_pipeline pipeline;
 } decision;
@@ -158,29 +158,32 @@ static tsr_status optimize_counts(decision *dec, int64_t *counts)
 {
     tsr_status status = TSR_OK;
     tsr_cost_result result;
-    dec->cost.problem.no_room = &dec->out->no_room;
-    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-        dec->cost.classes[c].n_granules = n_granules(dec, c);
-        if (c != TSR_CLASS_OUTPUT) /* of nothing to divide the time does not matter */
-            dec->cost.classes[c].repeats = (double)TSR_MAX(tsr_offload_n_free(&dec->out->map, c), 1);
-        if (dec->class_bytes[c])
-            dec->cost.classes[c].granule_bytes = granule_bytes(dec, c);
-    }
-    dec->cost.problem.allowed = ~dec->out->map.reserved;
-    memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
-    TSR_TRY(tsr_split_optimize(&dec->cost.problem, &result));
+    dec->goal.cost.problem.no_room = &dec->out->no_room;
+    tsr_model_cost *costs[] = {&dec->goal.cost, &dec->goal.decode, &dec->goal.prompt};
+    for (int i = 0; i < 3; i++)
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            tsr_cost_class *k = &costs[i]->classes[c];
+            k->n_granules = n_granules(dec, c);
+            if (c != TSR_CLASS_OUTPUT) /* of nothing to divide the time does not matter */
+                k->repeats = (double)TSR_MAX(tsr_offload_n_free(&dec->out->map, c), 1);
+            if (dec->class_bytes[c])
+                k->granule_bytes = granule_bytes(dec, c);
+        }
+    dec->goal.cost.problem.allowed = ~dec->out->map.reserved;
+    memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
+    TSR_TRY(tsr_split_optimize(&dec->goal.cost.problem, &result));
     double all = 0;
     for (int d = 0; d < dec->in->n_devices; d++) {
         dec->shares[d] = 0;
         for (int c = 0; c < TSR_CLASS_COUNT; c++) {
             counts[c * dec->in->n_devices + d] = result.counts[c][d];
-            dec->shares[d] += (double)result.counts[c][d] * (double)dec->cost.classes[c].granule_bytes;
+            dec->shares[d] += (double)result.counts[c][d] * (double)dec->goal.cost.classes[c].granule_bytes;
         }
         all += dec->shares[d];
     }
     for (int d = 0; d < dec->in->n_devices; d++)
         dec->shares[d] /= all;
-    dec->out->proven = result.proven;
+    dec->out->proven = result.proven && tsr_goal_is_exact(&dec->goal, result.counts, result.total_ns);
 out:
     return status;
 }
@@ -322,14 +325,17 @@ static tsr_status choose_stages(decision *dec)
 {
     tsr_status status = TSR_OK;
     const tsr_pipeline_problem *problem = &dec->stages.problem;
-    dec->cost.problem.no_room = &dec->out->no_room;
-    dec->cost.problem.allowed = ~dec->out->map.reserved;
-    memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
-    tsr_stages_problem_init(&dec->cost, &dec->in->weights, dec->in->shape.hparams.n_layers, dec->class_bytes,
-                            &dec->stages);
+    dec->goal.cost.problem.no_room = &dec->out->no_room;
+    dec->goal.cost.problem.allowed = ~dec->out->map.reserved;
+    memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
+    tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, dec->in->shape.hparams.n_layers,
+                            dec->class_bytes, &dec->stages);
     TSR_TRY(dec->mode == TSR_SPLIT_MODE_LAYER ? tsr_pipeline_layers(problem, &dec->pipeline)
                                               : tsr_pipeline_optimize(problem, &dec->pipeline));
-    dec->out->proven = dec->pipeline.proven;
+    bool single = true;
+    for (int i = 0; i < dec->pipeline.n_stages; i++)
+        single = single && tsr_device_set_count(dec->pipeline.stages[i].devices) == 1;
+    dec->out->proven = dec->pipeline.proven && (single || !dec->goal.cost.decode);
 out:
     return status;
 }
@@ -369,7 +375,7 @@ static tsr_status decide_stages(decision *dec)
             goto out;
         if (round == 0) {
             find_class_bytes(dec);
-            tsr_stages_problem_init(&dec->cost, &dec->in->weights, dec->in->shape.hparams.n_layers,
+            tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, dec->in->shape.hparams.n_layers,
                                     dec->class_bytes, &dec->stages);
         }
         learn_fixed_of_stages(dec, round);
@@ -421,7 +427,7 @@ tsr_status tsr_plan_decide(const tsr_planner *planner, tsr_plan_choice *choice_o
     find_mode(dec);
     find_shares(dec);
     if (choice_out->automatic)
-        TSR_TRY(tsr_model_cost_init(planner, planner->config.plan.n_tokens, &dec->cost));
+        TSR_TRY(tsr_goal_init(planner, &dec->goal));
     if (choice_out->automatic && dec->mode != TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(decide_stages(dec));
     else if (dec->mode == TSR_SPLIT_MODE_TENSOR)

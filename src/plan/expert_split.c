@@ -10,19 +10,19 @@
 #include <math.h>
 
 #include "core/mem.h"
-#include "plan/cost/step.h"
+#include "plan/cost/goal.h"
 #include "plan/offload.h"
 
 /* The time of a step on the devices `allowed`, with the FFN divided as planner->shape says; INFINITY if that
- * does not fit. `cost` is working memory. */
-static tsr_status predict(const tsr_planner *planner, tsr_device_set allowed, tsr_model_cost *cost,
-                          double *ns_out)
+ * does not fit. `goal` is working memory. */
+static tsr_status predict(const tsr_planner *planner, tsr_device_set allowed, tsr_goal *goal, double *ns_out)
 {
     tsr_status status = TSR_OK;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
     tsr_cost_result result;
     bool no_room = false;
-    TSR_TRY(tsr_model_cost_init(planner, planner->config.plan.n_tokens, cost));
+    TSR_TRY(tsr_goal_init(planner, goal));
+    tsr_model_cost *cost = &goal->cost;
     cost->problem.allowed = allowed;
     cost->problem.no_room = &no_room;
     for (int d = 0; d < planner->n_devices; d++)
@@ -49,18 +49,18 @@ static tsr_status compare(const tsr_planner *planner, bool *by_expert_out)
     tsr_status status = TSR_OK;
     double columns_ns, experts_ns;
     tsr_offload_map map = {0};
-    tsr_model_cost *cost = NULL;
+    tsr_goal *goal = NULL;
     tsr_planner by_expert = *planner;
     tsr_expert_split_set(&by_expert.shape, true);
     TSR_TRY(tsr_offload_map_create(planner, &map));
     if (tsr_offload_n_free(&map, TSR_CLASS_FFN) == 0 || !tsr_model_cost_known(planner))
         goto out;
-    TSR_TRY(TSR_NEW(&cost, "a choice"));
-    TSR_TRY(predict(planner, ~map.reserved, cost, &columns_ns));
-    TSR_TRY(predict(&by_expert, ~map.reserved, cost, &experts_ns));
+    TSR_TRY(TSR_NEW(&goal, "a choice"));
+    TSR_TRY(predict(planner, ~map.reserved, goal, &columns_ns));
+    TSR_TRY(predict(&by_expert, ~map.reserved, goal, &experts_ns));
     *by_expert_out = experts_ns < columns_ns;
 out:
-    tsr_mem_free(cost);
+    tsr_mem_free(goal);
     tsr_offload_map_free(&map);
     return status;
 }

@@ -7,11 +7,24 @@
 #include "plan/expert_split.h"
 #include "plan/header_only/header.h"
 
+static tsr_status set_margins(tsr_planner *planner, const size_t *bytes, int n)
+{
+    if (!bytes)
+        return TSR_OK;
+    if (n != 1 && n != planner->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "%d margins for %d device%s; give one for all, or one for each", n,
+                        planner->n_devices, tsr_plural(planner->n_devices));
+    for (int d = 0; d < planner->n_devices; d++)
+        planner->props[d].margin = bytes[n == 1 ? 0 : d];
+    return TSR_OK;
+}
+
 /* The part that is the same for all planners: `planner` has devices and shape. */
 static tsr_status add_config(tsr_planner *planner, const tsr_model_config *config)
 {
     tsr_status status = TSR_OK;
     bool by_expert;
+    TSR_TRY(set_margins(planner, config->margin.bytes, config->margin.n));
     TSR_TRY(tsr_planner_set_config(planner, config));
     TSR_TRY(tsr_planner_read_split(planner));
     TSR_TRY(tsr_planner_declare_weights(planner));

@@ -88,7 +88,9 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
                                  .runnable = !shape->arch->header_only,
                                  .has_experts = hp->n_expert > 0,
                                  .expert_split = tsr_expert_split_of(hp),
-                                 .exact_arena = !shape->arch->header_only};
+                                 .exact_arena = !shape->arch->header_only,
+                                 .n_prompt = resolved->workload.n_prompt,
+                                 .n_new = resolved->workload.n_new};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];
         plan->info.granule_size[c] = shape->granules.size[c];

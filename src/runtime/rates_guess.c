@@ -3,8 +3,8 @@
  * GPUs: the constants are fitted, for all cards together, to published speeds of llama.cpp with Llama 3 8B
  * and 70B in Q4_K_M and F16 on cards from the RTX 3070 to the H100 PCIe
  * (github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference, May 2024; tests/test_published.c has the figures
- * and the bounds). Two models of one type on a card separate what grows with the bytes from what grows with the
- * layers:
+ * and the bounds). Two models of one type on a card separate what grows with the bytes from what grows
+ * with the layers:
  *   - Weights are read at 0.84 to 0.95 of the memory's peak, whatever their type, but no faster than 6.5 to
  *     7.4 bytes per cycle of a multiprocessor: more loads than that are not in flight. This limits cards with
  *     HBM: an A100 reads at 0.55 of its peak, an H100 PCIe at 0.67.

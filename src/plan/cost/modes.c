@@ -11,8 +11,8 @@
 
 typedef struct modes {
     tsr_plan *plan;
-    tsr_model_cost *decode, *prompt;
-    tsr_stages_problem in_decode, in_prompt;
+    tsr_goal *goal;
+    tsr_stages_problem in_goal, in_decode, in_prompt;
     tsr_pipeline pipeline;
     bool no_room;
 } modes;
@@ -27,7 +27,7 @@ static void find_rooms(modes *m)
                 device->total_bytes - device->bytes[TSR_MEMORY_WEIGHTS] - device->bytes[TSR_MEMORY_KV];
             bool limited = device->memory_cap != SIZE_MAX;
             most = TSR_MAX(most, fixed);
-            m->decode->rooms[d] =
+            m->goal->cost.rooms[d] =
                 (tsr_split_room){.capacity_bytes = device->memory_cap - (limited ? device->margin_bytes : 0),
                                  .fixed_bytes = device->used ? fixed : most,
                                  .name = device->name};
@@ -38,9 +38,9 @@ static void find_rooms(modes *m)
 static void find_granule_bytes(modes *m)
 {
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        m->decode->classes[c].granule_bytes =
-            c == TSR_CLASS_OUTPUT ? m->in_decode.problem.shared_bytes
-                                  : m->in_decode.classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
+        m->goal->cost.classes[c].granule_bytes =
+            c == TSR_CLASS_OUTPUT ? m->in_goal.problem.shared_bytes
+                                  : m->in_goal.classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
 }
 
 static void append_names(const tsr_plan *plan, tsr_device_set devices, char *text, size_t size)
@@ -59,6 +59,7 @@ static void add_alternative(modes *m, const char *text, double decode_ns, double
     snprintf(a->text, sizeof a->text, "%s", text);
     a->decode_ns = decode_ns;
     a->prompt_ns = prompt_ns;
+    a->workload_ns = tsr_goal_ns(m->goal, decode_ns, prompt_ns);
     a->in_memory = true;
 }
 
@@ -74,7 +75,7 @@ static tsr_status tolerate(modes *m, tsr_status status, bool *found_out)
 static tsr_status add_pipeline(modes *m, const char *mode, bool layers)
 {
     tsr_status status = TSR_OK;
-    const tsr_pipeline_problem *p = &m->in_decode.problem;
+    const tsr_pipeline_problem *p = &m->in_goal.problem;
     tsr_pipeline *best = &m->pipeline;
     bool found;
     char text[sizeof m->plan->alternatives->text];
@@ -91,7 +92,8 @@ static tsr_status add_pipeline(modes *m, const char *mode, bool layers)
         if (best->n_stages > 1)
             snprintf(text + n, sizeof text - n, " %lld", (long long)best->stages[i].n_layers);
     }
-    add_alternative(m, text, best->total_ns, tsr_pipeline_evaluate(&m->in_prompt.problem, best));
+    add_alternative(m, text, tsr_pipeline_evaluate(&m->in_decode.problem, best),
+                    tsr_pipeline_evaluate(&m->in_prompt.problem, best));
 out:
     return status;
 }
@@ -100,8 +102,8 @@ out:
 static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
 {
     tsr_status status = TSR_OK;
-    tsr_cost_problem *p = &m->decode->problem;
-    tsr_cost_result best = {.total_ns = 0}, result, prompt;
+    tsr_cost_problem *p = &m->goal->cost.problem;
+    tsr_cost_result best = {.total_ns = 0}, result, decode, prompt;
     char text[sizeof m->plan->alternatives->text];
     for (int d = 0; d < (alone ? p->n_devices : 1); d++) {
         bool found;
@@ -113,16 +115,16 @@ static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
     if (best.total_ns > 0) {
         snprintf(text, sizeof text, "%s: ", mode);
         append_names(m->plan, best.devices, text, sizeof text);
-        tsr_cost_evaluate(&m->prompt->problem, best.counts, &prompt);
-        add_alternative(m, text, best.total_ns, prompt.total_ns);
+        tsr_cost_evaluate(&m->goal->decode.problem, best.counts, &decode);
+        tsr_cost_evaluate(&m->goal->prompt.problem, best.counts, &prompt);
+        add_alternative(m, text, decode.total_ns, prompt.total_ns);
     }
 out:
     p->allowed = tsr_device_set_all(TSR_MAX_DEVICES);
     return status;
 }
 
-tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_model_cost *decode, tsr_model_cost *prompt,
-                              tsr_plan *plan)
+tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
     const tsr_weights *weights = &planner->weights;
@@ -132,16 +134,16 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_model_cost *decode
     bool is_best = plan->times.automatic;
     TSR_TRY(TSR_NEW(&m, "alternatives"));
     m->plan = plan;
-    m->decode = decode;
-    m->prompt = prompt;
-    decode->problem.no_room = &m->no_room;
+    m->goal = goal;
+    goal->cost.problem.no_room = &m->no_room;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         bytes[c] = tsr_weights_class_bytes(weights, c);
     for (int d = 0; d < plan->info.n_devices && !planner->shape.hparams.kv.whole; d++)
         bytes[TSR_CLASS_ATTENTION] += plan->devices[d].bytes[TSR_MEMORY_KV];
     find_rooms(m);
-    tsr_stages_problem_init(decode, weights, plan->info.n_layers, bytes, &m->in_decode);
-    tsr_stages_problem_init(prompt, weights, plan->info.n_layers, bytes, &m->in_prompt);
+    tsr_stages_problem_init(&goal->cost, weights, plan->info.n_layers, bytes, &m->in_goal);
+    tsr_stages_problem_init(&goal->decode, weights, plan->info.n_layers, bytes, &m->in_decode);
+    tsr_stages_problem_init(&goal->prompt, weights, plan->info.n_layers, bytes, &m->in_prompt);
     find_granule_bytes(m);
     TSR_TRY(add_single_stage(m, "none", true));
     if (!is_best || wanted != TSR_SPLIT_MODE_LAYER)
@@ -151,7 +153,7 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_model_cost *decode
     if (!is_best || wanted != TSR_SPLIT_MODE_AUTO)
         TSR_TRY(add_pipeline(m, "auto", false));
 out:
-    decode->problem.no_room = NULL;
+    goal->cost.problem.no_room = NULL;
     tsr_mem_free(m);
     return status;
 }

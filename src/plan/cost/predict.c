@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/cost/step.h"
 #include "plan/cost/predict.h"
 
 /* More devices than this are not shown one by one among the alternatives. */
@@ -12,7 +11,7 @@ enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_A
 typedef struct predictor {
     const tsr_planner *planner;
     tsr_plan *plan;
-    tsr_model_cost decode, prompt;
+    tsr_goal goal;
 } predictor;
 
 /* -- phases -- */
@@ -89,12 +88,11 @@ static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *c
     for (int64_t l = 0; l < split->n_layers; l++) {
         tsr_device_set attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
         tsr_device_set ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
-        ns += tsr_model_cost_transfer_ns(cost, here, attention, cost->n_tokens);
-        ns += tsr_model_cost_transfer_ns(cost, attention, ffn, cost->n_tokens);
+        ns += tsr_model_cost_transfer_ns(cost, here, attention, false);
+        ns += tsr_model_cost_transfer_ns(cost, attention, ffn, false);
         here = ffn;
     }
-    return ns + tsr_model_cost_transfer_ns(cost, here, split->groups[split->output_group].devices,
-                                           cost->n_outputs);
+    return ns + tsr_model_cost_transfer_ns(cost, here, split->groups[split->output_group].devices, true);
 }
 
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase)
@@ -113,6 +111,7 @@ static void add_alternative(predictor *p, const char *text, double decode_ns, do
     snprintf(a->text, sizeof a->text, "%s", text);
     a->decode_ns = decode_ns;
     a->prompt_ns = prompt_ns;
+    a->workload_ns = tsr_goal_ns(&p->goal, decode_ns, prompt_ns);
 }
 
 /* Tensor mode by shares, memory aside. */
@@ -124,8 +123,8 @@ static tsr_status add_shares(predictor *p, const char *text, const double *share
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         TSR_TRY(
             tsr_split_round(shares, p->plan->info.n_devices, p->plan->info.n_granules[c], NULL, counts[c]));
-    tsr_cost_evaluate(&p->decode.problem, counts, &decode);
-    tsr_cost_evaluate(&p->prompt.problem, counts, &prompt);
+    tsr_cost_evaluate(&p->goal.decode.problem, counts, &decode);
+    tsr_cost_evaluate(&p->goal.prompt.problem, counts, &prompt);
     add_alternative(p, text, decode.total_ns, prompt.total_ns);
 out:
     return status;
@@ -135,13 +134,14 @@ out:
 static tsr_status add_best_of(predictor *p, const char *text, tsr_device_set devices)
 {
     tsr_status status = TSR_OK;
-    tsr_cost_result decode, prompt;
-    p->decode.problem.allowed = devices;
-    TSR_TRY(tsr_split_optimize(&p->decode.problem, &decode));
-    tsr_cost_evaluate(&p->prompt.problem, decode.counts, &prompt);
+    tsr_cost_result best, decode, prompt;
+    p->goal.cost.problem.allowed = devices;
+    TSR_TRY(tsr_split_optimize(&p->goal.cost.problem, &best));
+    tsr_cost_evaluate(&p->goal.decode.problem, best.counts, &decode);
+    tsr_cost_evaluate(&p->goal.prompt.problem, best.counts, &prompt);
     add_alternative(p, text, decode.total_ns, prompt.total_ns);
 out:
-    p->decode.problem.allowed = tsr_device_set_all(TSR_MAX_DEVICES);
+    p->goal.cost.problem.allowed = tsr_device_set_all(TSR_MAX_DEVICES);
     return status;
 }
 
@@ -152,8 +152,9 @@ static tsr_status add_with(predictor *p, int device)
     double shares[TSR_MAX_DEVICES];
     char text[64];
     for (int d = 0; d < p->plan->info.n_devices; d++)
-        shares[d] =
-            p->plan->devices[d].used || d == device ? 1 / p->decode.classes[TSR_CLASS_FFN].granule_ns[d] : 0;
+        shares[d] = p->plan->devices[d].used || d == device
+                        ? 1 / p->goal.decode.classes[TSR_CLASS_FFN].granule_ns[d]
+                        : 0;
     snprintf(text, sizeof text, "with %s", p->plan->devices[device].name);
     TSR_TRY(add_shares(p, text, shares));
     p->plan->with_ns[device] = p->plan->alternatives[p->plan->n_alternatives - 1].decode_ns;
@@ -179,8 +180,8 @@ static tsr_status add_whole_layers(predictor *p)
         devices[i] = tsr_shard_map_device(&layers, i);
     TSR_TRY(tsr_model_split_layers(&p->planner->shape.hparams, &p->planner->shape.granules, even, n_devices,
                                    TSR_SPLIT_MODE_LAYER, devices, &split));
-    predict_phase(&split, &p->decode, &decode);
-    predict_phase(&split, &p->prompt, &prompt);
+    predict_phase(&split, &p->goal.decode, &decode);
+    predict_phase(&split, &p->goal.prompt, &prompt);
     add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns);
 out:
     tsr_mem_free(devices);
@@ -197,7 +198,7 @@ static tsr_status add_alternatives(predictor *p)
     char text[64];
     tsr_device_set used = 0;
     for (int d = 0; d < n_devices; d++) {
-        const double *ns = p->decode.classes[TSR_CLASS_FFN].granule_ns;
+        const double *ns = p->goal.decode.classes[TSR_CLASS_FFN].granule_ns;
         even[d] = 1;
         fastest = ns[d] < ns[fastest] ? d : fastest;
         used |= plan->devices[d].used ? tsr_device_set_one(d) : 0;
@@ -226,28 +227,28 @@ static tsr_status add_other_expert_split(predictor *p)
     const tsr_plan *plan = p->plan;
     int n_devices = plan->info.n_devices;
     tsr_planner other = *p->planner;
-    tsr_model_cost *costs = NULL; /* of decoding and of a prompt */
-    tsr_cost_result decode, prompt;
+    tsr_goal *goal = NULL;
+    tsr_cost_result best, decode, prompt;
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
     double shares[TSR_MAX_DEVICES];
     tsr_expert_split_set(&other.shape, !other.shape.hparams.by_expert);
-    TSR_TRY(tsr_mem_array(2, sizeof *costs, "a prediction", &costs));
-    TSR_TRY(tsr_model_cost_init(&other, 1, &costs[0]));
-    TSR_TRY(tsr_model_cost_init(&other, other.config.session.n_batch, &costs[1]));
+    TSR_TRY(TSR_NEW(&goal, "a prediction"));
+    TSR_TRY(tsr_goal_init(&other, goal));
     if (plan->times.automatic) {
-        TSR_TRY(tsr_split_optimize(&costs[0].problem, &decode));
+        TSR_TRY(tsr_split_optimize(&goal->cost.problem, &best));
+        memcpy(counts, best.counts, sizeof counts);
     } else {
-        int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
         for (int d = 0; d < n_devices; d++)
             shares[d] = plan->devices[d].requested;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             TSR_TRY(tsr_split_round(shares, n_devices, other.shape.granules.n[c], NULL, counts[c]));
-        tsr_cost_evaluate(&costs[0].problem, counts, &decode);
     }
-    tsr_cost_evaluate(&costs[1].problem, decode.counts, &prompt);
+    tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
+    tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
     add_alternative(p, other.shape.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
                     decode.total_ns, prompt.total_ns);
 out:
-    tsr_mem_free(costs);
+    tsr_mem_free(goal);
     return status;
 }
 
@@ -267,13 +268,13 @@ tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
     p->planner = planner;
     p->plan = plan;
-    TSR_TRY(tsr_model_cost_init(planner, 1, &p->decode));
-    TSR_TRY(tsr_model_cost_init(planner, resolved->session.n_batch, &p->prompt));
+    TSR_TRY(tsr_goal_init(planner, &p->goal));
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
         times->measured = times->measured && resolved->plan.rates[d].measured;
-    predict_phase(&plan->split, &p->decode, &times->decode);
-    predict_phase(&plan->split, &p->prompt, &times->prompt);
+    predict_phase(&plan->split, &p->goal.decode, &times->decode);
+    predict_phase(&plan->split, &p->goal.prompt, &times->prompt);
+    times->workload_ns = tsr_goal_ns(&p->goal, times->decode.total_ns, times->prompt.total_ns);
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));
     bool offloads = resolved->offload.n_gpu_layers >= 0 || resolved->offload.n_cpu_moe > 0 ||
@@ -282,7 +283,7 @@ tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
         plan->info.mode == TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(add_other_expert_split(p));
     if (n_devices > 1 && !offloads)
-        TSR_TRY(tsr_plan_add_modes(planner, &p->decode, &p->prompt, plan));
+        TSR_TRY(tsr_plan_add_modes(planner, &p->goal, plan));
 out:
     tsr_mem_free(p);
     return status;

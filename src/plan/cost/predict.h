@@ -2,7 +2,7 @@
 #ifndef TSR_PLAN_COST_PREDICT_H
 #define TSR_PLAN_COST_PREDICT_H
 
-#include "plan/cost/step.h"
+#include "plan/cost/goal.h"
 #include "plan/plan.h"
 
 /* Fill plan->times and the alternatives from plan->split and the rates. */
@@ -12,8 +12,7 @@ enum { TSR_PLAN_MODE_ALTERNATIVES = 4 };
 
 /* Add the fastest plan of every split mode to plan->alternatives, which have room for
  * TSR_PLAN_MODE_ALTERNATIVES more. The mode of config.split.mode is left out if the plan itself is the
- * fastest of that mode. `decode` and `prompt` are the costs of the plan's two phases; `decode` is changed. */
-tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_model_cost *decode, tsr_model_cost *prompt,
-                              tsr_plan *plan);
+ * fastest of that mode. `goal` is the planner's, and is changed. */
+tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_plan *plan);
 
 #endif

@@ -149,10 +149,13 @@ static bool by_links(const tsr_model_cost *cost, int from, int to)
 }
 
 double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set from, tsr_device_set to,
-                                  int64_t n_tokens)
+                                  bool outputs)
 {
+    if (cost->decode)
+        return cost->n_decodes * tsr_model_cost_transfer_ns(cost->decode, from, to, outputs) +
+               cost->n_prompts * tsr_model_cost_transfer_ns(cost->prompt, from, to, outputs);
     tsr_device_set missing = to & ~from;
-    uint64_t bytes = cost->row_bytes * (uint64_t)n_tokens;
+    uint64_t bytes = cost->row_bytes * (uint64_t)(outputs ? cost->n_outputs : cost->n_tokens);
     int sender = tsr_device_set_first(from), all = cost->problem.n_devices;
     double ns = 0;
     TSR_FOR_DEVICES(d, missing) {

@@ -77,7 +77,9 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
                     (long long)choice.n_ctx, offloads(fitting, &choice) ? ", parts offloaded" : "",
                     tsr_type_name(choice.type_k), tsr_type_name(choice.type_v),
                     n_short ? text : " the last granule or layer finds no device",
-                    fitting->offload_device < 0 ? " or a host device to offload to (-dev cuda,host:1)" : "");
+                    fitting->offload_device < 0 && !fitting->limits.context_only
+                        ? " or a host device to offload to (-dev cuda,host:1)"
+                        : "");
 }
 
 /* -- creation -- */
@@ -87,7 +89,10 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
 static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
 {
     const tsr_planner *planner = fitting->planner;
-    tsr_status status = tsr_offload_spare_device(planner, &fitting->offload_device);
+    tsr_status status = TSR_OK;
+    fitting->offload_device = -1;
+    if (!fitting->limits.context_only)
+        status = tsr_offload_spare_device(planner, &fitting->offload_device);
     if (status != TSR_OK)
         return status;
     memcpy(fitting->lenient, planner->props, (size_t)planner->n_devices * sizeof *fitting->lenient);
@@ -111,6 +116,17 @@ static void fill_wanted(const tsr_fitting *fitting)
         device->memory_cap = props->memory_cap;
         device->margin_bytes = props->margin;
     }
+}
+
+/* Those of the fit, otherwise those of the config, which the planner has, otherwise the default. */
+static void set_margins(const tsr_fitting *fitting, tsr_device_props *props)
+{
+    const tsr_fit_config *limits = &fitting->limits;
+    for (int d = 0; d < fitting->planner->n_devices; d++)
+        if (limits->margins)
+            props[d].margin = limits->margins[limits->n_margins == 1 ? 0 : d];
+        else if (!fitting->given->margin.bytes)
+            props[d].margin = TSR_FIT_MARGIN;
 }
 
 /* The plan of fitting->now, and the given config with what was chosen. */
@@ -163,17 +179,14 @@ tsr_status tsr_planner_fit(tsr_planner *planner, const tsr_model_config *given, 
     fitting->planner = planner;
     fitting->given = given;
     fitting->limits = tsr_fit_config_default();
-    TSR_TRY(tsr_config_read("tsr_fit_config", given->plan.fit, sizeof(tsr_fit_config), &fitting->limits,
-                            sizeof fitting->limits));
+    TSR_TRY(tsr_config_read("tsr_fit_config", given->plan.fit, offsetof(tsr_fit_config, context_only),
+                            &fitting->limits, sizeof fitting->limits));
     fitting->fit = fit;
     fitting->now = &fitting->attempts[0];
     fitting->next = &fitting->attempts[1];
     fitting->spare = &fitting->attempts[2];
     TSR_TRY(check_limits(&fitting->limits, planner->n_devices));
-    for (int d = 0; d < planner->n_devices; d++)
-        planner->props[d].margin = !fitting->limits.margins
-                                       ? TSR_FIT_MARGIN
-                                       : fitting->limits.margins[fitting->limits.n_margins == 1 ? 0 : d];
+    set_margins(fitting, planner->props);
     TSR_TRY(run(fitting));
     *fit_out = fit;
     fit = NULL;
