@@ -11,9 +11,10 @@ typedef struct tsr_goal {
     double n_decodes, n_prompts;   /* steps of the workload; both 0: `cost` is of plan.n_tokens tokens */
 } tsr_goal;
 
-/* Without a workload, the prompt has n_batch tokens; a shorter prompt of the workload has its own. The classes
- * of `cost` are those of the workload's steps added up: the time of a walk is then a bound, reached where the
- * same device is the slowest in decoding and in the prompt. TSR_ERR_INVALID if rates are not known. */
+/* Without a workload, the prompt has n_batch tokens; a shorter prompt of the workload has its own. The
+ * classes of `cost` are those of the workload's steps added up: the time of a walk is then a bound, reached
+ * where the same device is the slowest in decoding and in the prompt. TSR_ERR_INVALID if rates are not
+ * known. */
 tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal_out);
 
 /* The time of the workload by the times of both kinds of steps; 0 without a workload. */
