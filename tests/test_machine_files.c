@@ -442,7 +442,7 @@ static void errors_name_file_place_and_remedy(void **state)
         {"<system><cpu><pci busid=\"0000:01:00.0\" class=\"0x03\" link_width=\"x16\"/></cpu></system>",
          TSR_ERR_FORMAT, "link_width 'x16'"},
         {"<system><cpu/></system><system><cpu/></system>", TSR_ERR_FORMAT, "junk after"},
-        {"BZh and no archive", TSR_ERR_FORMAT, "tar cannot unpack"},
+        {"BZh and no archive", TSR_ERR_FORMAT, "is cut off"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *path = directory_write("bad", cases[i].text, strlen(cases[i].text));
@@ -468,27 +468,6 @@ static void memory_in_other_units_is_not_believed(void **state)
         assert_non_null(strstr(tsr_last_error(), "sizes are in bytes"));
         assert_null(topo);
     }
-}
-
-/* Such a link would describe this machine under another one's name. */
-static void links_out_of_an_archive_are_refused(void **state)
-{
-    (void)state;
-    char folder[] = "/tmp/tsr_archive_XXXXXX", command[256], path[64];
-    tsr_topology *topo = NULL;
-    if (system("tar --version >/dev/null 2>&1") != 0) {
-        print_message("skipped: no tar\n");
-        return;
-    }
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/machine.tar", folder);
-    snprintf(command, sizeof command, "cd %s && ln -s /sys sys && tar -cf machine.tar sys", folder);
-    assert_int_equal(system(command), 0);
-    assert_int_equal(tsr_topology_load(path, NULL, &topo), TSR_ERR_FORMAT);
-    assert_non_null(strstr(tsr_last_error(), "link 'sys' leads out of the archive"));
-    assert_null(topo);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
 }
 
 static void deep_nesting_is_refused(void **state)
@@ -528,7 +507,6 @@ int main(void)
         cmocka_unit_test(every_recorded_machine_loads),
         cmocka_unit_test(errors_name_file_place_and_remedy),
         cmocka_unit_test(memory_in_other_units_is_not_believed),
-        cmocka_unit_test(links_out_of_an_archive_are_refused),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,79 @@ static void the_least_memory_limit_of_the_cgroups_counts(void **state)
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 5000000);
 }
 
+static void a_covered_folder_of_nodes_is_noticed(void **state)
+{
+    (void)state;
+    char root[64];
+    snprintf(root, sizeof root, "%s", directory_file("probe"));
+    assert_false(tsr_topo_sysfs_shows_processors(root));
+    write_text("probe/sys/devices/system/cpu/cpu0/topology/core_id", "0\n");
+    assert_true(tsr_topo_sysfs_shows_processors(root)); /* a kernel without NUMA */
+    write_text("probe/sys/devices/system/node/online", "0\n");
+    assert_false(tsr_topo_sysfs_shows_processors(root));
+    write_text("probe/sys/devices/system/node/nodes", "0\n");
+    assert_false(tsr_topo_sysfs_shows_processors(root));
+    write_text("probe/sys/devices/system/node/node0/cpumap", "1\n");
+    assert_true(tsr_topo_sysfs_shows_processors(root));
+}
+
+/* hwloc aborts on this tree. */
+static void a_crash_of_hwloc_is_an_error(void **state)
+{
+    (void)state;
+    tsr_topology *topo = NULL;
+    write_text("crash/sys/devices/system/cpu/cpu0/topology/core_id", "0\n");
+    write_text("crash/sys/devices/system/cpu/cpu0/topology/thread_siblings", "1\n");
+    write_text("crash/sys/devices/system/cpu/online", "0\n");
+    write_text("crash/sys/devices/system/node/x", "");
+    unlink(directory_file("crash/sys/devices/system/node/x"));
+    setenv("HWLOC_FSROOT", directory_file("crash"), 1);
+    tsr_status status = tsr_topology_discover(NULL, &topo);
+    unsetenv("HWLOC_FSROOT");
+    assert_int_equal(status, TSR_ERR_FORMAT);
+    assert_non_null(strstr(tsr_last_error(), "hwloc crashed while reading"));
+    assert_non_null(strstr(tsr_last_error(), "crash"));
+    assert_null(topo);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child is left */
+}
+
+/* In a mount namespace of its own, which takes root, as a container may show it. 0: as it should be. */
+static int discover_below(const char *covered)
+{
+    tsr_topology *topo = NULL;
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", covered, "tmpfs", 0, NULL) != 0)
+        return 77;
+    if (tsr_topology_discover(NULL, &topo) != TSR_OK)
+        return 2;
+    cpu_set_t allowed;
+    bool good = !topology_fault(topo) && topo->is_this_machine && topo->memory_bytes > 0 &&
+                sched_getaffinity(0, sizeof allowed, &allowed) == 0 && topo->n_pus == CPU_COUNT(&allowed);
+    tsr_topology_destroy(topo);
+    return good && waitpid(-1, NULL, WNOHANG) == -1 ? 0 : 3;
+}
+
+static void covered_parts_of_sys_are_no_fault(void **state)
+{
+    (void)state;
+    static const char *const covered[] = {"/sys/devices/system/node", "/sys/devices/system/cpu",
+                                          "/sys/bus/pci/devices", "/sys"};
+    for (size_t i = 0; i < sizeof covered / sizeof *covered; i++) {
+        int how = -1;
+        pid_t child = access(covered[i], F_OK) == 0 ? fork() : -1;
+        if (child == 0)
+            _exit(discover_below(covered[i]));
+        if (child > 0)
+            assert_int_equal(waitpid(child, &how, 0), child);
+        if (child < 0 || (WIFEXITED(how) && WEXITSTATUS(how) == 77)) {
+            print_message("skipped: no %s, or it cannot be covered (not root)\n", covered[i]);
+            continue;
+        }
+        if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+            fail_msg("%s covered: signal %d, code %d", covered[i], how & 127, how >> 8);
+    }
+}
+
 /* In a process of its own: affinity is the whole process's business. */
 static void a_process_confined_to_one_cpu_sees_one(void **state)
 {
@@ -94,7 +168,7 @@ static void a_process_confined_to_one_cpu_sees_one(void **state)
     assert_int_equal(WEXITSTATUS(how), 0);
 }
 
-static void *pin_one_thread(void *pinner)
+static void *pin_one_thread(void *good_out)
 {
     cpu_set_t set;
     bool good = sched_getaffinity(0, sizeof set, &set) == 0;
@@ -103,40 +177,35 @@ static void *pin_one_thread(void *pinner)
         first++;
     while (!CPU_ISSET(last, &set))
         last--;
-    good = good && tsr_topo_pin_thread(pinner, &last, 1) == TSR_OK && sched_getcpu() == last;
-    good = good && tsr_topo_pin_thread(pinner, &nonsense, 1) == TSR_ERR_INVALID && sched_getcpu() == last;
+    good = good && tsr_topo_pin_thread(&last, 1) == TSR_OK && sched_getcpu() == last;
+    good = good && tsr_topo_pin_thread(&nonsense, 1) == TSR_ERR_INVALID && sched_getcpu() == last;
 
     /* Three threads on one processor: the first has it alone, the others any of the set. */
     tsr_device_desc desc = {.name = "host0", .n_threads = 3, .n_pus = 2};
     desc.pus = (int[]){first, last};
     desc.thread_pus = (int[]){first, -1, -1};
-    tsr_topo_team_pins pins = {pinner, &desc};
-    good = good && tsr_topo_pin_team_thread(&pins, 0) == TSR_OK && sched_getcpu() == first;
+    good = good && tsr_topo_pin_team_thread(&desc, 0) == TSR_OK && sched_getcpu() == first;
     good =
-        good && tsr_topo_pin_team_thread(&pins, 2) == TSR_OK && sched_getaffinity(0, sizeof set, &set) == 0;
+        good && tsr_topo_pin_team_thread(&desc, 2) == TSR_OK && sched_getaffinity(0, sizeof set, &set) == 0;
     good = good && CPU_ISSET(first, &set) && CPU_ISSET(last, &set);
-    good = good && tsr_topo_pin_team_thread(&pins, 3) == TSR_ERR_INVALID;
+    good = good && tsr_topo_pin_team_thread(&desc, 3) == TSR_ERR_INVALID;
 
     /* The one host thread of a GPU may use any of its processors. */
     tsr_device_desc gpu = {.name = "cuda0", .kind = TSR_DEVICE_CUDA, .n_pus = 1, .pus = &last};
-    pins.desc = &gpu;
-    good = good && tsr_topo_pin_team_thread(&pins, 0) == TSR_OK && sched_getcpu() == last;
-    good = good && tsr_topo_pin_team_thread(&pins, 1) == TSR_ERR_INVALID;
-    return good ? pinner : NULL;
+    good = good && tsr_topo_pin_team_thread(&gpu, 0) == TSR_OK && sched_getcpu() == last;
+    good = good && tsr_topo_pin_team_thread(&gpu, 1) == TSR_ERR_INVALID;
+    *(bool *)good_out = good;
+    return NULL;
 }
 
 static void threads_are_pinned_where_asked(void **state)
 {
     (void)state;
-    tsr_topo_pinner *pinner = NULL;
-    assert_int_equal(tsr_topo_pinner_create(&pinner), TSR_OK);
     pthread_t thread; /* so that the test itself stays unpinned */
-    void *good = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, pin_one_thread, pinner), 0);
-    assert_int_equal(pthread_join(thread, &good), 0);
-    assert_non_null(good);
-    tsr_topo_pinner_destroy(pinner);
-    tsr_topo_pinner_destroy(NULL);
+    bool good = false;
+    assert_int_equal(pthread_create(&thread, NULL, pin_one_thread, &good), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(good);
 }
 
 static void *load_many(void *good)
@@ -176,6 +245,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(this_machine_is_sound),
         cmocka_unit_test(the_least_memory_limit_of_the_cgroups_counts),
+        cmocka_unit_test(a_covered_folder_of_nodes_is_noticed),
+        cmocka_unit_test(a_crash_of_hwloc_is_an_error),
+        cmocka_unit_test(covered_parts_of_sys_are_no_fault),
         cmocka_unit_test(a_process_confined_to_one_cpu_sees_one),
         cmocka_unit_test(threads_are_pinned_where_asked),
         cmocka_unit_test(several_threads_load_at_once),

@@ -172,7 +172,7 @@ static void the_tree_nests_what_contains_what(void **state)
              "    NUMA node 0: 4 GiB\n"
              "      L3 8 MiB shared by cores 0-1\n"
              "        cores 0-1, CPU 0,2\n"
-             "      GPU 0 NVIDIA H200, ~140 GiB at ~4.80 TB/s, ~132 SMs, sm_90\n"
+             "      GPU 0 NVIDIA H200, ~140 GiB at ~4.80 TB/s, ~132 SMs at 1.98 GHz, sm_90\n"
              "        PCI 0000:17:00.0, PCIe 31.5 GB/s\n"
              "  Package 1\n"
              "    NUMA node 1: 2 GiB\n"

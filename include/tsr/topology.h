@@ -247,7 +247,12 @@ TSR_API tsr_topology_config tsr_topology_config_default(void);
 /** Describe the part of this machine that this process may use: cores outside its cgroup's cpuset or its CPU
  * affinity are left out. `config` may be NULL. Takes milliseconds; the result is the caller's, freed with
  * tsr_topology_destroy(). hwloc's own environment variables (HWLOC_XMLFILE, HWLOC_SYNTHETIC, ...) work and
- * replace the machine. TSR_ERR_UNSUPPORTED if the operating system shows no processors, TSR_ERR_MEMORY. */
+ * replace the machine.
+ *
+ * The kernel's /sys is read in the calling process. Where another file system covers parts of it, as in some
+ * containers, or those variables name a machine, a short-lived child process reads it as in
+ * tsr_topology_load(), and a crash of hwloc is TSR_ERR_FORMAT. TSR_ERR_UNSUPPORTED if the operating system
+ * shows no processors, TSR_ERR_IO, TSR_ERR_TIMEOUT, TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config *config,
                                                        tsr_topology **topo_out);
 
@@ -257,7 +262,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  *   NCCL XML           NCCL_TOPO_DUMP_FILE=machine.xml, or the topology file of a cloud's machine type
  *   nvidia-smi text    `nvidia-smi topo -m >machine.txt`
  *   a directory        with copies of a Linux machine's /sys and /proc (hwloc-gather-topology), or a tar
- *                      archive of one (compressed or not; needs the tar command)
+ *                      archive of one, plain or compressed (needs the command gzip, bzip2, xz or zstd)
  *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
  *
  * Facts of a GPU that the description lacks are taken from a table of common cards and marked in
@@ -265,10 +270,13 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  * GPU); gpu_note names the GPU and says how config->cards can describe it. `config` may be NULL.
  *
  * hwloc's descriptions are read in a short-lived child process (fork): hwloc crashes on some malformed files
- * and complains on stderr about others, and neither may reach the caller. The child is gone on return.
+ * and complains on stderr about others, and neither may reach the caller. The child is gone on return, and
+ * dies with the caller. Of an archive of at most 256 MiB and 200000 entries, sys/ and proc/ are unpacked into
+ * a temporary folder, which is removed even if the caller is killed.
  * TSR_ERR_NOT_FOUND: no such path. TSR_ERR_FORMAT: not a description, or a broken one. TSR_ERR_UNSUPPORTED: a
- * known format that this build cannot read (hwloc 3 XML). TSR_ERR_INVALID: config->cards is wrong.
- * TSR_ERR_IO: read or fork refused. TSR_ERR_TIMEOUT: not read within half a minute. TSR_ERR_MEMORY. */
+ * known format that cannot be read here (hwloc 3 XML, no such decompressor). TSR_ERR_INVALID: config->cards
+ * is wrong. TSR_ERR_IO: read or fork refused. TSR_ERR_TIMEOUT: not read within half a minute.
+ * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config,
                                                    tsr_topology **topo_out);
 

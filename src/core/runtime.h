@@ -23,7 +23,6 @@ struct tsr_runtime {
     void *buffer_types;       /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
     tsr_tracked *tracked; /* the objects that exist on it */
-    void *private_data;   /* src/runtime's own */
 };
 
 #endif

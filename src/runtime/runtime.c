@@ -19,18 +19,11 @@
 #include "topo/pin.h"
 #include "topo/topo.h"
 
-/* The runtime's own objects besides its devices. */
-typedef struct runtime_private {
-    tsr_topo_pinner *pinner;
-} runtime_private;
-
 /* Device `i` of the list, whose index in the runtime is `index`. */
 static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_device_list *list, int i, int index,
-                                   const tsr_topo_pinner *pinner)
+                                   const tsr_device_list *list, int i, int index, bool pinned)
 {
-    const tsr_device_desc *desc = &list->devices[i];
-    tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
+    tsr_device_desc *desc = &list->devices[i];
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
     const char *isa = *desc->isa ? desc->isa : config->isa;
     char name[sizeof desc->name];
@@ -54,8 +47,8 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .numa_node = desc->numa_node,
                                    .duty_percent = desc->duty_percent,
                                    .isa = isa,
-                                   .pin = pinner ? tsr_topo_pin_team_thread : NULL,
-                                   .pin_user = &pins,
+                                   .pin = pinned ? tsr_topo_pin_team_thread : NULL,
+                                   .pin_user = desc,
                                    .logger = &rt->logger};
     return tsr_host_device_create(&host, &rt->devices[index]);
 }
@@ -71,11 +64,9 @@ static tsr_device *first_cuda_device(const tsr_runtime *rt)
 }
 
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_topology *topo, const tsr_device_desc *desc, int index,
-                                   const tsr_topo_pinner *pinner)
+                                   const tsr_topology *topo, tsr_device_desc *desc, int index, bool pinned)
 {
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
-    tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
     tsr_device_props planned;
     tsr_device_props_of_desc(desc, &planned);
     tsr_cuda_device_config cuda = {.name = desc->name,
@@ -87,8 +78,8 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .link_bytes_per_s = gpu->pcie_bytes_per_s,
                                    .library_tokens = config->library_tokens,
                                    .sibling = first_cuda_device(rt),
-                                   .pin = pinner && desc->n_pus > 0 ? tsr_topo_pin_team_thread : NULL,
-                                   .pin_user = &pins,
+                                   .pin = pinned && desc->n_pus > 0 ? tsr_topo_pin_team_thread : NULL,
+                                   .pin_user = desc,
                                    .logger = &rt->logger};
     if (!topo->is_this_machine)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
@@ -103,10 +94,9 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 #else
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_topology *topo, const tsr_device_desc *desc, int index,
-                                   const tsr_topo_pinner *pinner)
+                                   const tsr_topology *topo, tsr_device_desc *desc, int index, bool pinned)
 {
-    (void)rt, (void)config, (void)topo, (void)index, (void)pinner;
+    (void)rt, (void)config, (void)topo, (void)index, (void)pinned;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
 }
 #endif
@@ -121,24 +111,22 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo,
                               const tsr_device_list *list, int i, int index)
 {
-    const runtime_private *priv = rt->private_data;
-    const tsr_device_desc *desc = &list->devices[i];
+    tsr_device_desc *desc = &list->devices[i];
     if (desc->kind != TSR_DEVICE_CUDA)
-        return open_host_device(rt, config, list, i, index, priv->pinner);
+        return open_host_device(rt, config, list, i, index, topo->is_this_machine);
     if (rt->processes)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
             "device %s: a runtime of several processes supports host devices only; name them, as in "
             "host:1",
             desc->name);
-    return open_cuda_device(rt, config, topo, desc, index, priv->pinner);
+    return open_cuda_device(rt, config, topo, desc, index, topo->is_this_machine);
 }
 
 static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo)
 {
     tsr_status status = TSR_OK;
     tsr_device_list *list = NULL;
-    runtime_private *priv = rt->private_data;
     tsr_distributed_counts counts;
     if (!config->devices && topo->n_gpus == 0 && *topo->gpu_note)
         tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); continuing with host devices",
@@ -148,8 +136,6 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     rt->n_devices = counts.n_all;
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rt->devices, "devices", &rt->devices));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rt->rates, "rates", &rt->rates));
-    if (topo->is_this_machine)
-        TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
     for (int i = 0; i < list->n_devices; i++)
         TSR_TRY(open_device(rt, config, topo, list, i, counts.first + i));
     tsr_device_rates_guess(list->devices, list->n_devices, rt->rates + counts.first);
@@ -194,7 +180,6 @@ tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_o
                             sizeof own));
     TSR_TRY(TSR_NEW(&rt, "a runtime"));
     rt->logger = own.logger;
-    TSR_TRY(tsr_mem_array(1, sizeof(runtime_private), "a runtime", &rt->private_data));
     TSR_TRY(tsr_distributed_begin(rt, &own));
     status = open_on_machine(rt, &own);
     TSR_TRY(tsr_processes_agree(rt->processes, status, "tsr_runtime_open"));
@@ -218,11 +203,7 @@ void tsr_runtime_close(tsr_runtime *rt)
     tsr_runtime_report_leaks(rt);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         tsr_device_destroy(rt->devices[d]);
-    runtime_private *priv = rt->private_data;
-    if (priv)
-        tsr_topo_pinner_destroy(priv->pinner);
     tsr_processes_destroy(rt->processes);
-    tsr_mem_free(priv);
     tsr_mem_free(rt->rates);
     tsr_mem_free(rt->devices);
     tsr_mem_free(rt);

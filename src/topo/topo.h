@@ -5,6 +5,8 @@
 #ifndef TSR_TOPO_TOPO_H
 #define TSR_TOPO_TOPO_H
 
+#include <sys/types.h>
+
 #include <tsr/topology.h>
 
 #include "core/status.h"
@@ -41,14 +43,14 @@ struct hwloc_topology;
 /* Sets object types to keep and components to skip, before hwloc_topology_load(). */
 tsr_status tsr_topo_hwloc_configure(struct hwloc_topology *hw);
 
-/* For this machine: skip one of two components. Where Linux shows its processors, cpuid on each processor
- * adds nothing, costs a migration to every core, and prints under valgrind. Where it does not (/sys not
- * mounted), cpuid is the only source, and hwloc's Linux part would print. */
-void tsr_topo_hwloc_avoid_noise(struct hwloc_topology *hw);
+/* Whether a tree shows processors the way hwloc's Linux part expects: a topology of CPU 0, and either no
+ * folder of NUMA nodes or a node in it. hwloc 2.9 aborts where that folder is empty, as in containers that
+ * cover it. `root` is "" for this machine; tests pass a directory with sys/ inside. */
+bool tsr_topo_sysfs_shows_processors(const char *root);
 
-/* hwloc_topology_load() of this machine: 0, or -1 and errno. Serialised over all callers: hwloc uses
- * libudev, which seeds its hash tables on first use without a lock. */
-int tsr_topo_hwloc_load(struct hwloc_topology *hw);
+/* This machine, or the one that hwloc's environment variables name, restricted to the processors that
+ * process `pid` may use. */
+tsr_status tsr_topo_load_this_machine(pid_t pid, tsr_topology **topo_out);
 
 /* Import NVIDIA's GPUs from a loaded hwloc topology, whose PCI devices are in `topo` already: model and
  * memory from the CUDA and NVML objects, NVLinks from the bandwidth matrix. At most TSR_MAX_GPUS. */
@@ -57,16 +59,24 @@ void tsr_topo_import_gpus(struct hwloc_topology *hw, tsr_topology *topo);
 /* The value of a loaded hwloc topology; source is left empty. */
 tsr_status tsr_topo_from_hwloc(struct hwloc_topology *hw, tsr_topology **topo_out);
 
-/* Input of the child process of tsr_topo_read_in_child(). */
+/* What tsr_topo_read_in_child() reads. */
 typedef enum tsr_topo_source_kind {
-    TSR_TOPO_XML,       /* `text` is the whole file */
-    TSR_TOPO_SYNTHETIC, /* `text` is hwloc's synthetic description */
-    TSR_TOPO_ROOT_DIR   /* `text` is the path of a directory */
+    TSR_TOPO_XML,         /* `text` is the whole file */
+    TSR_TOPO_SYNTHETIC,   /* `text` is hwloc's synthetic description */
+    TSR_TOPO_ROOT_DIR,    /* `text` is the path of a directory */
+    TSR_TOPO_ARCHIVE,     /* `text` is an empty directory, in which the archive `name` is unpacked */
+    TSR_TOPO_THIS_MACHINE /* no text; tsr_topo_load_this_machine() of the caller */
 } tsr_topo_source_kind;
 
-/* Read a description in a child process; see child.c. `bytes` counts text without its ending NUL. `name`
- * is used in messages. */
-tsr_status tsr_topo_read_in_child(tsr_topo_source_kind kind, const char *text, size_t bytes, const char *name,
-                                  tsr_topology **topo_out);
+typedef struct tsr_topo_source {
+    tsr_topo_source_kind kind;
+    const char *text;
+    size_t bytes;     /* of text, without its ending NUL */
+    const char *name; /* for messages */
+    int deadline_ms;  /* 0: the default, half a minute */
+} tsr_topo_source;
+
+/* Read a description in a child process; see child.c. */
+tsr_status tsr_topo_read_in_child(const tsr_topo_source *source, tsr_topology **topo_out);
 
 #endif

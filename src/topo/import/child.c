@@ -1,10 +1,13 @@
-/* hwloc in a child process, for untrusted descriptions.
+/* hwloc in a child process, for untrusted descriptions and for a /sys that is not the kernel's (discover.c).
  *
  * Reasons for a process: hwloc 2.9 crashes on about one in a hundred randomly damaged XML files, and
  * reports others on stderr, which only an environment variable turns off. It takes the root of a foreign
  * /sys only from an environment variable. Its XML reader turns off libxml2's error output for the whole
  * process. A child has its own memory, stderr and environment, so the caller is unaffected. Memory and
  * time are bounded for files that claim excessive sizes.
+ *
+ * The child dies with the thread that waits for it, whatever ends that thread, and the signals of a terminal
+ * are left to the caller.
  *
  * The result crosses a pipe as a fixed header and either the bytes of a topology or an error sentence.
  * Only the forking thread exists in the child. A lock that another thread held inside hwloc or libxml2
@@ -17,12 +20,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "topo/import/unpack.h"
 #include "topo/topo.h"
 
 enum {
@@ -62,13 +67,19 @@ static rlim_t mapped_bytes(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The caller's crash handlers must not report a crash of the child, and a crash must not leave a core
- * file. */
-static void isolate(void)
+/* The caller's handlers must not run in the child: a crash of the child is not the caller's, and Ctrl-C,
+ * which reaches both, is the caller's to decide about. A crash must not leave a core file. */
+static void isolate(pid_t caller)
 {
-    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGXCPU, SIGPIPE};
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPIPE, SIGCHLD};
+    static const int for_the_caller[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != caller && getppid() != 0) /* the caller died before; 0: it is in another PID namespace */
+        _exit(1);
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         (void)signal(fatal[i], SIG_DFL);
+    for (size_t i = 0; i < sizeof for_the_caller / sizeof *for_the_caller; i++)
+        (void)signal(for_the_caller[i], SIG_IGN);
     int null = open("/dev/null", O_RDWR);
     if (null >= 0)
         for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -82,11 +93,11 @@ static void isolate(void)
 
 /* hwloc's variables name a machine of their own and would override the description. The environment is the
  * child's own. */
-static void set_environment(void)
+static void set_environment(tsr_topo_source_kind kind)
 {
     static const char *const variables[] = {"HWLOC_XMLFILE",    "HWLOC_SYNTHETIC",  "HWLOC_FSROOT",
                                             "HWLOC_CPUID_PATH", "HWLOC_COMPONENTS", "HWLOC_THISSYSTEM"};
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+    for (size_t i = 0; i < sizeof variables / sizeof *variables && kind != TSR_TOPO_THIS_MACHINE; i++)
         (void)unsetenv(variables[i]);
     /* Plugins for this machine's devices; loading their libraries would take longer than reading the file. */
     (void)setenv("HWLOC_PLUGINS_BLACKLIST",
@@ -95,54 +106,68 @@ static void set_environment(void)
                  1);
 }
 
-static tsr_status set_source(hwloc_topology_t hw, tsr_topo_source_kind kind, const char *text, size_t bytes,
-                             const char *name)
+/* "x86" would describe this machine instead, and so would "no_os" the number of processors, where the tree
+ * has none. */
+static bool set_root(hwloc_topology_t hw, const char *root)
 {
-    int failed = 0;
-    switch (kind) {
+    (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+    (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "no_os");
+    return setenv("HWLOC_FSROOT", root, 1) == 0;
+}
+
+static tsr_status set_source(hwloc_topology_t hw, const tsr_topo_source *source)
+{
+    tsr_status status = TSR_OK;
+    char root[TSR_UNPACK_PATH_BYTES];
+    bool good = true;
+    switch (source->kind) {
     case TSR_TOPO_XML: /* the length includes the NUL, which the built-in parser requires */
-        failed = bytes >= INT32_MAX || hwloc_topology_set_xmlbuffer(hw, text, (int)bytes + 1) < 0;
+        good = source->bytes < INT32_MAX &&
+               hwloc_topology_set_xmlbuffer(hw, source->text, (int)source->bytes + 1) == 0;
         break;
     case TSR_TOPO_SYNTHETIC:
-        if (hwloc_topology_set_synthetic(hw, text) < 0)
+        if (hwloc_topology_set_synthetic(hw, source->text) < 0)
             return tsr_fail(
                 TSR_ERR_FORMAT,
                 "'%s' is not a synthetic machine; write levels from the outside in, ending with pu, as "
                 "in 'synthetic:pack:2 core:4 pu:2'",
-                name);
+                source->name);
         break;
     case TSR_TOPO_ROOT_DIR:
-        /* "x86" would describe this machine instead, and so would "no_os" the number of processors, where
-         * the tree has none. */
-        failed = setenv("HWLOC_FSROOT", text, 1) < 0;
-        (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
-        (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "no_os");
+        good = set_root(hw, source->text);
+        break;
+    case TSR_TOPO_ARCHIVE:
+        status = tsr_unpack_root(source->name, source->text, root);
+        good = status != TSR_OK || set_root(hw, root);
+        break;
+    case TSR_TOPO_THIS_MACHINE:
         break;
     }
-    return failed ? tsr_fail(TSR_ERR_FORMAT, "hwloc cannot parse '%s': %s; write it again with lstopo", name,
-                             strerror(errno))
-                  : TSR_OK;
+    return good ? status
+                : tsr_fail(TSR_ERR_FORMAT, "hwloc cannot parse '%s': %s; write it again with lstopo",
+                           source->name, strerror(errno));
 }
 
 /* No clean-up on failure: the process exits. */
-static tsr_status read_description(tsr_topo_source_kind kind, const char *text, size_t bytes,
-                                   const char *name, tsr_topology **topo_out)
+static tsr_status read_description(const tsr_topo_source *source, pid_t caller, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     hwloc_topology_t hw;
-    set_environment();
+    set_environment(source->kind);
+    if (source->kind == TSR_TOPO_THIS_MACHINE)
+        return tsr_topo_load_this_machine(caller, topo_out);
     if (hwloc_topology_init(&hw) < 0)
         return tsr_fail(TSR_ERR_MEMORY, "hwloc could not start: %s", strerror(errno));
     TSR_TRY(tsr_topo_hwloc_configure(hw));
-    TSR_TRY(set_source(hw, kind, text, bytes, name));
+    TSR_TRY(set_source(hw, source));
     if (hwloc_topology_load(hw) < 0)
-        return tsr_fail(TSR_ERR_FORMAT, "hwloc rejects '%s' (%s): it is %s", name, strerror(errno),
-                        kind == TSR_TOPO_ROOT_DIR
-                            ? "cut short; give a whole tree that hwloc-gather-topology wrote"
-                            : "malformed; write it again with lstopo");
+        return tsr_fail(TSR_ERR_FORMAT, "hwloc rejects '%s' (%s): it is %s", source->name, strerror(errno),
+                        source->kind == TSR_TOPO_XML
+                            ? "malformed; write it again with lstopo"
+                            : "cut short; give a whole tree that hwloc-gather-topology wrote");
     status = tsr_topo_from_hwloc(hw, topo_out);
     if (status == TSR_ERR_FORMAT)
-        return tsr_fail_in(status, "'%s'", name);
+        return tsr_fail_in(status, "'%s'", source->name);
 out:
     return status;
 }
@@ -162,13 +187,13 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-static void child_main(int fd, tsr_topo_source_kind kind, const char *text, size_t bytes, const char *name)
+static void child_main(int fd, const tsr_topo_source *source, pid_t caller)
 {
     tsr_topology *topo = NULL;
     struct answer answer;
     memset(&answer, 0, sizeof answer);
-    isolate();
-    answer.status = read_description(kind, text, bytes, name, &topo);
+    isolate(caller);
+    answer.status = read_description(source, caller, &topo);
     if (answer.status == TSR_OK)
         answer.shape = *topo;
     else
@@ -197,8 +222,10 @@ static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms
         struct pollfd wait = {.fd = fd, .events = POLLIN};
         int ready = left > 0 ? poll(&wait, 1, (int)left) : 0;
         if (ready == 0)
-            return tsr_fail(TSR_ERR_TIMEOUT, "reading '%s' took more than %d s and was stopped", name,
-                            DEADLINE_MS / 1000);
+            return tsr_fail(TSR_ERR_TIMEOUT,
+                            "reading '%s' took too long and was stopped; copy the file to "
+                            "a local disk, or write it again",
+                            name);
         ssize_t got = ready > 0 ? read(fd, to, bytes) : -1;
         if (got < 0 && errno == EINTR)
             continue;
@@ -206,9 +233,8 @@ static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms
             return tsr_fail(TSR_ERR_IO, "reading '%s' failed: %s", name, strerror(errno));
         if (got == 0)
             return tsr_fail(TSR_ERR_FORMAT,
-                            "hwloc crashed while reading '%s': the file is malformed or claims an excessive "
-                            "size; write it again "
-                            "with lstopo",
+                            "hwloc crashed while reading '%s', which is malformed or claims an excessive "
+                            "size; write it again with lstopo",
                             name);
         to += got;
         bytes -= (size_t)got;
@@ -216,21 +242,21 @@ static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms
     return TSR_OK;
 }
 
-static tsr_status receive(int fd, const char *name, tsr_topology **topo_out)
+static tsr_status receive(int fd, const tsr_topo_source *source, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     tsr_topology *topo = NULL;
     struct answer answer;
-    int64_t deadline_ms = now_ms() + DEADLINE_MS;
+    int64_t deadline_ms = now_ms() + (source->deadline_ms ? source->deadline_ms : DEADLINE_MS);
 
-    TSR_TRY(read_all(fd, &answer, sizeof answer, deadline_ms, name));
+    TSR_TRY(read_all(fd, &answer, sizeof answer, deadline_ms, source->name));
     if (answer.status != TSR_OK) {
         answer.error[ERROR_BYTES - 1] = '\0';
         status = tsr_fail(answer.status, "%s", answer.error);
         goto out;
     }
     TSR_TRY(tsr_topo_alloc(&answer.shape, &topo));
-    TSR_TRY(read_all(fd, topo + 1, tsr_topo_bytes(topo) - sizeof *topo, deadline_ms, name));
+    TSR_TRY(read_all(fd, topo + 1, tsr_topo_bytes(topo) - sizeof *topo, deadline_ms, source->name));
     *topo = answer.shape;
     tsr_topo_link(topo);
     *topo_out = topo;
@@ -240,25 +266,25 @@ out:
     return status;
 }
 
-tsr_status tsr_topo_read_in_child(tsr_topo_source_kind kind, const char *text, size_t bytes, const char *name,
-                                  tsr_topology **topo_out)
+tsr_status tsr_topo_read_in_child(const tsr_topo_source *source, tsr_topology **topo_out)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return tsr_fail(TSR_ERR_IO, "cannot create a pipe to the process that reads '%s': %s", name,
+        return tsr_fail(TSR_ERR_IO, "cannot create a pipe to the process that reads '%s': %s", source->name,
                         strerror(errno));
-    pid_t child = fork();
+    pid_t caller = getpid(), child = fork();
     if (child == 0) {
         close(ends[0]);
-        child_main(ends[1], kind, text, bytes, name);
+        child_main(ends[1], source, caller);
     }
     int fork_error = errno;
     close(ends[1]);
     if (child < 0) {
         close(ends[0]);
-        return tsr_fail(TSR_ERR_IO, "cannot start a process to read '%s': %s", name, strerror(fork_error));
+        return tsr_fail(TSR_ERR_IO, "cannot start a process to read '%s': %s", source->name,
+                        strerror(fork_error));
     }
-    tsr_status status = receive(ends[0], name, topo_out);
+    tsr_status status = receive(ends[0], source, topo_out);
     close(ends[0]);
 
     /* The child has answered or never will. ECHILD, for a caller that ignores SIGCHLD, is fine too. */

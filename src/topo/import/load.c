@@ -99,6 +99,13 @@ static tsr_status load_unknown(const char *path, const char *text, size_t bytes)
         path, (int)TSR_MIN(strcspn(root + 1, " \t\r\n/>"), (size_t)40), root + 1);
 }
 
+static tsr_status read_with_hwloc(tsr_topo_source_kind kind, const char *text, size_t bytes, const char *name,
+                                  tsr_topology **topo_out)
+{
+    tsr_topo_source source = {.kind = kind, .text = text, .bytes = bytes, .name = name};
+    return tsr_topo_read_in_child(&source, topo_out);
+}
+
 static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
@@ -111,7 +118,7 @@ static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_o
     switch (tsr_machine_kind_of(text, bytes)) {
     case TSR_MACHINE_HWLOC_XML:
         TSR_TRY(check_hwloc_xml(path, text, bytes));
-        TSR_TRY(tsr_topo_read_in_child(TSR_TOPO_XML, text, bytes, path, topo_out));
+        TSR_TRY(read_with_hwloc(TSR_TOPO_XML, text, bytes, path, topo_out));
         break;
     case TSR_MACHINE_NCCL_XML:
         TSR_TRY(tsr_topo_read_nccl_xml(text, bytes, path, topo_out));
@@ -120,7 +127,7 @@ static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_o
         TSR_TRY(tsr_topo_read_nvidia_smi(text, bytes, path, topo_out));
         break;
     case TSR_MACHINE_ARCHIVE:
-        TSR_TRY(tsr_topo_read_archive(path, topo_out));
+        TSR_TRY(tsr_topo_read_archive(path, 0, topo_out));
         break;
     case TSR_MACHINE_UNKNOWN:
         TSR_TRY(load_unknown(path, text, bytes));
@@ -140,7 +147,7 @@ static tsr_status load_root_dir(const char *path, tsr_topology **topo_out)
             "directory '%s' does not contain sys/devices/system/cpu; give the root of a tree that "
             "hwloc-gather-topology wrote",
             path);
-    return tsr_topo_read_in_child(TSR_TOPO_ROOT_DIR, path, strlen(path), path, topo_out);
+    return read_with_hwloc(TSR_TOPO_ROOT_DIR, path, strlen(path), path, topo_out);
 }
 
 static tsr_status load_path(const char *path, tsr_topology **topo_out)
@@ -185,7 +192,7 @@ static tsr_status load_synthetic(const char *path, tsr_topology **topo_out)
     tsr_status status = check_synthetic(description, path);
     if (status != TSR_OK)
         return status;
-    return tsr_topo_read_in_child(TSR_TOPO_SYNTHETIC, description, strlen(description), path, topo_out);
+    return read_with_hwloc(TSR_TOPO_SYNTHETIC, description, strlen(description), path, topo_out);
 }
 
 /* Log each note as a line of its own. */
@@ -203,8 +210,10 @@ static tsr_status finish(tsr_topology *topo, const char *source, const tsr_topol
     snprintf(topo->source, sizeof topo->source, "%s", source);
     topo->is_this_machine = false;
     TSR_TRY(tsr_topo_complete(topo, config->cards));
-    tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices, %d GPUs",
-            topo->source, topo->n_numa_nodes, topo->n_cores, topo->n_pci, topo->n_gpus);
+    tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA node%s, %d core%s, %d PCI device%s, %d GPU%s",
+            topo->source, topo->n_numa_nodes, tsr_plural(topo->n_numa_nodes), topo->n_cores,
+            tsr_plural(topo->n_cores), topo->n_pci, tsr_plural(topo->n_pci), topo->n_gpus,
+            tsr_plural(topo->n_gpus));
     log_notes(topo, &config->logger);
 out:
     return status;

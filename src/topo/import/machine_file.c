@@ -4,6 +4,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "topo/import/unpack.h"
+
 const char *tsr_xml_root_text(const char *text)
 {
     for (const char *p = strchr(text, '<'); p; p = strchr(p + 1, '<')) {
@@ -23,18 +25,6 @@ static bool begins_with(const char *text, size_t bytes, const char *magic, size_
     return bytes >= length && memcmp(text, magic, length) == 0;
 }
 
-/* By the magic numbers of bzip2, gzip, xz, zstd and, inside the first header block, tar. */
-static bool is_archive(const char *text, size_t bytes)
-{
-    return begins_with(text, bytes, "BZh", 3) || begins_with(text, bytes, "\x1f\x8b", 2) ||
-           begins_with(text, bytes,
-                       "\xfd"
-                       "7zXZ",
-                       5) ||
-           begins_with(text, bytes, "\x28\xb5\x2f\xfd", 4) ||
-           (bytes > 512 && memcmp(text + 257, "ustar", 5) == 0);
-}
-
 static bool is_element(const char *root, const char *name)
 {
     size_t length = strlen(name);
@@ -43,7 +33,7 @@ static bool is_element(const char *root, const char *name)
 
 tsr_machine_kind tsr_machine_kind_of(const char *text, size_t bytes)
 {
-    if (is_archive(text, bytes))
+    if (tsr_unpack_program(text, bytes))
         return TSR_MACHINE_ARCHIVE;
     if (strlen(text) != bytes)
         return TSR_MACHINE_UNKNOWN;

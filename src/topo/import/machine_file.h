@@ -30,8 +30,8 @@ tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *
 /* A --machine text; grammar at tsr_topology_parse(). TSR_ERR_INVALID, TSR_ERR_MEMORY. */
 tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out);
 
-/* An archive of a Linux root directory: unpacked by the tar command into a temporary folder, which is
- * removed. */
-tsr_status tsr_topo_read_archive(const char *path, tsr_topology **topo_out);
+/* An archive of a Linux root directory, unpacked into a temporary folder, which is removed. deadline_ms as in
+ * tsr_topo_source. */
+tsr_status tsr_topo_read_archive(const char *path, int deadline_ms, tsr_topology **topo_out);
 
 #endif
