@@ -74,6 +74,67 @@ static void names_of_variants_are_told_from_the_card(void **state)
     }
 }
 
+static void cards_are_found_as_people_type_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *key;
+    } cases[] = {
+        {"4090", "rtx4090"},
+        {"RTX 4090", "rtx4090"},
+        {"GeForce RTX 4090", "rtx4090"},
+        {"NVIDIA GeForce RTX 4090", "rtx4090"},
+        {"nvidia rtx-4090", "rtx4090"},
+        {"3090ti", "rtx3090ti"},
+        {"3090 Ti", "rtx3090ti"},
+        {"4070 Ti Super", "rtx4070tisuper"},
+        {"4060 ti 16gb", "rtx4060ti-16gb"},
+        {"A6000", "a6000"},
+        {"RTX A6000", "a6000"},
+        {"6000 Ada", "rtx6000ada"},
+        {"pro 6000", "rtxpro6000"},
+        {"RTX PRO 6000 Blackwell", "rtxpro6000"},
+        {"Quadro RTX 8000", "quadro-rtx8000"},
+        {"h100", "h100"},
+        {"h100 pcie", "h100-pcie"},
+        {"H100 SXM5", "h100"},
+        {"H100 80GB", "h100"},
+        {"V100 32GB", "v100-32gb"},
+        {"tesla t4", "t4"},
+        {"B300", "b300"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tsr_card *card = NULL;
+        if (tsr_card_typed(cases[i].name, &card) != TSR_OK)
+            fail_msg("%s: %s", cases[i].name, tsr_last_error());
+        if (strcmp(card->key, cases[i].key) != 0)
+            fail_msg("%s is taken for %s", cases[i].name, card->key);
+    }
+}
+
+static void names_that_denote_no_card_or_several_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *message;
+    } cases[] = {
+        {"RTX 6000", "'RTX 6000' may mean quadro-rtx6000, rtxpro6000, rtx6000ada; write one of these"},
+        {"a100 80gb", "'a100 80gb' may mean a100, a100-pcie; write one of these"},
+        {"rtx309", "unknown card 'rtx309'; similar: rtx3090; `tsr topo --cards` lists all"},
+        {"rxt5090", "unknown card 'rxt5090'; similar: rtx5090; `tsr topo --cards` lists all"},
+        {"RTX", "unknown card 'RTX'; `tsr topo --cards` lists all"},
+        {"NVIDIA", "unknown card 'NVIDIA'; `tsr topo --cards` lists all"},
+        {"radeon 7900xtx", "unknown card 'radeon 7900xtx'; `tsr topo --cards` lists all"},
+        {"", "unknown card ''; `tsr topo --cards` lists all"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tsr_card *card = NULL;
+        assert_int_equal(tsr_card_typed(cases[i].name, &card), TSR_ERR_INVALID);
+        assert_string_equal(tsr_last_error(), cases[i].message);
+        assert_null(card);
+    }
+}
+
 static void the_table_is_sound(void **state)
 {
     (void)state;
@@ -81,6 +142,9 @@ static void the_table_is_sound(void **state)
     for (const tsr_card *card; (card = tsr_card_at(n)) != NULL; n++) {
         assert_ptr_equal(tsr_card_by_name(card->key), card);
         assert_ptr_equal(tsr_card_by_name(card->name), card);
+        assert_ptr_equal(tsr_card_exactly(card->key), card);
+        assert_ptr_equal(tsr_card_exactly(card->name), card);
+        assert_true(card->bridge == 0 || (card->n_nvlinks > 0 && card->bridge >= 2));
         for (int i = 0; i < TSR_CARD_IDS && card->ids[i]; i++)
             assert_ptr_equal(tsr_card_by_id(card->ids[i]), card);
         assert_true(card->memory_mib > 4096 && card->memory_gbs > 100 && card->n_sms >= 8);
@@ -199,6 +263,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_find_their_card),
         cmocka_unit_test(names_of_variants_are_told_from_the_card),
+        cmocka_unit_test(cards_are_found_as_people_type_them),
+        cmocka_unit_test(names_that_denote_no_card_or_several_are_refused),
         cmocka_unit_test(the_table_is_sound),
         cmocka_unit_test(figures_agree_with_collected_facts),
         cmocka_unit_test(only_what_is_missing_is_filled_and_marked),

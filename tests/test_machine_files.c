@@ -286,7 +286,7 @@ static void cards_can_be_named(void **state)
 
     static const struct {
         const char *cards, *phrase;
-    } wrong[] = {{"0=rtx3091", "known are rtx2080ti"},
+    } wrong[] = {{"0=rtx3091", "cards: unknown card 'rtx3091'; similar: rtx3090"},
                  {"7=t4", "has 3 NVIDIA GPUs"},
                  {"t4", "0=rtx3090"},
                  {"=t4", "0=rtx3090"},

@@ -88,6 +88,33 @@ static void every_figure_can_be_said(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* As in forums and in the output of nvidia-smi. */
+static void names_may_have_several_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *name;
+        int n_gpus, memory_mib;
+    } cases[] = {
+        {"4090", "NVIDIA GeForce RTX 4090", 1, 24564},
+        {"2x4090", "NVIDIA GeForce RTX 4090", 2, 24564},
+        {"2x NVIDIA GeForce RTX 3090 nvlink", "NVIDIA GeForce RTX 3090", 2, 24576},
+        {"2X rtx 3090 TI nvlink, host", "NVIDIA GeForce RTX 3090 Ti", 2, 24564},
+        {"rtx4060ti 16GiB pcie4x8", "NVIDIA GeForce RTX 4060 Ti", 1, 16384},
+        {"RTX 4060 Ti 16GB pcie4x8", "NVIDIA GeForce RTX 4060 Ti 16GB", 1, 16380},
+        {"4x h100 pcie pcie4x16 node 0", "NVIDIA H100 PCIe", 4, 81100},
+        {"8x H100 SXM5 nvswitch", "NVIDIA H100 80GB HBM3", 8, 81100},
+        {"4x h200-nvl nvlink", "NVIDIA H200 NVL", 4, 143157},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_topology *topo = describe(cases[i].text);
+        assert_int_equal(topo->n_gpus, cases[i].n_gpus);
+        assert_string_equal(topo->gpus[0].name, cases[i].name);
+        assert_int_equal(topo->gpus[0].memory_bytes >> 20, cases[i].memory_mib);
+        tsr_topology_destroy(topo);
+    }
+}
+
 static void cards_in_words_can_be_overridden(void **state)
 {
     (void)state;
@@ -109,16 +136,26 @@ static void errors_say_where_and_what_would_be_right(void **state)
         {"", "column 1: the end is where a card should be"},
         {" , ", "column 2: ',' is where a card should be"},
         {"2x rtx3090,", "column 12: the end"},
-        {"2x rtx309", "column 4: unknown card 'rtx309'; known are host rtx2080ti titanrtx"},
-        {"2x rtx309", "gb10 orin"}, /* the whole list */
+        {"2x rtx309",
+         "column 4: unknown card 'rtx309'; similar: rtx3090; `tsr topo --cards` lists all; a number "
+         "of cards is written '2x rtx3090'"},
+        {"2x rtx 6000 nvlink", "column 4: 'rtx 6000' may mean quadro-rtx6000, "},
+        {"rtx 3090 ti foo", "column 13: 'foo' is unknown; words of a card are"},
+        {"Foo Bar 24GiB", "column 1: unknown card 'Foo Bar'"},
         {"2 rtx3090", "column 1: '2' is not a card"},
         {"0x rtx3090", "column 1: '0x' is not a number of cards"},
         {"33x t4", "column 1: '33x' is not a number of cards"},
         {"20x t4, 20x t4", "40 cards; at most 32"},
         {"rtx3090 nvlink", "column 9: 'nvlink' joins the cards of a group"},
         {"2x rtx4090 nvlink", "column 12: 'nvlink' follows a card that has no NVLink"},
-        {"3x rtx3090 nvlink3", "column 12: 'nvlink3' asks for more links"},
-        {"8x rtx3090 nvlink", "write nvswitch"},
+        {"3x a100 nvlink7", "column 9: 'nvlink7' asks for more links"},
+        {"32x a100 nvlink", "write nvswitch"},
+        {"3x rtx3090 nvlink",
+         "column 12: 'nvlink' joins at most 2 cards rtx3090, by a bridge; write '2x rtx3090 "
+         "nvlink, 1x rtx3090'"},
+        {"4x a6000 nvlink2", "write '2x a6000 nvlink, 2x a6000 nvlink'"},
+        {"5x h200-nvl nvlink", "joins at most 4 cards h200-nvl"},
+        {"2x rtx3090 nvswitch", "this card takes a bridge; write nvlink"},
         {"2x rtx3090 pcie9x8", "column 12: 'pcie9x8' is not a PCIe link"},
         {"2x rtx3090 pcie4", "'pcie4' is not a PCIe link"},
         {"2x rtx3090 foo", "column 12: 'foo' is unknown; words of a card are"},
@@ -171,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cards_come_with_the_figures_of_their_sheets),
         cmocka_unit_test(every_figure_can_be_said),
+        cmocka_unit_test(names_may_have_several_words),
         cmocka_unit_test(cards_in_words_can_be_overridden),
         cmocka_unit_test(errors_say_where_and_what_would_be_right),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),

@@ -24,7 +24,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {"topo --machine '2x rtx309'", 2, "column 4: unknown card 'rtx309'; known are host"},
+        {"topo --machine '2x rtx309'", 2, "column 4: unknown card 'rtx309'; similar: rtx3090"},
         {"topo --machine 'host' --machine-file x.xml", 2, "each name a machine; give only one"},
         {"topo --card 0=t4", 2, "--card needs"},
         {"topo --machine '2x t4' --card 5=l4", 2, "has 2 NVIDIA GPUs"},
@@ -33,6 +33,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"plan -m " MODEL " --machine '2x t4' --devices cuda:7", 1, "cuda:7"},
         {"plan -m " MODEL " --machine '2x'", 2, "column 3: the end"},
         {"topo --machine-file LICENSE", 1, "is neither XML nor output"},
+        {"topo --machine '3x rtx3090 nvlink'", 2, "write '2x rtx3090 nvlink, 1x rtx3090'"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -49,6 +50,29 @@ static void a_machine_in_words_is_shown_with_its_guesses(void **state)
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links", 0, "cuda0  cuda1  nvlink  ~45.0");
     assert_non_null(strstr(text, "one-shot"));
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links --json", 0, "\"kind\": \"nvlink\"");
+}
+
+static void the_words_of_a_machine_are_in_the_help(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"topo --help", "plan --help", "fit --help"};
+    static const char *const words[] = {"2x host 16 cores 64GiB 80GB/s", "`nvswitch`", "`pcie4x8`",
+                                        "--cards"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        for (size_t j = 0; j < sizeof words / sizeof *words; j++)
+            assert_prints(commands[i], 0, words[j]);
+}
+
+static void the_list_of_cards_fits_80_columns(void **state)
+{
+    (void)state;
+    int n = 0;
+    assert_prints("topo --cards", 0, "4 x 14.1 GB/s, bridge of 2\n");
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
+        assert_in_range(strcspn(line, "\n"), 1, 80);
+        n++;
+    }
+    assert_true(n > 80);
 }
 
 static void plans_are_made_for_described_gpus(void **state)
@@ -80,6 +104,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(a_machine_in_words_is_shown_with_its_guesses),
+        cmocka_unit_test(the_words_of_a_machine_are_in_the_help),
+        cmocka_unit_test(the_list_of_cards_fits_80_columns),
         cmocka_unit_test(plans_are_made_for_described_gpus),
         cmocka_unit_test(nccl_files_are_written_and_read_again),
     };

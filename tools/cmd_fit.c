@@ -39,7 +39,7 @@ int tsr_cmd_fit(int argc, char **argv)
             "What an option sets stays as it is. The rest is reduced in this order, and no further "
             "than needed: the KV types, to `--fit-kv`; the context, in steps of 256 tokens down to "
             "`--fit-ctx`. Then, where there is a device to offload to, experts (`-ncmoe`) and layers "
-            "(`-ngl`) are offloaded.",
+            "(`-ngl`) are offloaded.\n\n" TOOL_MACHINE_DESCRIPTION,
         .examples = "tsr fit -m model.gguf --devices host:2,mem=8GiB --fit-margin 512\n"
                     "tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"
                     "tsr fit -m model.gguf --devices cuda,host:1",

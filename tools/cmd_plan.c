@@ -27,6 +27,7 @@ int tsr_cmd_plan(int argc, char **argv)
         .summary = TOOL_PLAN_SUMMARY,
         .options = options,
         .n_options = TOOL_COUNT(options),
+        .description = TOOL_MACHINE_DESCRIPTION,
         .examples = "tsr plan -m model.gguf --devices host:2 -ts 3,1\n"
                     "tsr plan -m model.gguf --machine-file server.xml -c 8192 -ctk q8_0 --json\n"
                     "tsr plan -m model.gguf --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'",

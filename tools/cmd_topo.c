@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <tsr/bytes.h>
+#include <tsr/machine.h>
 #include <tsr/memory.h>
 #include <tsr/topology.h>
 
@@ -113,7 +114,7 @@ static int write_nccl_xml(const tsr_topology *topo, const char *path)
 
 int tsr_cmd_topo(int argc, char **argv)
 {
-    bool as_json = false, show_links = false;
+    bool as_json = false, show_links = false, show_cards = false;
     const char *devices = NULL, *nccl_xml = NULL;
     tool_machine_options machine = {0};
     const tool_option options[] = {
@@ -123,6 +124,8 @@ int tsr_cmd_topo(int argc, char **argv)
          "devices to make of the machine (default: all GPUs, otherwise host)", 0, 0},
         {NULL, "--nccl-xml", TOOL_STRING, &nccl_xml, "FILE",
          "write the machine for NCCL_TOPO_FILE; - is standard output", 0, 0},
+        {NULL, "--cards", TOOL_FLAG, &show_cards, NULL, "show the cards that --machine and --card can name",
+         0, 0},
         {NULL, "--links", TOOL_FLAG, &show_links, NULL, "show predicted speeds between the devices", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON", 0, 0},
     };
@@ -130,6 +133,7 @@ int tsr_cmd_topo(int argc, char **argv)
                                   .summary = TOOL_TOPO_SUMMARY,
                                   .options = options,
                                   .n_options = TOOL_COUNT(options),
+                                  .description = TOOL_MACHINE_DESCRIPTION,
                                   .examples =
                                       "tsr topo --devices host:2,mem=200MiB,threads=1\n"
                                       "tsr topo --devices cuda:0,mem=20GiB,cuda:1,host:1\n"
@@ -142,6 +146,11 @@ int tsr_cmd_topo(int argc, char **argv)
         code = tool_machine_options_check("topo", &machine);
     if (code != TOOL_GO_ON)
         return code;
+
+    if (show_cards) {
+        tsr_cards_print(tool_write, stdout);
+        return TOOL_EXIT_OK;
+    }
 
     tsr_topology *topo = NULL;
     tsr_device_list *list = NULL;

@@ -18,10 +18,22 @@ typedef struct tool_machine_options {
     {NULL, "--machine-file", TOOL_STRING, &(machine).file, "FILE",                                \
      "its description: hwloc or NCCL XML, nvidia-smi topo -m, a Linux root", 0, 0},               \
     {NULL, "--machine", TOOL_STRING, &(machine).text, "TEXT",                                     \
-     "its description in words, e.g. '2x rtx3090 nvlink'", 0, 0},                                 \
+     "its description in words, e.g. '2x rtx3090 nvlink'; see below", 0, 0},                      \
     {NULL, "--card", TOOL_STRING, &(machine).cards, "N=CARD,...",                                 \
      "the cards of its GPUs, e.g. 0=rtx3090 or all=a100", 0, 0}
 /* clang-format on */
+
+/* For the description of a command with these options. */
+#define TOOL_MACHINE_DESCRIPTION                                                                           \
+    "The text of `--machine` is groups of cards or sockets with commas between: `2x rtx3090 nvlink, 1x "   \
+    "4060ti "                                                                                              \
+    "pcie4x8, 2x host 16 cores 64GiB 80GB/s`. A card may be followed by `nvlink` (bridges between the "    \
+    "cards "                                                                                               \
+    "of the group), `nvswitch`, `switch` (one PCIe switch above the group), `pcie4x8`, `node 0`, `24GiB` " \
+    "and "                                                                                                 \
+    "`900GB/s`; `host`, the sockets, by cores, memory and the speed of memory. `tsr topo --cards` lists "  \
+    "the "                                                                                                 \
+    "cards."
 
 /* TOOL_GO_ON, or the exit code after a line on stderr about options that exclude each other. */
 int tool_machine_options_check(const char *command, const tool_machine_options *options);

@@ -9,6 +9,7 @@
 #ifndef TSR_MACHINE_H
 #define TSR_MACHINE_H
 
+#include <tsr/log.h>
 #include <tsr/status.h>
 #include <tsr/topology.h>
 
@@ -18,12 +19,14 @@ TSR_BEGIN_DECLS
  * Grammar, blanks separate words:
  *
  *     machine = group { "," group }
- *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with a link of its own; "2x" is one word
+ *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with a link of its own
  *             | [ N "x" ] "host" { word }   N sockets (default: one, 16 cores, 64 GiB)
- *     CARD    = a card of the table, "rtx3090"; the message for an unknown card lists all
+ *     CARD    = a card of the table, by its key or the driver's name, in any case, with blanks or '-'
+ *               anywhere, without the maker's words and "RTX": "rtx3090", "3090 Ti", "H100 PCIe"
  *     word    = "nvlink" [ K ]              of GPUs: each pair of the group is joined by K NVLinks (default:
- *                                           all that the card has, shared evenly among the others)
- *             | "nvswitch"                  all NVLinks of each GPU lead to NVSwitches
+ *                                           all that the card has, shared evenly among the others). A bridge
+ *                                           joins two cards, or four H200 NVL
+ *             | "nvswitch"                  all NVLinks of each GPU lead to NVSwitches; of modules (SXM) only
  *             | "switch"                    one PCIe switch for the group, with an uplink like their links
  *             | "pcie" GEN "x" LANES        of the GPUs' links, "pcie4x8" (default: the card's)
  *             | "node" I                    NUMA node (default: all cards are spread over the sockets)
@@ -35,6 +38,10 @@ TSR_BEGIN_DECLS
  * and says what would be right. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_parse(const char *text, const tsr_topology_config *config,
                                                     tsr_topology **topo_out);
+
+/** Print the table of cards: a header and a line of at most 80 columns per card, whose first word is the
+ * card's key. */
+TSR_API void tsr_cards_print(tsr_write_fn write, void *user);
 
 TSR_END_DECLS
 #endif

@@ -31,17 +31,25 @@ typedef struct tsr_card {
     double c2c_gbs;           /* to the processor, one direction, 1e9 bytes/s */
     tsr_tristate peer_access; /* the driver lets two such cards access each other's memory over PCIe */
     bool integrated;          /* shares the host's memory */
-    bool wired; /* a module whose NVLinks are connected by its board (SXM, Grace); other cards need a
-                 * bridge */
+    int bridge;               /* most cards that an NVLink bridge joins; 0 without NVLink, and for modules
+                               * whose NVLinks are wired by their board (SXM, Grace) */
 } tsr_card;
 
 /* The n-th card of the table; NULL past its end. */
 const tsr_card *tsr_card_at(int n);
 
-/* By key, or by a name as written by drivers, lspci and users ("NVIDIA GeForce RTX 3090", "RTX 3090",
- * "GH100 [H200 SXM 141GB]"). Case, blanks and '-' are ignored. The longest of several names in the text is
- * used. NULL if none matches. */
+/* Of a description: by key, or by a name as written by drivers and lspci ("NVIDIA GeForce RTX 3090", "GH100
+ * [H200 SXM 141GB]"). Case, blanks and '-' are ignored. The longest of several names in the text is used.
+ * NULL if none matches. */
 const tsr_card *tsr_card_by_name(const char *name);
+
+/* The card whose key or name is this text, as people type it: without the maker's words and "RTX", in any
+ * case, with blanks or '-' anywhere ("4090", "RTX 4090", "3090ti", "h100 pcie"). NULL: none. */
+const tsr_card *tsr_card_exactly(const char *name);
+
+/* The same, or the only card with all words of the text in its name ("a100 sxm4 40gb"). TSR_ERR_INVALID: the
+ * message lists the cards that the text may mean, or the nearest ones. */
+tsr_status tsr_card_typed(const char *name, const tsr_card **card_out);
 
 /* Whether a name that matched the card denotes a GPU with another memory: a laptop's GPU is a smaller
  * chip, a virtual one ("A10-8Q") has a part of the memory, and "A100-SXM-64GB" is a variant. Text after
@@ -50,9 +58,6 @@ bool tsr_card_is_variant(const tsr_card *card, const char *name);
 
 /* By NVIDIA's PCI device id; NULL if it is not in the table. */
 const tsr_card *tsr_card_by_id(int device_id);
-
-/* The keys, separated by blanks and cut to fit, for messages. */
-void tsr_card_list(char *text, size_t bytes);
 
 /* Fill the unknown facts of `gpu` from a card, and set the bits of the filled ones in gpu->guessed. With
  * `override`, for a card named by the user, memory and rates are replaced, too. */

@@ -58,13 +58,6 @@ static tsr_status check_believable(const tsr_topology *topo)
 
 /* -- which card -- */
 
-static tsr_status unknown_card(const char *name)
-{
-    char list[900];
-    tsr_card_list(list, sizeof list);
-    return tsr_fail(TSR_ERR_INVALID, "cards: unknown card '%s'; known are %s", name, list);
-}
-
 /* "all", "3", "0-7" or a bus id: GPUs *first_out to *last_out. */
 static bool parse_which(const tsr_topology *topo, const char *which, int *first_out, int *last_out)
 {
@@ -97,9 +90,9 @@ static tsr_status parse_choice(const tsr_topology *topo, const char *piece, cons
                         "cards: cannot parse card assignment '%s'; write e.g. 0=rtx3090,1-3=a100 or all=t4",
                         piece);
     snprintf(which, sizeof which, "%.*s", (int)(equals - piece), piece);
-    *card_out = tsr_card_by_name(equals + 1);
-    if (!*card_out)
-        return unknown_card(equals + 1);
+    tsr_status status = tsr_card_typed(equals + 1, card_out);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "cards");
     if (!parse_which(topo, which, first_out, last_out))
         return tsr_fail(TSR_ERR_INVALID, "cards: '%s': the machine has %d NVIDIA GPU%s, numbered from 0",
                         piece, topo->n_gpus, tsr_plural(topo->n_gpus));
@@ -290,6 +283,11 @@ static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *
     }
 }
 
+static bool is_wired(const tsr_card *card)
+{
+    return card->n_nvlinks > 0 && !card->bridge;
+}
+
 /* NVLinks of modules whose description has none at all. A description that states other paths is taken to
  * say that there are none: virtual machines often have modules without. Boards of eight and more have
  * NVSwitches since the A100 (HGX and DGX data sheets); boards of up to four join each pair by an equal
@@ -300,7 +298,7 @@ static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS
     /* on POWER9 links go to the CPU */
     bool power = topo->n_packages && strstr(topo->packages[0].cpu_model, "POWER");
     for (int i = 0; i < n; i++)
-        if (!cards[i] || cards[i] != cards[0] || !cards[i]->wired || topo->gpus[i].n_nvlink_ends)
+        if (!cards[i] || cards[i] != cards[0] || !is_wired(cards[i]) || topo->gpus[i].n_nvlink_ends)
             return;
     bool is_switched = n >= 8 && n <= 16 && cards[0]->nvlink_version >= 3;
     if (n < 2 || power || (n > 4 && !is_switched) || topo->gpu_pairs[0][1].path)

@@ -97,24 +97,96 @@ static bool parse_rate(const char *word, double *bytes_per_s_out)
 
 /* -- groups -- */
 
+/* Words that follow a card. A memory size may also be part of a name, "A100 80GB PCIe". */
+static bool follows_a_card(const char *word)
+{
+    uint64_t bytes;
+    return strncasecmp(word, "nvlink", 6) == 0 || strcasecmp(word, "nvswitch") == 0 ||
+           strcasecmp(word, "switch") == 0 || strcasecmp(word, "node") == 0 ||
+           (strncasecmp(word, "pcie", 4) == 0 && isdigit((unsigned char)word[4])) ||
+           (isdigit((unsigned char)*word) && strpbrk(word, "bB") && tsr_bytes_parse(word, &bytes) == TSR_OK);
+}
+
+/* One word or several, as many as denote a card: "rtx3090", "NVIDIA GeForce RTX 3090 Ti". */
 static tsr_status parse_card(struct parser *p, struct group *group)
 {
-    char list[900];
+    enum { MOST_WORDS = 6 };
+    char name[MOST_WORDS * WORD_BYTES] = "", reason[512];
+    const char *first = p->word_at, *end = p->at;
+    size_t used = 0, asked = 0; /* of name; up to a word that follows a card */
     if (strcasecmp(p->word, "host") == 0)
         return TSR_OK;
-    group->card = tsr_card_by_name(p->word);
+    for (int i = 0; i < MOST_WORDS && !ends_group(p); i++, next_word(p)) {
+        bool whole = asked == used && !(i > 0 && follows_a_card(p->word));
+        used += (size_t)snprintf(name + used, sizeof name - used, "%s%s", i ? " " : "", p->word);
+        const tsr_card *card = tsr_card_exactly(name);
+        if (whole)
+            asked = used;
+        if (card)
+            group->card = card;
+        if (card || (whole && !group->card))
+            end = p->at;
+    }
+    p->word_at = first;
+    p->at = end;
     if (group->card)
         return TSR_OK;
-    tsr_card_list(list, sizeof list);
-    return tsr_fail(TSR_ERR_INVALID, "machine, column %d: unknown card '%s'; known are host %s",
-                    (int)(p->word_at - p->text) + 1, p->word, list);
+    name[asked] = '\0';
+    tsr_status status = tsr_card_typed(name, &group->card);
+    if (status == TSR_OK)
+        return status;
+    snprintf(reason, sizeof reason, "%s", tsr_last_error());
+    return tsr_fail(status, "machine, column %d: %s; a number of cards is written '2x rtx3090'",
+                    (int)(first - p->text) + 1, reason);
+}
+
+/* A bridge joins few cards; modules (SXM) are joined by their board. */
+static tsr_status check_wiring(const struct parser *p, const struct group *group, bool is_switch)
+{
+    const tsr_card *card = group->card;
+    char what[160];
+    int rest = TSR_MIN(group->count - card->bridge, card->bridge);
+    if (card->n_nvlinks == 0)
+        return wrong(p, "follows a card that has no NVLink");
+    if (group->count < 2)
+        return wrong(p, "joins the cards of a group, but this group has one; write e.g. '2x rtx3090 nvlink'");
+    if (card->bridge && is_switch)
+        return wrong(p, "takes modules on a board, and this card takes a bridge; write nvlink");
+    if (card->bridge && group->count > card->bridge) {
+        snprintf(what, sizeof what, "joins at most %d cards %s, by a bridge; write '%dx %s nvlink, %dx %s%s'",
+                 card->bridge, card->key, card->bridge, card->key, rest, card->key,
+                 rest > 1 ? " nvlink" : "");
+        return wrong(p, what);
+    }
+    if (!is_switch && !p->word[6] && card->n_nvlinks / (group->count - 1) == 0)
+        return wrong(p, "cannot join each pair: there are more pairs than links; write nvswitch");
+    return TSR_OK;
+}
+
+/* "nvlink", "nvlink2", "nvswitch". */
+static tsr_status parse_wiring(struct parser *p, struct group *group)
+{
+    bool is_switch = strcasecmp(p->word, "nvswitch") == 0;
+    int value;
+    if (!is_switch && strncasecmp(p->word, "nvlink", 6) != 0)
+        return wrong(p, "is unknown; write nvlink or nvswitch");
+    tsr_status status = check_wiring(p, group, is_switch);
+    if (status != TSR_OK)
+        return status;
+    group->wiring = is_switch ? NVLINK_SWITCH : NVLINK_PAIRS;
+    if (is_switch || !p->word[6])
+        return TSR_OK;
+    const char *rest = whole_number(p->word + 6, &value);
+    if (!rest || *rest || value < 1 || value * (group->count - 1) > group->card->n_nvlinks)
+        return wrong(p, "asks for more links to each other card than the card has, or is not a number");
+    group->n_links = value;
+    return TSR_OK;
 }
 
 /* "nvlink", "nvlink2", "nvswitch", "switch", "pcie4x8": words of GPUs. *taken_out: the word was one of
  * these. */
 static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *taken_out)
 {
-    const tsr_card *card = group->card;
     const char *rest;
     int value;
     *taken_out = true;
@@ -122,27 +194,8 @@ static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *ta
         group->behind_switch = true;
         return TSR_OK;
     }
-    if (strncasecmp(p->word, "nv", 2) == 0) {
-        bool is_switch = strcasecmp(p->word, "nvswitch") == 0;
-        if (!is_switch && strncasecmp(p->word, "nvlink", 6) != 0)
-            return wrong(p, "is unknown; write nvlink or nvswitch");
-        if (card->n_nvlinks == 0)
-            return wrong(p, "follows a card that has no NVLink");
-        if (group->count < 2)
-            return wrong(
-                p, "joins the cards of a group, but this group has one; write e.g. '2x rtx3090 nvlink'");
-        group->wiring = is_switch ? NVLINK_SWITCH : NVLINK_PAIRS;
-        if (is_switch || !p->word[6]) {
-            if (!is_switch && card->n_nvlinks / (group->count - 1) == 0)
-                return wrong(p, "cannot join each pair: there are more pairs than links; write nvswitch");
-            return TSR_OK;
-        }
-        rest = whole_number(p->word + 6, &value);
-        if (!rest || *rest || value < 1 || value * (group->count - 1) > card->n_nvlinks)
-            return wrong(p, "asks for more links to each other card than the card has, or is not a number");
-        group->n_links = value;
-        return TSR_OK;
-    }
+    if (strncasecmp(p->word, "nv", 2) == 0)
+        return parse_wiring(p, group);
     if (strncasecmp(p->word, "pcie", 4) == 0) {
         int lanes;
         rest = whole_number(p->word + 4, &value);
@@ -191,16 +244,18 @@ static tsr_status parse_any_word(struct parser *p, struct group *group)
 static tsr_status parse_group(struct parser *p, struct group *group)
 {
     tsr_status status = TSR_OK;
-    const char *rest;
-    *group = (struct group){.count = 1, .node = -1};
-    rest = whole_number(p->word, &group->count);
-    if (rest && (*rest == 'x' || *rest == 'X') && rest[1] == '\0') {
-        if (group->count < 1 || group->count > TSR_MAX_GPUS) {
+    int count;
+    const char *rest = whole_number(p->word, &count);
+    bool is_count = rest && (*rest == 'x' || *rest == 'X');
+    *group = (struct group){.count = is_count ? count : 1, .node = -1};
+    if (is_count) {
+        if (count < 1 || count > TSR_MAX_GPUS) {
             status = wrong(p, "is not a number of cards (1 to 32)");
             goto out;
         }
+        p->at = rest[1] ? p->word_at + (rest + 1 - p->word) : p->at; /* "2xrtx3090" */
         next_word(p);
-    } else if (rest) {
+    } else if (rest && !*rest && count <= TSR_MAX_GPUS) {
         status = wrong(p, "is not a card; a number of cards is written '2x rtx3090'");
         goto out;
     }
