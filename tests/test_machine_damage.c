@@ -97,7 +97,9 @@ static const char *use(tsr_topology *topo)
     tsr_device_list *devices = NULL;
     tsr_links *links = NULL;
     const char *fault = topology_fault(topo);
-    if (!fault && tsr_device_list_create(topo, NULL, NULL, &devices) != TSR_OK)
+    /* a GPU of unknown model takes no device */
+    const char *which = *topo->gpu_note ? "host" : NULL;
+    if (!fault && tsr_device_list_create(topo, which, NULL, &devices) != TSR_OK)
         fault = "a machine has devices";
     if (!fault && tsr_links_create(topo, devices, &links) == TSR_OK)
         for (int n = tsr_links_n_devices(links); n > 0 && !fault; n--)

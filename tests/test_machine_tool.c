@@ -52,6 +52,29 @@ static void a_machine_in_words_is_shown_with_its_guesses(void **state)
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links --json", 0, "\"kind\": \"nvlink\"");
 }
 
+/* A plan for the host alone would answer another question. */
+static void gpus_of_unknown_model_are_shown_but_not_planned_for(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tsr_matrix_XXXXXX", line[256];
+    static const char matrix[] = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tPHB\t0-7\nGPU1\tPHB\tX\t0-7\n";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, matrix, sizeof matrix - 1), sizeof matrix - 1);
+    close(file);
+    snprintf(line, sizeof line, "topo --machine-file %s", path);
+    assert_prints(line, 1, "GPU 1 of unknown model");
+    assert_non_null(strstr(text, "name its card, as in `--card 0=rtx3090`"));
+    snprintf(line, sizeof line, "plan -m " MODEL " --machine-file %s", path);
+    assert_prints(line, 1, "the model and memory of GPU 0 at ");
+    assert_null(strstr(text, "host0"));
+    snprintf(line, sizeof line, "plan -m " MODEL " --machine-file %s --devices host", path);
+    assert_prints(line, 0, "host0");
+    snprintf(line, sizeof line, "plan -m " MODEL " --machine-file %s --card 'all=RTX 4090' -ts 1,1", path);
+    assert_prints(line, 0, "cuda1");
+    unlink(path);
+}
+
 static void the_words_of_a_machine_are_in_the_help(void **state)
 {
     (void)state;
@@ -104,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(a_machine_in_words_is_shown_with_its_guesses),
+        cmocka_unit_test(gpus_of_unknown_model_are_shown_but_not_planned_for),
         cmocka_unit_test(the_words_of_a_machine_are_in_the_help),
         cmocka_unit_test(the_list_of_cards_fits_80_columns),
         cmocka_unit_test(plans_are_made_for_described_gpus),

@@ -86,7 +86,8 @@ static void plan_machine(fixture *f, const char *path)
         f->n_unreadable++;
         return;
     }
-    runner_ok(tsr_device_list_create(topo, NULL, NULL, &list), path);
+    /* a GPU of unknown model takes no device */
+    runner_ok(tsr_device_list_create(topo, *topo->gpu_note ? "host" : NULL, NULL, &list), path);
     runner_ok(tsr_links_create(topo, list, &links), path);
     config.plan.links = links;
     tsr_status status = tsr_plan_create(f->gguf, list, &config, &plan);

@@ -164,6 +164,8 @@ int tsr_cmd_topo(int argc, char **argv)
         status = tool_measured_links(topo, list, &links);
     if (status == TSR_OK && topo->is_this_machine && list)
         status = tsr_isa_discover(&isa);
+    if (status != TSR_OK && topo && !devices && !as_json) /* the tree shows what the devices lack */
+        tsr_topology_print(topo, tool_write, stdout);
     if (status != TSR_OK)
         code = tool_fail("topo", status);
     else if (nccl_xml)

@@ -223,7 +223,8 @@ typedef struct tsr_topology {
     int n_gpus;                                         /**< entries of `gpus` */
     tsr_gpu gpus[TSR_MAX_GPUS];                         /**< [n_gpus] */
     tsr_gpu_pair gpu_pairs[TSR_MAX_GPUS][TSR_MAX_GPUS]; /**< [n_gpus][n_gpus] */
-    char gpu_note[256];      /**< of this machine: why it has no GPU, or why one is left out; otherwise "" */
+    char gpu_note[256]; /**< of this machine: why it has no GPU, or why one is left out; of a description:
+                                that the models, and so the memory, of GPUs are unknown; otherwise "" */
     char driver_version[24]; /**< of the GPUs, "580.65.06"; "" if unknown */
     /** newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
     int cuda_driver_version;
@@ -266,8 +267,9 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
  *
  * Facts of a GPU that the description lacks are taken from a table of common cards and marked in
- * tsr_gpu.guessed. A GPU is left out if neither has its memory (an unknown model, a laptop's or a virtual
- * GPU); gpu_note names the GPU and says how config->cards can describe it. `config` may be NULL.
+ * tsr_gpu.guessed. If neither has the memory of a GPU (an unknown model, a laptop's or a virtual GPU),
+ * memory_bytes is 0, gpu_note names the GPU, and tsr_device_list_create() refuses to make a device on the GPU
+ * until config->cards names its card. `config` may be NULL.
  *
  * hwloc's descriptions are read in a short-lived child process (fork): hwloc crashes on some malformed files
  * and complains on stderr about others, and neither may reach the caller. The child is gone on return, and

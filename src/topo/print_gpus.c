@@ -164,7 +164,11 @@ void tsr_topo_put_gpu_summary(const tsr_topo_printer *p)
         put(p, 0, "\n");
     }
     if (*topo->gpu_note)
-        put(p, 1, "%s: %s\n", topo->n_gpus > 0 ? "left out" : "no GPU is usable", topo->gpu_note);
+        put(p, 1, "%s: %s\n",
+            topo->n_gpus == 0       ? "no GPU is usable"
+            : topo->is_this_machine ? "left out"
+                                    : "unknown",
+            topo->gpu_note);
 }
 
 static bool has_path(const tsr_topology *topo, tsr_gpu_path path)

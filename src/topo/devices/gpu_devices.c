@@ -46,6 +46,18 @@ static tsr_status fail_missing(const tsr_topology *topo, const tsr_device_item *
                     *topo->gpu_note ? "; left out: " : "", topo->gpu_note);
 }
 
+/* In a description a fact may be missing; a driver knows its memory. */
+static tsr_status check_known(const tsr_topology *topo, const tsr_gpu *gpu)
+{
+    if (topo->is_this_machine || gpu->memory_bytes)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "devices: the model and memory of GPU %d%s%s of '%s' are unknown; name its card, as in "
+                    "`--card %d=rtx3090` or `--card all=a100` (tsr_topology_config.cards), or name devices "
+                    "without it, as in `--devices host`",
+                    gpu->ordinal, *gpu->bus_id ? " at " : "", gpu->bus_id, topo->source, gpu->ordinal);
+}
+
 tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
 {
     const tsr_topology *topo = p->topo;
@@ -64,6 +76,9 @@ tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
                             item->gpu_name);
         if (at == TSR_MAX_DEVICES)
             return tsr_fail(TSR_ERR_INVALID, "devices: more than %d devices; name fewer", TSR_MAX_DEVICES);
+        tsr_status status = check_known(topo, &topo->gpus[g]);
+        if (status != TSR_OK)
+            return status;
         p->order[at].gpu = g;
         p->order[at].item = item;
         p->n_gpu_devices++;

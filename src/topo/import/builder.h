@@ -53,8 +53,8 @@ void tsr_topo_note(char *notes, size_t bytes, const char *format, ...) TSR_PRINT
 tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_b);
 
 /* Fill facts that descriptions lack: `cards` (tsr_topology_config.cards) and the card table complete the
- * GPUs, unknown GPUs are dropped and reported in gpu_note, PCIe speeds of idle links are replaced, and
- * unknown gpu_pairs are derived. All filled values are marked or noted. Errors name `cards`:
+ * GPUs, unknown GPUs are reported in gpu_note, PCIe speeds of idle links are replaced, and unknown gpu_pairs
+ * are derived. All filled values are marked or noted. Errors name `cards`:
  * TSR_ERR_INVALID. */
 tsr_status tsr_topo_complete(tsr_topology *topo, const char *cards);
 

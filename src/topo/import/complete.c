@@ -131,28 +131,22 @@ static const tsr_card *card_of(const tsr_topology *topo, const tsr_gpu *gpu)
     return card;
 }
 
-/* Remove GPUs whose memory is unknown, since they cannot be planned for. Indices are adjusted. */
-static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
+/* A PCI device of which the file says neither class nor model: a GPU or a network card. */
+static bool may_be_no_gpu(const tsr_topology *topo, const tsr_gpu *gpu)
 {
-    int to[TSR_MAX_GPUS], n = 0, first = -1;
-    for (int i = 0; i < topo->n_gpus; i++) {
-        to[i] = topo->gpus[i].memory_bytes ? n++ : -1;
-        if (to[i] < 0 && first < 0)
-            first = i;
-    }
-    if (first < 0)
+    const tsr_pci_device *pci = pci_of(topo, gpu);
+    return pci && !pci->class_id && !*gpu->name && !gpu->memory_bytes;
+}
+
+/* The user who names cards says which devices are GPUs; the other devices of unknown class are none. Indices
+ * are adjusted. */
+static void drop_what_is_no_gpu(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
+{
+    int to[TSR_MAX_GPUS], n = 0;
+    for (int i = 0; i < topo->n_gpus; i++)
+        to[i] = may_be_no_gpu(topo, &topo->gpus[i]) ? -1 : n++;
+    if (n == topo->n_gpus)
         return;
-    const tsr_pci_device *pci = pci_of(topo, &topo->gpus[first]);
-    char id[80] = "no model given";
-    if (*topo->gpus[first].name)
-        snprintf(id, sizeof id, "'%.63s'", topo->gpus[first].name);
-    else if (pci && pci->device_id)
-        snprintf(id, sizeof id, "PCI id %04x:%04x", pci->vendor_id, pci->device_id);
-    snprintf(topo->gpu_note, sizeof topo->gpu_note,
-             "%d GPU%s of unknown model (the first is number %d%s%s, %s); name the models with cards, e.g. "
-             "'%d=rtx3090' or 'all=a100'",
-             topo->n_gpus - n, tsr_plural(topo->n_gpus - n), first, *topo->gpus[first].bus_id ? " at " : "",
-             topo->gpus[first].bus_id, id, first);
     for (int i = 0; i < topo->n_gpus; i++) {
         if (to[i] < 0)
             continue;
@@ -171,6 +165,28 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
     topo->n_gpus = n;
     for (int i = 0; i < n; i++)
         topo->gpus[i].ordinal = i;
+}
+
+/* A GPU whose memory is unknown can be shown, but no device can be made on it (devices/gpu_devices.c). */
+static void note_unknown(tsr_topology *topo)
+{
+    int n = 0, first = -1;
+    for (int i = 0; i < topo->n_gpus; i++) {
+        n += topo->gpus[i].memory_bytes == 0;
+        first = n == 1 && topo->gpus[i].memory_bytes == 0 ? i : first;
+    }
+    if (n == 0)
+        return;
+    const tsr_gpu *gpu = &topo->gpus[first];
+    const tsr_pci_device *pci = pci_of(topo, gpu);
+    char id[80] = "no model given";
+    if (*gpu->name)
+        snprintf(id, sizeof id, "'%.63s'", gpu->name);
+    else if (pci && pci->device_id)
+        snprintf(id, sizeof id, "PCI id %04x:%04x", pci->vendor_id, pci->device_id);
+    snprintf(topo->gpu_note, sizeof topo->gpu_note,
+             "%d GPU%s of unknown model (the first is number %d%s%s, %s)", n, tsr_plural(n), first,
+             *gpu->bus_id ? " at " : "", gpu->bus_id, id);
 }
 
 /* -- PCIe -- */
@@ -375,7 +391,9 @@ tsr_status tsr_topo_complete(tsr_topology *topo, const char *cards_text)
             gpu->numa_node = pci->numa_node;
         gpu->commit_bytes = COMMIT_BYTES;
     }
-    drop_unknown(topo, cards);
+    if (cards_text && *cards_text)
+        drop_what_is_no_gpu(topo, cards);
+    note_unknown(topo);
     guess_nvlinks(topo, cards);
     for (int i = 0; i < topo->n_gpus; i++) {
         settle_ends(topo, &topo->gpus[i], cards[i]);

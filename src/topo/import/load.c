@@ -201,7 +201,7 @@ static void log_notes(const tsr_topology *topo, const tsr_logger *logger)
     for (const char *line = topo->notes; *line; line += strcspn(line, "\n"), line += *line == '\n')
         tsr_log(logger, TSR_LOG_INFO, "%s: %.*s", topo->source, (int)strcspn(line, "\n"), line);
     if (*topo->gpu_note)
-        tsr_log(logger, TSR_LOG_WARN, "%s: %s", topo->source, topo->gpu_note);
+        tsr_log(logger, TSR_LOG_INFO, "%s: %s", topo->source, topo->gpu_note);
 }
 
 static tsr_status finish(tsr_topology *topo, const char *source, const tsr_topology_config *config)

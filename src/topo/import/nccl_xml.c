@@ -272,7 +272,8 @@ static tsr_status read_device(struct reader *in, const tsr_xml_element *element,
     TSR_TRY(number(in, element, "vendor", 0, 0xffff, 0, &pci->vendor_id));
     TSR_TRY(number(in, element, "device", 0, 0xffff, 0, &pci->device_id));
     TSR_TRY(read_speed(in, element, &pci->link_bytes_per_s));
-    if (gpu || class_id >> 16 == 0x03 || class_id == 0)
+    bool is_nvidias = !pci->vendor_id || pci->vendor_id == 0x10de; /* not a server's console */
+    if (gpu || (class_id >> 16 == 0x03 && is_nvidias) || class_id == 0)
         TSR_TRY(read_gpu(in, gpu, pci));
     if (!gpu && class_id == 0)
         tsr_topo_note(in->builder->notes, sizeof in->builder->notes,
