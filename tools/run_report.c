@@ -135,9 +135,10 @@ static void print_work(const run_engine *engine, const run_options *options, con
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     const char *kind = options->model.reduction ? options->model.reduction : "exact";
     fprintf(stderr,
-            "%lld steps, %lld reductions (%s, %d per step), %d transfers per step, %lld shape program%s\n",
-            (long long)stats.n_steps, (long long)stats.n_all_reduces, kind, plan.n_all_reduces,
-            plan.n_transfers, (long long)stats.n_programs, stats.n_programs == 1 ? "" : "s");
+            "%lld step%s, %lld reduction%s (%s, %d per step), %d transfer%s per step, %lld shape program%s\n",
+            (long long)stats.n_steps, stats.n_steps == 1 ? "" : "s", (long long)stats.n_all_reduces,
+            stats.n_all_reduces == 1 ? "" : "s", kind, plan.n_all_reduces, plan.n_transfers,
+            plan.n_transfers == 1 ? "" : "s", (long long)stats.n_programs, stats.n_programs == 1 ? "" : "s");
     fprintf(stderr, "ended: %s; %lld of %lld tokens of context in use\n", result->end,
             (long long)tsr_session_length(engine->session, 0), (long long)plan.n_ctx);
 }

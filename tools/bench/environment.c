@@ -13,9 +13,10 @@ static void describe_machine(const bench *b, bench_environment *e)
 {
     const tsr_topology *topo = b->topo;
     const char *cpu = topo->n_packages ? topo->packages[0].cpu_model : "";
-    tool_text_print(e->machine, sizeof e->machine, "%d package%s, %d NUMA node%s, %d cores, %d CPUs%s%s",
+    tool_text_print(e->machine, sizeof e->machine, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s%s%s",
                     topo->n_packages, topo->n_packages == 1 ? "" : "s", topo->n_numa_nodes,
-                    topo->n_numa_nodes == 1 ? "" : "s", topo->n_cores, topo->n_pus, *cpu ? ", " : "", cpu);
+                    topo->n_numa_nodes == 1 ? "" : "s", topo->n_cores, topo->n_cores == 1 ? "" : "s",
+                    topo->n_pus, topo->n_pus == 1 ? "" : "s", *cpu ? ", " : "", cpu);
     if (topo->n_gpus)
         tool_text_print(e->driver, sizeof e->driver, "driver %s, CUDA %d.%d",
                         *topo->driver_version ? topo->driver_version : "unknown", topo->cuda_version / 1000,
