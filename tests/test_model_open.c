@@ -15,155 +15,10 @@
 #include <tsr/plan.h>
 #include <tsr/runtime.h>
 
+#include "support/edited_model.h"
 #include "support/failing_alloc.h"
-#include "support/gguf_writer.h"
-#include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
-
-enum { N_LAYERS = 2, N_EMBD = 64, N_HEAD = 4, N_HEAD_KV = 2, HEAD_DIM = 16, N_FF = 256, N_VOCAB = 96 };
-
-/* -- a small model with faults -- */
-
-typedef enum how { DROP = 1, U32, I32, F32, U64, STRING, U32S, STRINGS, SHAPE, TYPE, FACTORS } how;
-
-/* A change to the key or tensor `name`; a name that the model does not have is added. */
-typedef struct edit {
-    const char *name;
-    how how;
-    double number;    /* U32, I32, F32, U64; FACTORS: every one */
-    const char *text; /* STRING */
-    uint32_t list[4]; /* U32S */
-    size_t n;         /* U32S, STRINGS, FACTORS */
-    int64_t ne[3];    /* SHAPE */
-    int n_dims;       /* SHAPE */
-    tsr_type type;    /* TYPE */
-} edit;
-
-enum { MAX_EDITS = 3 };
-
-static const edit *find(const edit *edits, const char *name)
-{
-    for (int i = 0; edits && i < MAX_EDITS && edits[i].name; i++)
-        if (strcmp(edits[i].name, name) == 0)
-            return &edits[i];
-    return NULL;
-}
-
-static void write_edited_key(gguf_writer *w, const edit *e)
-{
-    int32_t i32 = (int32_t)e->number;
-    uint64_t u64 = (uint64_t)e->number;
-    const char *const texts[] = {"4", "4"};
-    switch (e->how) {
-    case U32:
-        gguf_writer_u32(w, e->name, (uint32_t)e->number);
-        break;
-    case I32:
-        gguf_writer_value(w, e->name, TSR_GGUF_I32, &i32);
-        break;
-    case U64:
-        gguf_writer_value(w, e->name, TSR_GGUF_U64, &u64);
-        break;
-    case F32:
-        gguf_writer_f32(w, e->name, (float)e->number);
-        break;
-    case STRING:
-        gguf_writer_string(w, e->name, e->text);
-        break;
-    case U32S:
-        gguf_writer_array(w, e->name, TSR_GGUF_U32, e->list, e->n);
-        break;
-    case STRINGS:
-        gguf_writer_strings(w, e->name, texts, e->n);
-        break;
-    default:
-        break;
-    }
-}
-
-static void write_keys(gguf_writer *w, const edit *edits)
-{
-    static const struct {
-        const char *name;
-        uint32_t value;
-    } keys[] = {{"llama.block_count", N_LAYERS},        {"llama.embedding_length", N_EMBD},
-                {"llama.feed_forward_length", N_FF},    {"llama.context_length", 64},
-                {"llama.attention.head_count", N_HEAD}, {"llama.attention.head_count_kv", N_HEAD_KV}};
-    if (!find(edits, "general.architecture"))
-        gguf_writer_string(w, "general.architecture", "llama");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!find(edits, keys[i].name))
-            gguf_writer_u32(w, keys[i].name, keys[i].value);
-    if (!find(edits, "llama.attention.layer_norm_rms_epsilon"))
-        gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    for (int i = 0; edits && i < MAX_EDITS && edits[i].name; i++)
-        write_edited_key(w, &edits[i]);
-}
-
-static void write_factors(gguf_writer *w, const edit *e)
-{
-    float values[64];
-    int64_t n = (int64_t)e->n;
-    for (size_t i = 0; i < e->n; i++)
-        values[i] = (float)e->number;
-    gguf_writer_tensor_f32(w, e->name, e->type, 1, &n, values);
-}
-
-static void write_tensor(gguf_writer *w, const edit *edits, const char *name, int64_t ne0, int64_t ne1,
-                         uint64_t seed)
-{
-    const edit *e = find(edits, name);
-    int64_t ne[3] = {ne0, ne1, 1};
-    int n_dims = ne1 ? 2 : 1;
-    tsr_type type = ne1 ? TSR_TYPE_F16 : TSR_TYPE_F32;
-    if (e && e->how == DROP)
-        return;
-    if (e && e->how == SHAPE) {
-        memcpy(ne, e->ne, sizeof ne);
-        n_dims = e->n_dims;
-    }
-    if (e && e->how == TYPE)
-        type = e->type;
-    gguf_writer_tensor_normal(w, name, type, n_dims, ne, seed, 0.1f);
-}
-
-static void write_model(const char *path, const edit *edits)
-{
-    static const struct {
-        const char *name;
-        int64_t ne0, ne1;
-    } parts[] = {{"attn_norm", N_EMBD, 0},
-                 {"attn_q", N_EMBD, N_HEAD * HEAD_DIM},
-                 {"attn_k", N_EMBD, N_HEAD_KV * HEAD_DIM},
-                 {"attn_v", N_EMBD, N_HEAD_KV * HEAD_DIM},
-                 {"attn_output", N_HEAD * HEAD_DIM, N_EMBD},
-                 {"ffn_norm", N_EMBD, 0},
-                 {"ffn_gate", N_EMBD, N_FF},
-                 {"ffn_up", N_EMBD, N_FF},
-                 {"ffn_down", N_FF, N_EMBD}};
-    gguf_writer *w = gguf_writer_create(3);
-    uint64_t seed = 1;
-    write_keys(w, edits);
-    write_tensor(w, edits, "token_embd.weight", N_EMBD, N_VOCAB, seed++);
-    for (int l = 0; l < N_LAYERS; l++)
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-            char name[64];
-            snprintf(name, sizeof name, "blk.%d.%s.weight", l, parts[i].name);
-            write_tensor(w, edits, name, parts[i].ne0, parts[i].ne1, seed++);
-        }
-    write_tensor(w, edits, "output_norm.weight", N_EMBD, 0, seed++);
-    write_tensor(w, edits, "output.weight", N_EMBD, N_VOCAB, seed++);
-    for (int i = 0; edits && i < MAX_EDITS && edits[i].name; i++) {
-        const edit *e = &edits[i];
-        if (e->how == FACTORS)
-            write_factors(w, e);
-        else if (e->how == SHAPE && strstr(e->name, ".bias"))
-            gguf_writer_tensor_normal(w, e->name, TSR_TYPE_F32, e->n_dims, e->ne, seed++, 0.5f);
-    }
-    gguf_writer_save(w, path);
-    gguf_writer_destroy(w);
-}
 
 /* -- what is expected -- */
 
@@ -243,7 +98,7 @@ static void refuse(const fixture *f, const edit *edits, tsr_status expected, con
 {
     int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
     tsr_model *model = NULL;
-    write_model(f->path, edits);
+    edited_model_write(f->path, edits);
     tsr_status status = tsr_model_open(f->rt, f->path, NULL, &model);
     if (status != expected || model)
         fail_msg("%s: %s instead of %s: %s", object, tsr_status_name(status), tsr_status_name(expected),
@@ -268,7 +123,7 @@ static void accept(const fixture *f, const edit *edits)
     int32_t tokens[5] = {3, 90, 41, 0, 95};
     float logits[3][N_VOCAB];
     static const char *const devices[] = {"host:1,threads=1", "host:2,threads=1", "host:3,threads=1"};
-    write_model(f->path, edits);
+    edited_model_write(f->path, edits);
     for (int i = 0; i < 3; i++) {
         runner r;
         runner_open(&r, f->path, devices[i], NULL, NULL);
@@ -335,7 +190,7 @@ static void wrong_shapes(void **state)
                   {"blk.1.attn_k.bias", {N_EMBD}, 1}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         REFUSED(TSR_ERR_FORMAT, shapes[i].name,
-                {shapes[i].name, SHAPE, .n_dims = shapes[i].n_dims,
+                {shapes[i].name, strstr(shapes[i].name, ".bias") ? ADD : SHAPE, .n_dims = shapes[i].n_dims,
                  .ne = {shapes[i].ne[0], shapes[i].ne[1], shapes[i].ne[2]}});
 }
 
@@ -367,22 +222,41 @@ static void what_this_library_does_not_have(void **state)
             {"llama.attention.value_length", U32, .number = 8});
 }
 
+static void refuse_arch(const fixture *f, const struct synth_arch *arch, tsr_status expected,
+                        const char *object)
+{
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    tsr_model *model = NULL;
+    config.arch = arch;
+    synth_model_write(&config, f->path);
+    assert_int_equal(tsr_model_open(f->rt, f->path, NULL, &model), expected);
+    assert_message(f->path, object);
+    assert_null(model);
+}
+
 /* The activation of gpt-oss is one of experts. */
 static void dense_ffns_of_gpt_oss(void **state)
 {
-    fixture *f = *state;
-    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     struct synth_arch arch = {"gpt-oss", "gpt-oss", SYNTH_OTHER_FFN_NORM | SYNTH_SINKS, {{NULL}}};
-    static const unsigned dense[] = {0, SYNTH_EXPERTS | SYNTH_DENSE_FIRST};
-    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
-        tsr_model *model = NULL;
-        arch.parts |= dense[i];
-        config.arch = &arch;
-        synth_model_write(&config, f->path);
-        assert_int_equal(tsr_model_open(f->rt, f->path, NULL, &model), TSR_ERR_UNSUPPORTED);
-        assert_message(f->path, "dense FFN");
-        assert_null(model);
-    }
+    refuse_arch(*state, &arch, TSR_ERR_UNSUPPORTED, "dense FFN");
+    arch.parts |= SYNTH_EXPERTS | SYNTH_DENSE_FIRST;
+    refuse_arch(*state, &arch, TSR_ERR_UNSUPPORTED, "dense FFN");
+}
+
+/* Keys that only some architectures need. */
+static void missing_keys_of_architectures(void **state)
+{
+    static const struct synth_arch archs[] = {
+        {"", "cohere2", SYNTH_LAYER_NORM | SYNTH_NO_FFN_NORM, {{"attention.sliding_window", 5}}},
+        {"", "granite", 0, {{"embedding_scale", 3, true}}},
+        {"", "granitemoe", SYNTH_EXPERTS, {{NULL}}},
+        {"", "starcoder2", SYNTH_NO_GATE, {{NULL}}}, /* has the epsilon of RMS norms */
+        {"", "qwen2", SYNTH_LAYER_NORM, {{NULL}}}};  /* the other way round */
+    static const char *const keys[] = {"cohere2.logit_scale", "granite.logit_scale", "granitemoe.logit_scale",
+                                       "starcoder2.attention.layer_norm_epsilon",
+                                       "qwen2.attention.layer_norm_rms_epsilon"};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        refuse_arch(*state, &archs[i], TSR_ERR_FORMAT, keys[i]);
 }
 
 static void absurd_numbers(void **state)
@@ -445,13 +319,79 @@ static void rope_factors(void **state)
                 {name, FACTORS, .number = bad[i], .n = HEAD_DIM / 2, .type = TSR_TYPE_F32});
 }
 
+/* -- what may change the result, and is not known -- */
+
+static void unknown_tensors(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t ne[3];
+        int n_dims;
+    } tensors[] = {{"blk.0.attn_q_norm.weight", {HEAD_DIM}, 1}, /* of other architectures */
+                   {"blk.1.post_attention_norm.weight", {N_EMBD}, 1},
+                   {"blk.0.attn_norm.bias", {N_EMBD}, 1},
+                   {"output_norm.bias", {N_EMBD}, 1},
+                   {"rope_factors_short.weight", {HEAD_DIM / 2}, 1},
+                   {"blk.0.attn_q.scale", {1}, 1},
+                   {"blk.2.attn_norm.weight", {N_EMBD}, 1}, /* of a layer too many */
+                   {"blk.1.nextn.eh_proj.weight", {2 * N_EMBD, N_EMBD}, 2},
+                   {"foo.weight", {3}, 1}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        REFUSED(
+            TSR_ERR_UNSUPPORTED, tensors[i].name,
+            {tensors[i].name, ADD, .n_dims = tensors[i].n_dims, .ne = {tensors[i].ne[0], tensors[i].ne[1]}});
+    REFUSED(TSR_ERR_UNSUPPORTED, "blk.1.", {"llama.block_count", U32, .number = 1});
+}
+
+static void unknown_keys(void **state)
+{
+    static const edit keys[] = {{"llama.rope.dimension_sections", U32S, .list = {2, 3, 3}, .n = 4},
+                                {"llama.rope.scaling.alpha", F32, .number = 1000},
+                                {"llama.rope.scaling.yarn_ext_factor", F32, .number = 0.5},
+                                {"llama.rope.freq_base_swa", F32, .number = 500},
+                                {"llama.attention.sliding_window", U32, .number = 4096},
+                                {"llama.attention.clamp_kqv", F32, .number = 8},
+                                {"llama.attention.max_alibi_bias", F32, .number = 8},
+                                {"llama.attention.causal", BOOL, .number = 0},
+                                {"llama.attention.scale", F32, .number = 0.25},
+                                {"llama.final_logit_softcapping", F32, .number = 30},
+                                {"llama.logit_scale", F32, .number = 0.5},
+                                {"llama.use_parallel_residual", BOOL, .number = 1},
+                                {"llama.hidden_activation", STRING, .text = "relu"},
+                                {"llama.foo", U32, .number = 0}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        REFUSED(TSR_ERR_UNSUPPORTED, keys[i].name, keys[i]);
+    REFUSED(TSR_ERR_UNSUPPORTED, "llama.rope.scaling.alpha = 1000", keys[1]);
+    REFUSED(TSR_ERR_UNSUPPORTED, "llama.attention.causal = 0", keys[7]);
+}
+
 /* -- unusual, but right -- */
+
+static void keys_that_change_nothing(void **state)
+{
+    static const edit keys[] = {{"llama.vocab_size", U32, .number = N_VOCAB},
+                                {"llama.tensor_data_layout", STRING, .text = "Meta AI original pth"},
+                                {"llama.pooling_type", U32, .number = 3},
+                                {"llama.rope.scaling.finetuned", BOOL, .number = 1},
+                                {"llama.attention.layer_norm_epsilon", F32, .number = 0.1},
+                                {"llama.attention.causal", BOOL, .number = 1},
+                                {"llama.attention.sliding_window", U32, .number = 0},
+                                {"llama.logit_scale", F32, .number = 1},
+                                {"llama.rope.scaling.yarn_ext_factor", F32, .number = 1},
+                                {"llama.expert_used_count", U32, .number = 0}, /* of no experts */
+                                {"llama.expert_group_used_count", U32, .number = 1},
+                                {"other.attention.causal", BOOL, .number = 0}}; /* of no architecture */
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        ACCEPTED(keys[i]);
+}
 
 static void unusual_models_open(void **state)
 {
     ACCEPTED({0});
     ACCEPTED({"output.weight", DROP});
-    ACCEPTED({"llama.block_count", U32, .number = 1}); /* tensors that nobody asked for are left alone */
+    ACCEPTED({"llama.nextn_predict_layers", U32, .number = 1}); /* the second layer is one */
+    ACCEPTED({"llama.nextn_predict_layers", U32, .number = 1},
+             {"blk.1.nextn.eh_proj.weight", ADD, .ne = {2 * N_EMBD, N_EMBD}, .n_dims = 2});
     ACCEPTED({"llama.expert_count", U32, .number = 0});
     ACCEPTED({"llama.attention.head_count", U32S, .list = {4, 4}, .n = 2},
              {"llama.attention.head_count_kv", U32S, .list = {2, 2}, .n = 2},
@@ -461,9 +401,9 @@ static void unusual_models_open(void **state)
              {"llama.rope.scaling.factor", F32, .number = 4},
              {"llama.rope.scaling.original_context_length", U32, .number = 32});
     ACCEPTED({"llama.attention.layer_norm_rms_epsilon", F32, .number = 0});
-    ACCEPTED({"blk.0.attn_q.bias", SHAPE, .ne = {N_HEAD * HEAD_DIM}, .n_dims = 1},
-             {"blk.0.attn_k.bias", SHAPE, .ne = {N_HEAD_KV * HEAD_DIM}, .n_dims = 1},
-             {"blk.1.attn_v.bias", SHAPE, .ne = {N_HEAD_KV * HEAD_DIM}, .n_dims = 1});
+    ACCEPTED({"blk.0.attn_q.bias", ADD, .ne = {N_HEAD * HEAD_DIM}, .n_dims = 1},
+             {"blk.0.attn_k.bias", ADD, .ne = {N_HEAD_KV * HEAD_DIM}, .n_dims = 1},
+             {"blk.1.attn_v.bias", ADD, .ne = {N_HEAD_KV * HEAD_DIM}, .n_dims = 1});
 }
 
 /* Granules suit the coarsest type of any layer. */
@@ -493,7 +433,7 @@ static void arguments_and_paths(void **state)
     assert_null(model);
     tsr_model_close(NULL);
     tsr_model_info info;
-    write_model(f->path, NULL);
+    edited_model_write(f->path, NULL);
     runner_ok(tsr_model_open(f->rt, f->path, NULL, &model), f->path);
     tsr_model_get_info(model, &info);
     assert_string_equal(info.architecture, "llama");
@@ -524,7 +464,7 @@ static void note_progress(double fraction, void *user)
 static void progress_ends_at_one(void **state)
 {
     fixture *f = *state;
-    write_model(f->path, NULL);
+    edited_model_write(f->path, NULL);
     for (int copy = 0; copy < 2; copy++) {
         tsr_model_config config = tsr_model_config_default();
         tsr_model *model;
@@ -541,18 +481,14 @@ static void progress_ends_at_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_keys),
-        cmocka_unit_test(missing_tensors),
-        cmocka_unit_test(wrong_shapes),
-        cmocka_unit_test(wrong_types),
-        cmocka_unit_test(what_this_library_does_not_have),
-        cmocka_unit_test(dense_ffns_of_gpt_oss),
-        cmocka_unit_test(absurd_numbers),
-        cmocka_unit_test(rope_factors),
-        cmocka_unit_test(unusual_models_open),
-        cmocka_unit_test(layers_may_differ_in_type),
-        cmocka_unit_test(progress_ends_at_one),
-        cmocka_unit_test(arguments_and_paths),
+        cmocka_unit_test(missing_keys),          cmocka_unit_test(missing_keys_of_architectures),
+        cmocka_unit_test(missing_tensors),       cmocka_unit_test(wrong_shapes),
+        cmocka_unit_test(wrong_types),           cmocka_unit_test(what_this_library_does_not_have),
+        cmocka_unit_test(dense_ffns_of_gpt_oss), cmocka_unit_test(absurd_numbers),
+        cmocka_unit_test(rope_factors),          cmocka_unit_test(unknown_tensors),
+        cmocka_unit_test(unknown_keys),          cmocka_unit_test(keys_that_change_nothing),
+        cmocka_unit_test(unusual_models_open),   cmocka_unit_test(layers_may_differ_in_type),
+        cmocka_unit_test(progress_ends_at_one),  cmocka_unit_test(arguments_and_paths),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

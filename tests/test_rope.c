@@ -181,6 +181,10 @@ static void magnitudes(void **state)
                            1e-12);
         tsr_rope_tables_free(&tables);
     }
+    p.yarn_magnitude = 1.25; /* the file's own */
+    runner_ok(tsr_rope_tables_create(&p, NULL, &tables), "tables");
+    assert_float_equal(tables.magnitude, 1.25, 0);
+    tsr_rope_tables_free(&tables);
     p = plain(64, 10000);
     p.n_ctx_orig = 100;
     p.temperature = 0.25;
@@ -218,7 +222,8 @@ static tsr_status read_window(const char *key, tsr_gguf_value_type type, const v
         gguf_writer_value(w, key, type, values);
     tsr_gguf *gguf = gguf_writer_open(w);
     *hp = (tsr_hparams){.architecture = "x", .n_layers = 6};
-    tsr_status status = tsr_hparams_read_window(gguf, 2, hp);
+    tsr_keys keys = {.gguf = gguf, .architecture = "x"};
+    tsr_status status = tsr_hparams_read_window(&keys, 2, hp);
     tsr_gguf_close(gguf);
     return status;
 }
@@ -283,13 +288,13 @@ static tsr_rope_params read_keys(const char *type, const char *key, double value
     gguf_writer_u32(w, "x.feed_forward_length", 256);
     gguf_writer_u32(w, "x.context_length", 2048);
     gguf_writer_u32(w, "x.attention.head_count", 4);
-    gguf_writer_f32(w, "x.attention.layer_norm_rms_epsilon", 1e-6f);
     if (type)
         gguf_writer_string(w, "x.rope.scaling.type", type);
     if (key)
         gguf_writer_f32(w, key, (float)value);
     tsr_gguf *gguf = gguf_writer_open(w);
-    runner_ok(tsr_hparams_read(gguf, "x", &hp), "keys");
+    tsr_keys keys = {.gguf = gguf, .architecture = "x"};
+    runner_ok(tsr_hparams_read(&keys, &hp), "keys");
     tsr_gguf_close(gguf);
     return hp.rope[TSR_ROPE_MAIN];
 }
@@ -318,6 +323,8 @@ static void scaling_is_read_from_keys(void **state)
     assert_int_equal(hp.scaling, TSR_ROPE_SCALING_YARN);
     assert_float_equal(hp.beta_fast, 32, 0);
     assert_float_equal(hp.beta_slow, 1, 0);
+    hp = read_keys("yarn", "x.rope.scaling.yarn_attn_factor", 1.25);
+    assert_float_equal(hp.yarn_magnitude, 1.25, 0);
 }
 
 static void memory_may_be_short(void **state)

@@ -31,11 +31,12 @@ static int tear_down(void **state)
     return unlink(path);
 }
 
-/* Six layers with 8 KV heads of 128 elements, 4 KiB of F16 a token each, and windows of 1024 tokens, which
- * with a batch of 512 touch at most 49 pages of 32. */
-static void write_header(const char *arch_name, unsigned parts)
+/* Six layers with 8 KV heads of 128 elements, 4 KiB of F16 a token each, and windows of 1024 tokens (0:
+ * none), which with a batch of 512 touch at most 49 pages of 32. */
+static void write_header(const char *arch_name, unsigned parts, int window)
 {
-    const struct synth_arch arch = {arch_name, arch_name, parts, {{"attention.sliding_window", 1024, false}}};
+    const struct synth_arch arch = {
+        arch_name, arch_name, parts, {{window ? "attention.sliding_window" : NULL, window}}};
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     config.n_layers = 6;
     config.n_embd = 1024;
@@ -59,7 +60,7 @@ static void check_text(const char *options, const char *table)
 static void a_table_divides_kv_by_what_layers_see(void **state)
 {
     (void)state;
-    write_header("gemma2", SYNTH_POST_NORMS);
+    write_header("gemma2", SYNTH_POST_NORMS, 1024);
     check_text("", "\nKV     full layers  windowed layers\n"
                    "host0      192 MiB          9.2 MiB\n"
                    "host1      192 MiB          9.2 MiB\n"
@@ -69,13 +70,24 @@ static void a_table_divides_kv_by_what_layers_see(void **state)
     check_text("-sm none", "\nhost1            -                -\n");
 }
 
+/* A window that an architecture does not know would be ignored. */
+static void a_key_that_is_not_known_is_named(void **state)
+{
+    (void)state;
+    write_header("llama", 0, 1024);
+    check_text("",
+               "\nNote: arena estimated: architecture llama is planned, not run: key "
+               "llama.attention.sliding_window = 1024 is unknown to architecture llama and may change the "
+               "result; if it does not, remove it with gguf-new-metadata\n");
+}
+
 /* There is nothing to divide where layers are alike. */
 static void layers_of_one_kind_have_no_table(void **state)
 {
     (void)state;
-    write_header("llama", 0);
+    write_header("llama", 0, 0);
     check_text("", NULL);
-    write_header("phi3", SYNTH_FUSED_QKV | SYNTH_FUSED_FFN);
+    write_header("phi3", SYNTH_FUSED_QKV | SYNTH_FUSED_FFN, 1024);
     check_text("", NULL);
 }
 
@@ -101,12 +113,12 @@ static void json_has_the_same_numbers(void **state)
 {
     (void)state;
     const json_int_t layer_token = 4096 / 2, whole = 32768 * layer_token, kept = 49 * 32 * layer_token;
-    write_header("gemma2", SYNTH_POST_NORMS);
+    write_header("gemma2", SYNTH_POST_NORMS, 1024);
     check_json("", 3, 3 * whole, 3 * kept);
     check_json("--swa-full", 3, 3 * whole, 3 * whole);
-    write_header("phi3", SYNTH_FUSED_QKV | SYNTH_FUSED_FFN);
+    write_header("phi3", SYNTH_FUSED_QKV | SYNTH_FUSED_FFN, 1024);
     check_json("", 6, 0, 6 * kept);
-    write_header("llama", 0);
+    write_header("llama", 0, 0);
     check_json("", 0, 6 * whole, 0);
 }
 
@@ -114,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_divides_kv_by_what_layers_see),
+        cmocka_unit_test(a_key_that_is_not_known_is_named),
         cmocka_unit_test(layers_of_one_kind_have_no_table),
         cmocka_unit_test(json_has_the_same_numbers),
     };

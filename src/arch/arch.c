@@ -84,16 +84,6 @@ static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, cons
     return TSR_OK;
 }
 
-/* A file may contradict its architecture. */
-static tsr_status read_normalize(const tsr_gguf *gguf, tsr_hparams *hp)
-{
-    char key[sizeof hp->architecture + 32];
-    snprintf(key, sizeof key, "%s.expert_weights_norm", hp->architecture);
-    if (hp->n_expert == 0 || !tsr_gguf_has_key(gguf, key))
-        return TSR_OK;
-    return tsr_gguf_get_bool(gguf, key, &hp->expert_normalize);
-}
-
 /* For predictions of time: layers with a window read no more positions than the window. */
 static void count_windows(tsr_hparams *hp)
 {
@@ -108,13 +98,19 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
 {
     tsr_status status = TSR_OK;
     tsr_hparams hp;
-    TSR_TRY(tsr_hparams_read(gguf, arch->name, &hp));
+    tsr_keys keys = {.gguf = gguf, .architecture = arch->name};
+    TSR_TRY(tsr_hparams_read(&keys, &hp));
     if (hp.n_expert > 0)
         TSR_TRY(check_experts(arch, gguf, &hp));
     if (arch->read_hparams)
-        TSR_TRY(arch->read_hparams(gguf, &hp));
+        TSR_TRY(arch->read_hparams(&keys, &hp));
+    TSR_TRY(tsr_hparams_read_norm(&keys, &hp));
+    if (hp.n_expert > 0) /* files may say otherwise than their architecture does */
+        TSR_TRY(tsr_keys_bool(&keys, "expert_weights_norm", &hp.expert_normalize));
+    if (!hp.rope_interleaved) /* M-RoPE of a text, see families/glm.c */
+        tsr_keys_ignore(&keys, "rope.dimension_sections");
+    TSR_TRY(tsr_keys_refuse_unread(&keys, hp.n_expert == 0));
     drop_unused_rotations(&hp);
-    TSR_TRY(read_normalize(gguf, &hp));
     count_windows(&hp);
     *hparams_out = hp;
 out:
@@ -124,6 +120,48 @@ out:
 tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hp)
 {
     return arch->declare ? arch->declare(weights, hp) : tsr_declare_decoder(weights, hp, arch->declare_layer);
+}
+
+/* Read where the rotary tables are made (model/load.c). */
+static bool is_rope_factors(const tsr_hparams *hp, const char *name)
+{
+    const tsr_rope_params *rope = &hp->rope[TSR_ROPE_MAIN];
+    if (rope->n_rot == 0)
+        return false;
+    if (rope->scaling == TSR_ROPE_SCALING_LONGROPE)
+        return strcmp(name, "rope_factors_long.weight") == 0 ||
+               strcmp(name, "rope_factors_short.weight") == 0;
+    return strcmp(name, "rope_freqs.weight") == 0;
+}
+
+static bool is_of_prediction_layer(const tsr_hparams *hp, const char *name)
+{
+    int layer;
+    return sscanf(name, "blk.%5d.", &layer) == 1 && layer >= hp->n_layers &&
+           layer < hp->n_layers + hp->n_predict_layers;
+}
+
+tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    bool *used = NULL;
+    const tsr_gguf *gguf = weights->gguf;
+    int64_t n = tsr_gguf_n_tensors(gguf);
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof *used, "the list of used tensors", &used));
+    for (int i = 0; i < weights->n; i++)
+        used[tsr_gguf_find_tensor(gguf, weights->list[i]->source->name) - tsr_gguf_tensor_at(gguf, 0)] = true;
+    for (int64_t i = 0; i < n; i++) {
+        const char *name = tsr_gguf_tensor_at(gguf, i)->name;
+        if (used[i] || is_rope_factors(hp, name) || is_of_prediction_layer(hp, name))
+            continue;
+        TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
+                         "%s: tensor %s is unknown to architecture %s and may change the result; convert "
+                         "the model without it",
+                         tsr_gguf_path(gguf), name, hp->architecture));
+    }
+out:
+    tsr_mem_free(used);
+    return status;
 }
 
 tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hp, const tsr_weights *weights,

@@ -19,7 +19,7 @@
 /* -- declaring -- */
 
 /* Declare the embedding, every layer with `layer`, the last norm, and the output matrix (the embedding again
- * if the file has no output matrix). */
+ * if the file has no output matrix) with its optional bias. */
 tsr_status tsr_declare_decoder(tsr_weights *weights, const tsr_hparams *hparams,
                                tsr_status (*layer)(tsr_weights *weights, const tsr_hparams *hparams, int l));
 
@@ -61,9 +61,6 @@ tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *h
  * attention's own norm (optional); attention; the FFN, without a gate if hparams->ungated_ffn is set. All
  * biases are optional. */
 tsr_status tsr_declare_layer_norm_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
-
-/* output_norm.bias and output.bias, optional; tsr_declare_decoder() calls it. */
-tsr_status tsr_declare_output_biases(tsr_weights *weights, const tsr_hparams *hparams);
 
 /* TSR_ERR_UNSUPPORTED for a file whose norms of query and key heads differ from head to head. */
 tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf);

@@ -29,7 +29,7 @@ typedef struct tsr_arch {
 
     /* Read the keys that only this architecture has. *hparams has the values of tsr_hparams_read(). NULL: no
      * such keys. */
-    tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams);
+    tsr_status (*read_hparams)(tsr_keys *keys, tsr_hparams *hparams);
 
     /* Declare every tensor of the model with its shape and class. NULL: a decoder, see declare_layer. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);

@@ -5,8 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <tsr/gguf.h>
-
+#include "arch/keys.h"
 #include "core/op.h"
 
 typedef enum tsr_rope_scaling {
@@ -25,9 +24,11 @@ typedef struct tsr_rope_params {
     double factor;               /* factor by which the context is stretched */
     double n_ctx_orig;           /* YaRN, LongRoPE, temperature: context before stretching */
     double attn_factor;          /* factor on cos and sin */
+    double yarn_magnitude;       /* YaRN: growth of cos and sin; 0: the growth that follows from the factor */
     double log_multiplier;       /* YaRN: part of the magnitude's growth that another scale of the model
                                   * has already */
     double beta_fast, beta_slow; /* YaRN: rotations that bound the ramp */
+    bool as_trained;             /* the file's tensor of factors does not apply */
     bool exact_ramp;             /* YaRN: the ramp's ends are not rounded to whole pairs */
     double temperature; /* position p's cos and sin grow by 1 + temperature ln(1 + floor(p / n_ctx_orig)) */
 } tsr_rope_params;
@@ -53,6 +54,7 @@ typedef struct tsr_hparams {
     char architecture[32];
     char name[128];
     int64_t n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx_train;
+    int64_t n_predict_layers;        /* layers after these that predict further tokens; not loaded */
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
     int64_t n_dense_layers;          /* layers with dense FFNs before the first layer with a mixture */
     int64_t n_ff_dense;              /* length of a dense FFN in these layers; n_ff is then an expert's
@@ -87,9 +89,12 @@ typedef struct tsr_hparams {
     tsr_glu_kind ffn_activation;
 } tsr_hparams;
 
-/* Read the hyper-parameters of a decoder-only transformer; `architecture` is the prefix of its keys.
- * TSR_ERR_FORMAT names the key that is missing or out of range, TSR_ERR_UNSUPPORTED the feature. */
-tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_hparams *hparams_out);
+/* Read the hyper-parameters of a decoder-only transformer. TSR_ERR_FORMAT names the key that is missing or
+ * out of range, TSR_ERR_UNSUPPORTED the feature. */
+tsr_status tsr_hparams_read(tsr_keys *keys, tsr_hparams *hparams_out);
+
+/* Read the epsilon of the kind of norm that the model has (hparams->layer_norm). */
+tsr_status tsr_hparams_read_norm(tsr_keys *keys, tsr_hparams *hparams);
 
 /* Whether the FFN of `layer` is a mixture of experts. */
 bool tsr_hparams_is_mixture(const tsr_hparams *hparams, int64_t layer);
@@ -100,20 +105,10 @@ int64_t tsr_hparams_window(const tsr_hparams *hparams, int64_t layer);
 /* The rotation of the queries (or keys) of `layer`; -1: none. */
 int tsr_hparams_rope(const tsr_hparams *hparams, int64_t layer, bool queries);
 
-enum { TSR_ALL_LAYERS = -1 };
-
-/* The integer "<architecture>.<suffix>", in [low, high]. Some files have an array with one entry per layer:
- * `layer` is the index. TSR_ALL_LAYERS: the entries must be equal, otherwise TSR_ERR_UNSUPPORTED. *value
- * keeps its default if the key is absent and not required. TSR_ERR_FORMAT names the key. */
-tsr_status tsr_hparams_key(const tsr_gguf *gguf, const char *architecture, const char *suffix, int64_t layer,
-                           bool required, int64_t low, int64_t high, int64_t *value);
-
-/* The real number "<architecture>.<suffix>"; *value keeps its default if the key is absent. */
-tsr_status tsr_hparams_real(const tsr_gguf *gguf, const char *architecture, const char *suffix, bool required,
-                            double low, double high, double *value);
-
 /* The sliding window, "attention.sliding_window", and the layers that have it:
- * "attention.sliding_window_pattern" (a period, or a flag per layer), otherwise `period`. */
-tsr_status tsr_hparams_read_window(const tsr_gguf *gguf, int64_t period, tsr_hparams *hparams);
+ * "attention.sliding_window_pattern" (a period, or a flag per layer), otherwise `period`. The rotation of
+ * these layers is hparams->rope[TSR_ROPE_WINDOWED] if that is set, otherwise the main one, with the base
+ * "rope.freq_base_swa" if the file has the key. */
+tsr_status tsr_hparams_read_window(tsr_keys *keys, int64_t period, tsr_hparams *hparams);
 
 #endif

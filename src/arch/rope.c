@@ -31,6 +31,8 @@ static double yarn_keep(const tsr_rope_params *p, int64_t pair)
 static double yarn_magnitude(const tsr_rope_params *p)
 {
     double growth = 0.1 * log(p->factor);
+    if (p->yarn_magnitude > 0)
+        return p->yarn_magnitude;
     return p->factor > 1 ? (1 + growth) / (1 + p->log_multiplier * growth) : 1;
 }
 

@@ -42,16 +42,16 @@ out:
     return status;
 }
 
-/* The factors are of the stretched rotation; that of layers with a window is as trained. */
 static tsr_status load_rope(tsr_model *model)
 {
     tsr_status status = TSR_OK;
     float *factors = NULL;
     TSR_TRY(load_rope_factors(model, &factors));
-    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
-        if (model->shape.hparams.rope[i].n_rot > 0)
-            TSR_TRY(tsr_rope_tables_create(&model->shape.hparams.rope[i],
-                                           i == TSR_ROPE_WINDOWED ? NULL : factors, &model->rope[i]));
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++) {
+        const tsr_rope_params *rope = &model->shape.hparams.rope[i];
+        if (rope->n_rot > 0)
+            TSR_TRY(tsr_rope_tables_create(rope, rope->as_trained ? NULL : factors, &model->rope[i]));
+    }
 out:
     tsr_mem_free(factors);
     return status;

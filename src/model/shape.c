@@ -24,6 +24,7 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
     TSR_TRY(read_vocab(gguf, &shape.hparams));
     TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
+    TSR_TRY(tsr_arch_refuse_unused(&weights, &shape.hparams));
     TSR_TRY(
         tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
                                 tsr_weights_block(&weights, shape.hparams.n_expert ? TSR_WEIGHT_EXPERT_COLUMNS

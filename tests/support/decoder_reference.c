@@ -44,8 +44,8 @@ typedef struct model {
     bool layer_norm, parallel; /* norms take off the mean; attention and FFN side by side */
     double embedding_scale, residual_scale, score_scale, logit_scale, score_cap, logit_cap;
     int64_t window, period; /* all but the last of every `period` layers; 0: all */
-    bool window_is_plain;   /* layers with a window rotate as trained, by local_base */
-    double local_base;
+    bool window_is_plain;   /* layers with a window rotate as trained */
+    double local_base;      /* of their rotation */
     double temperature;
     bool skip_every_fourth; /* rotation */
 } model;
@@ -123,7 +123,6 @@ static void read_model(model *m)
     m->n_vocab = find(m, -1, "token_embd.weight")->ne[1];
     m->embedding_scale = m->residual_scale = m->logit_scale = 1;
     m->score_scale = 1 / sqrt((double)m->d);
-    m->local_base = key(m, "rope.freq_base", 10000);
 }
 
 static bool is_told_to_be_sequential(const model *m)
@@ -145,6 +144,8 @@ static void read_family(model *m)
         !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss qwen2moe dots1 glm4moe "
                             "starcoder2 nemotron stablelm gptneox phi2 falcon"))
         fail_msg("the reference does not know %s", m->arch);
+    if (is_one_of(m->arch, "glm4")) /* the order of Q and K in files with M-RoPE */
+        m->neighbours = !tsr_gguf_has_key(m->gguf, "glm4.rope.dimension_sections");
     m->gpt_oss = is_one_of(m->arch, "gpt-oss");
     m->sigmoids = is_one_of(m->arch, "dots1 glm4moe");
     m->over_all = is_one_of(m->arch, "olmoe qwen2moe deepseek bailingmoe");
@@ -171,8 +172,8 @@ static void read_family(model *m)
                              : is_one_of(m->arch, "olmo2 cohere2") ? 4
                                                                    : 0);
     m->window_is_plain = is_one_of(m->arch, "gemma3 olmo2");
-    if (is_one_of(m->arch, "gemma3"))
-        m->local_base = key(m, "rope.freq_base_swa", 10000);
+    m->local_base =
+        key(m, "rope.freq_base_swa", is_one_of(m->arch, "gemma3") ? 10000 : key(m, "rope.freq_base", 10000));
     m->skip_every_fourth = is_one_of(m->arch, "smollm3");
     m->temperature = key(m, "attention.temperature_scale", 0);
     if (is_one_of(m->arch, "granite granitemoe minicpm")) {
@@ -230,15 +231,15 @@ static void named_norm(const model *m, int64_t layer, const char *name, int64_t 
 }
 
 /* Angle per position of pair i, and what cos and sin are multiplied by. */
-static double frequency(const model *m, int64_t i, bool plain, double *magnitude)
+static double frequency(const model *m, int64_t i, bool windowed, double *magnitude)
 {
-    const double base = plain ? m->local_base : key(m, "rope.freq_base", 10000);
+    const double base = windowed ? m->local_base : key(m, "rope.freq_base", 10000);
     const double theta = pow(base, -2.0 * (double)i / (double)m->n_rot);
     const double factor = key(m, "rope.scaling.factor", 1),
                  n = key(m, "rope.scaling.original_context_length", 0);
     const bool has_long = find(m, -1, "rope_factors_long.weight");
     *magnitude = 1;
-    if (plain)
+    if (windowed && m->window_is_plain)
         return theta;
     *magnitude = key(m, "rope.scaling.attn_factor", 1);
     const char *table = !has_long              ? "rope_freqs.weight"
@@ -259,10 +260,10 @@ static double frequency(const model *m, int64_t i, bool plain, double *magnitude
     return divided * (1 - stretched) + divided / factor * stretched;
 }
 
-static void rotate(const model *m, int64_t position, bool plain, double grow, int64_t n_heads, double *x)
+static void rotate(const model *m, int64_t position, bool windowed, double grow, int64_t n_heads, double *x)
 {
     for (int64_t i = 0; i < m->n_rot / 2; i++) {
-        double magnitude, angle = (double)position * frequency(m, i, plain, &magnitude);
+        double magnitude, angle = (double)position * frequency(m, i, windowed, &magnitude);
         double c = magnitude * grow * cos(angle), s = magnitude * grow * sin(angle);
         for (int64_t h = 0; h < n_heads; h++) {
             double *a = x + h * m->d + (m->neighbours ? 2 * i : i);
@@ -327,7 +328,7 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
     int64_t n_q = m->n_head * m->d, n_kv = m->n_head_kv * m->d, group = m->n_head / m->n_head_kv;
     bool fused = find(m, l, "attn_qkv.weight");
     bool windowed = m->window > 0 && (m->period == 0 || l % m->period < m->period - 1);
-    bool plain = windowed && m->window_is_plain, still = m->skip_every_fourth && l % 4 == 3;
+    bool still = m->skip_every_fourth && l % 4 == 3;
     if (strcmp(m->arch, "cohere2") == 0)
         still = !windowed;
     double *q = project(m, l, fused ? "attn_qkv" : "attn_q", 0, m->n_embd, n_q, h, n);
@@ -341,9 +342,9 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
         named_norm(m, l, "attn_q_norm.weight", n_q, q + t * n_q);
         named_norm(m, l, "attn_k_norm.weight", n_kv, k + t * n_kv);
         if (!still) {
-            rotate(m, t, plain, 1 + m->temperature * log(1 + floor((double)t / orig)), m->n_head,
+            rotate(m, t, windowed, 1 + m->temperature * log(1 + floor((double)t / orig)), m->n_head,
                    q + t * n_q);
-            rotate(m, t, plain, 1, m->n_head_kv, k + t * n_kv);
+            rotate(m, t, windowed, 1, m->n_head_kv, k + t * n_kv);
         }
         int64_t first = windowed && t >= m->window ? t - m->window + 1 : 0;
         for (int64_t i = 0; i < m->n_head; i++)

@@ -9,6 +9,10 @@
     {                       \
         suffix, value, true \
     }
+#define INTS(suffix, value, n)  \
+    {                           \
+        suffix, value, false, n \
+    }
 
 const struct synth_arch synth_archs[] = {
     {"qwen2", "qwen2", SYNTH_QKV_BIASES, {{NULL}}},
@@ -18,7 +22,7 @@ const struct synth_arch synth_archs[] = {
      "gemma2",
      SYNTH_POST_NORMS,
      {INT("attention.sliding_window", 5), REAL("attn_logit_softcapping", 1.5),
-      REAL("final_logit_softcapping", 2)}},
+      REAL("final_logit_softcapping", 2), REAL("rope.freq_base_swa", 500)}},
     {"gemma3",
      "gemma3",
      SYNTH_POST_NORMS | SYNTH_HEAD_NORMS,
@@ -42,13 +46,17 @@ const struct synth_arch synth_archs[] = {
      "granite",
      SYNTH_OTHER_BIASES,
      {REAL("embedding_scale", 3), REAL("residual_scale", 0.6), REAL("attention.scale", 0.3),
-      REAL("logit_scale", 4)}},
+      REAL("logit_scale", 4), INT("ssm.conv_kernel", 4)}},
     {"olmo2", "olmo2", SYNTH_WIDE_NORMS | SYNTH_POST_NORMS | SYNTH_NO_PRE_NORMS, {{NULL}}},
     {"olmo2 with windows",
      "olmo2",
      SYNTH_WIDE_NORMS | SYNTH_POST_NORMS | SYNTH_NO_PRE_NORMS,
      {INT("attention.sliding_window", 5), INT("attention.sliding_window_pattern", 2),
       REAL("rope.scaling.factor", 4)}},
+    {"olmo2 with windows that rotate differently",
+     "olmo2",
+     SYNTH_WIDE_NORMS | SYNTH_POST_NORMS | SYNTH_NO_PRE_NORMS,
+     {INT("attention.sliding_window", 5), REAL("rope.freq_base_swa", 500)}},
     {"smollm3", "smollm3", 0, {{NULL}}},
     {"exaone", "exaone", SYNTH_OTHER_BIASES, {{NULL}}},
     {"internlm2", "internlm2", 0, {{NULL}}},
@@ -60,6 +68,10 @@ const struct synth_arch synth_archs[] = {
      SYNTH_FUSED_QKV | SYNTH_FUSED_FFN | SYNTH_QKV_BIASES | SYNTH_HALF_ROTATED,
      {{NULL}}},
     {"glm4", "glm4", SYNTH_FUSED_FFN | SYNTH_QKV_BIASES | SYNTH_HALF_ROTATED | SYNTH_POST_NORMS, {{NULL}}},
+    {"glm4 with M-RoPE and a prediction layer",
+     "glm4",
+     SYNTH_FUSED_FFN | SYNTH_HALF_ROTATED | SYNTH_POST_NORMS | SYNTH_PREDICTION,
+     {INTS("rope.dimension_sections", 2, 4), INT("nextn_predict_layers", 1)}},
     {"mixtral", "llama", SYNTH_EXPERTS, {{NULL}}},
     {"qwen3moe", "qwen3moe", SYNTH_EXPERTS | SYNTH_HEAD_NORMS, {{NULL}}},
     {"olmoe", "olmoe", SYNTH_EXPERTS | SYNTH_WIDE_NORMS, {{NULL}}},
@@ -73,7 +85,7 @@ const struct synth_arch synth_archs[] = {
      SYNTH_EXPERTS | SYNTH_QKV_BIASES | SYNTH_OTHER_BIASES | SYNTH_EXPERT_BIASES | SYNTH_ROUTER_BIAS |
          SYNTH_SINKS | SYNTH_OTHER_FFN_NORM,
      {INT("attention.sliding_window", 5), REAL("rope.scaling.factor", 16),
-      INT("rope.scaling.original_context_length", 6)}},
+      INT("rope.scaling.original_context_length", 6), REAL("rope.freq_base_swa", 500)}},
     {"qwen2moe",
      "qwen2moe",
      SYNTH_EXPERTS | SYNTH_QKV_BIASES | SYNTH_SHARED | SYNTH_SHARED_GATE,
@@ -98,7 +110,7 @@ const struct synth_arch synth_archs[] = {
     {"glm4moe",
      "glm4moe",
      SYNTH_EXPERTS | SYNTH_SHARED | SYNTH_DENSE_FIRST | SYNTH_CHOICE_BIAS | SYNTH_HEAD_NORMS |
-         SYNTH_QKV_BIASES | SYNTH_OTHER_FFN_NORM | SYNTH_HALF_ROTATED,
+         SYNTH_QKV_BIASES | SYNTH_OTHER_FFN_NORM | SYNTH_HALF_ROTATED | SYNTH_PREDICTION,
      {INT("expert_shared_count", 1), REAL("expert_weights_scale", 1.5), INT("nextn_predict_layers", 1)}},
     {"granitemoe with shared experts",
      "granitemoe",
@@ -149,7 +161,7 @@ const struct synth_arch synth_archs[] = {
     {"cohere2",
      "cohere2",
      SYNTH_LAYER_NORM | SYNTH_NO_FFN_NORM,
-     {REAL("logit_scale", 0.25), INT("attention.sliding_window", 5)}},
+     {REAL("logit_scale", 0.25), INT("attention.sliding_window", 5), REAL("rope.freq_base_swa", 500)}},
     {"llama with every bias", "llama", SYNTH_QKV_BIASES | SYNTH_OTHER_BIASES, {{NULL}}},
 };
 

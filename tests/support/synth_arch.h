@@ -25,7 +25,8 @@ enum {
     SYNTH_SHARED = 1 << 15,         /* experts that every token uses, of expert_shared_feed_forward_length */
     SYNTH_SHARED_GATE = 1 << 16,
     SYNTH_CHOICE_BIAS = 1 << 17, /* of the router, for choosing only */
-    SYNTH_DENSE_FIRST = 1 << 18  /* a dense FFN in the first layer, of other length than experts */
+    SYNTH_DENSE_FIRST = 1 << 18, /* a dense FFN in the first layer, of other length than experts */
+    SYNTH_PREDICTION = 1 << 19   /* the last layer has a tensor of prediction layers */
 };
 
 enum {
@@ -42,6 +43,7 @@ struct synth_key {
     const char *suffix;
     double value;
     bool real;
+    int n; /* an array of this length, all of the same value; 0: no array */
 };
 
 struct synth_arch {

@@ -101,8 +101,13 @@ static void write_own_keys(gguf_writer *writer, const struct synth_model_config 
 {
     char key[96];
     for (const struct synth_key *k = config->arch->keys; k->suffix; k++) {
+        uint32_t values[8];
         key_of(config, k->suffix, key);
-        if (k->real)
+        for (int i = 0; i < k->n; i++)
+            values[i] = (uint32_t)k->value;
+        if (k->n > 0)
+            gguf_writer_array(writer, key, TSR_GGUF_U32, values, (size_t)k->n);
+        else if (k->real)
             gguf_writer_f32(writer, key, (float)k->value);
         else
             gguf_writer_u32(writer, key, (uint32_t)k->value);
@@ -332,6 +337,8 @@ static void layer(struct weights *weights, int index)
         {"attn_norm_2.bias", BIAS, c->n_embd, 1, SYNTH_ATTENTION_NORM, 0},
         {"post_attention_norm.weight", NORM, c->n_embd, 1, SYNTH_POST_NORMS, 0},
         {"post_ffw_norm.weight", NORM, c->n_embd, 1, SYNTH_POST_NORMS, 0},
+        {"nextn.eh_proj.weight", MATRIX, index + 1 == c->n_layers ? 2 * c->n_embd : 0, c->n_embd,
+         SYNTH_PREDICTION, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[64];

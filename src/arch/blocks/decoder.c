@@ -14,9 +14,12 @@ tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
                                 &w->output_norm, "output_norm.weight"));
     if (hp->layer_norm)
-        TSR_TRY(tsr_declare_output_biases(w, hp));
+        TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
+                                    &w->output_norm_bias, "output_norm.bias"));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_embd, hp->n_vocab,
                                 &w->output, "output.weight"));
+    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_vocab, 1,
+                                &w->output_bias, "output.bias"));
     if (!w->output)
         TSR_TRY(tsr_weights_tie_output(w));
 out:

@@ -22,17 +22,6 @@ out:
     return status;
 }
 
-tsr_status tsr_declare_output_biases(tsr_weights *w, const tsr_hparams *hp)
-{
-    tsr_status status = TSR_OK;
-    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
-                                &w->output_norm_bias, "output_norm.bias"));
-    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_vocab, 1,
-                                &w->output_bias, "output.bias"));
-out:
-    return status;
-}
-
 tsr_status tsr_declare_layer_norm_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;

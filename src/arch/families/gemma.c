@@ -12,9 +12,9 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-static tsr_status read_gemma(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_gemma(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->embedding_scale = sqrt((double)hp->n_embd);
     hp->ffn_activation = TSR_GLU_GELU_TANH;
     return TSR_OK;
@@ -28,34 +28,32 @@ static void set_scale_of_27b(int64_t n_layers, tsr_hparams *hp)
         hp->attention_scale = 1 / sqrt((double)(hp->n_embd / hp->n_head));
 }
 
-static tsr_status read_gemma2(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_gemma2(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    const char *arch = hp->architecture;
-    TSR_TRY(read_gemma(gguf, hp));
+    TSR_TRY(read_gemma(keys, hp));
     hp->window = 4096; /* defaults of keys that files may lack: table 1 of the paper */
     hp->attention_softcap = 50;
     hp->logit_softcap = 30;
-    TSR_TRY(tsr_hparams_read_window(gguf, 2, hp));
-    TSR_TRY(tsr_hparams_real(gguf, arch, "attn_logit_softcapping", false, 0, 1e6, &hp->attention_softcap));
-    TSR_TRY(tsr_hparams_real(gguf, arch, "final_logit_softcapping", false, 0, 1e6, &hp->logit_softcap));
+    TSR_TRY(tsr_hparams_read_window(keys, 2, hp));
+    TSR_TRY(tsr_keys_real(keys, "attn_logit_softcapping", false, 0, 1e6, &hp->attention_softcap));
+    TSR_TRY(tsr_keys_real(keys, "final_logit_softcapping", false, 0, 1e6, &hp->logit_softcap));
     set_scale_of_27b(46, hp);
 out:
     return status;
 }
 
-static tsr_status read_gemma3(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_gemma3(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    const char *arch = hp->architecture;
-    TSR_TRY(read_gemma(gguf, hp));
-    TSR_TRY(tsr_hparams_read_window(gguf, 6, hp));
-    TSR_TRY(tsr_hparams_real(gguf, arch, "final_logit_softcapping", false, 0, 1e6, &hp->logit_softcap));
+    TSR_TRY(read_gemma(keys, hp));
     tsr_rope_params *local = &hp->rope[TSR_ROPE_WINDOWED];
     *local = hp->rope[TSR_ROPE_MAIN];
     local->scaling = TSR_ROPE_SCALING_NONE;
+    local->as_trained = true;
     local->base = 10000;
-    TSR_TRY(tsr_hparams_real(gguf, arch, "rope.freq_base_swa", false, 1e-3, 1e12, &local->base));
+    TSR_TRY(tsr_hparams_read_window(keys, 6, hp));
+    TSR_TRY(tsr_keys_real(keys, "final_logit_softcapping", false, 0, 1e6, &hp->logit_softcap));
     set_scale_of_27b(62, hp);
 out:
     return status;

@@ -9,48 +9,58 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* Files have the divisor of the logits. */
-static tsr_status read_scales(const tsr_gguf *gguf, double logit_divisor, tsr_hparams *hp)
+/* The converter of Granite 4 writes keys of Mamba layers, also for models without any (tensors of such layers
+ * are refused), and which layers read embeddings of images, which do not matter for text. */
+static void ignore_keys(tsr_keys *keys)
+{
+    static const char *const suffixes[] = {"ssm.conv_kernel", "ssm.state_size",     "ssm.group_count",
+                                           "ssm.inner_size",  "ssm.time_step_rank", "deepstack_mapping"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+        tsr_keys_ignore(keys, suffixes[i]);
+}
+
+/* Files have the divisor of the logits; logit_divisor is its default, 0: the key is required. */
+static tsr_status read_scales(tsr_keys *keys, double logit_divisor, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    const char *arch = hp->architecture;
+    bool required = logit_divisor == 0;
     hp->rope_interleaved = true;
-    TSR_TRY(tsr_hparams_real(gguf, arch, "embedding_scale", false, 0, 1e6, &hp->embedding_scale));
-    TSR_TRY(tsr_hparams_real(gguf, arch, "residual_scale", false, 0, 1e6, &hp->residual_scale));
-    TSR_TRY(tsr_hparams_real(gguf, arch, "attention.scale", false, 0, 1e6, &hp->attention_scale));
-    TSR_TRY(tsr_hparams_real(gguf, arch, "logit_scale", false, 1e-6, 1e6, &logit_divisor));
+    TSR_TRY(tsr_keys_real(keys, "embedding_scale", false, 0, 1e6, &hp->embedding_scale));
+    TSR_TRY(tsr_keys_real(keys, "residual_scale", false, 0, 1e6, &hp->residual_scale));
+    TSR_TRY(tsr_keys_real(keys, "attention.scale", false, 0, 1e6, &hp->attention_scale));
+    TSR_TRY(tsr_keys_real(keys, "logit_scale", required, 1e-6, 1e6, &logit_divisor));
     hp->logit_scale = 1 / logit_divisor;
 out:
     return status;
 }
 
 /* Granite 4 marks models without rotation by a key that has another meaning in other architectures. */
-static tsr_status read_granite(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_granite(tsr_keys *keys, tsr_hparams *hp)
 {
-    static const char key[] = "granite.rope.scaling.finetuned";
     tsr_status status = TSR_OK;
     bool rotates = true;
-    TSR_TRY(read_scales(gguf, 1, hp));
-    if (tsr_gguf_has_key(gguf, key))
-        TSR_TRY(tsr_gguf_get_bool(gguf, key, &rotates));
+    TSR_TRY(read_scales(keys, 0, hp));
+    TSR_TRY(tsr_keys_bool(keys, "rope.scaling.finetuned", &rotates));
+    ignore_keys(keys);
     if (!rotates)
         hp->rope[TSR_ROPE_MAIN] = (tsr_rope_params){0};
 out:
     return status;
 }
 
-static tsr_status read_granitemoe(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_granitemoe(tsr_keys *keys, tsr_hparams *hp)
 {
     hp->expert_normalize = true;
-    return read_scales(gguf, 1, hp);
+    ignore_keys(keys);
+    return read_scales(keys, 0, hp);
 }
 
 /* Older files lack the keys: scale_emb 12, scale_depth 1.4 and dim_model_base 256 of MiniCPM 2B's config. */
-static tsr_status read_minicpm(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_minicpm(tsr_keys *keys, tsr_hparams *hp)
 {
     hp->embedding_scale = 12;
     hp->residual_scale = 1.4 / sqrt((double)hp->n_layers);
-    return read_scales(gguf, (double)hp->n_embd / 256, hp);
+    return read_scales(keys, (double)hp->n_embd / 256, hp);
 }
 
 const tsr_arch tsr_arch_granite = {.name = "granite",

@@ -12,28 +12,30 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-static tsr_status read_starcoder2(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_starcoder2(tsr_keys *keys, tsr_hparams *hp)
 {
     hp->layer_norm = true;
     hp->ungated_ffn = true;
-    return tsr_hparams_read_window(gguf, 0, hp);
+    return tsr_hparams_read_window(keys, 0, hp);
 }
 
-static tsr_status read_nemotron(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_nemotron(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->layer_norm = true;
     hp->ungated_ffn = true;
     hp->relu_squared = true;
     return TSR_OK;
 }
 
-/* StableLM 2 12B has parallel blocks and a different norm for each query and key head. */
-static tsr_status read_stablelm(const tsr_gguf *gguf, tsr_hparams *hp)
+/* StableLM 2 12B has parallel blocks and a different norm for each query and key head. The converter writes
+ * use_parallel_residual = true for all models, so the tensors decide. */
+static tsr_status read_stablelm(tsr_keys *keys, tsr_hparams *hp)
 {
+    tsr_keys_ignore(keys, "use_parallel_residual");
     hp->layer_norm = true;
-    hp->parallel_blocks = !tsr_gguf_find_tensor(gguf, "blk.0.ffn_norm.weight");
-    return tsr_refuse_head_norms(gguf);
+    hp->parallel_blocks = !tsr_gguf_find_tensor(keys->gguf, "blk.0.ffn_norm.weight");
+    return tsr_refuse_head_norms(keys->gguf);
 }
 
 const tsr_arch tsr_arch_starcoder2 = {.name = "starcoder2",

@@ -13,29 +13,28 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-static tsr_status read_llama(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_llama(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->rope_interleaved = true;
     hp->expert_normalize = true;
     return TSR_OK;
 }
 
 /* The rotary table contains the growth of queries, so all elements of a head must be rotated. */
-static tsr_status read_mistral3(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_mistral3(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     double temperature = 0;
     hp->rope_interleaved = true;
-    TSR_TRY(
-        tsr_hparams_real(gguf, hp->architecture, "attention.temperature_scale", false, 0, 10, &temperature));
+    TSR_TRY(tsr_keys_real(keys, "attention.temperature_scale", false, 0, 10, &temperature));
     if (temperature == 0)
         return TSR_OK;
     if (hp->rope[TSR_ROPE_MAIN].n_rot != hp->head_dim)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: attention.temperature_scale is not supported for heads of which %lld of %lld "
                         "elements are rotated; all must be",
-                        tsr_gguf_path(gguf), (long long)hp->rope[TSR_ROPE_MAIN].n_rot,
+                        tsr_gguf_path(keys->gguf), (long long)hp->rope[TSR_ROPE_MAIN].n_rot,
                         (long long)hp->head_dim);
     hp->rope[TSR_ROPE_QUERIES] = hp->rope[TSR_ROPE_MAIN];
     hp->rope[TSR_ROPE_QUERIES].temperature = temperature;
@@ -43,9 +42,9 @@ out:
     return status;
 }
 
-static tsr_status read_smollm3(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_smollm3(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->rope_interleaved = true;
     hp->no_rope_period = 4;
     return TSR_OK;

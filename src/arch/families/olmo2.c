@@ -10,15 +10,15 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_hparams(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_hparams_read_window(gguf, 4, hp));
-    hp->rope[TSR_ROPE_WINDOWED] = hp->rope[TSR_ROPE_MAIN];
-    hp->rope[TSR_ROPE_WINDOWED].scaling = TSR_ROPE_SCALING_NONE;
-    hp->rope[TSR_ROPE_WINDOWED].attn_factor = 1;
-    if (hp->window == 0)
-        hp->rope[TSR_ROPE_WINDOWED] = (tsr_rope_params){0};
+    tsr_rope_params *local = &hp->rope[TSR_ROPE_WINDOWED];
+    *local = hp->rope[TSR_ROPE_MAIN];
+    local->scaling = TSR_ROPE_SCALING_NONE;
+    local->attn_factor = 1;
+    local->as_trained = true;
+    TSR_TRY(tsr_hparams_read_window(keys, 4, hp));
 out:
     return status;
 }

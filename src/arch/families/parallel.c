@@ -18,39 +18,43 @@
 #include "arch/blocks.h"
 
 /* phi2, falcon */
-static tsr_status read_ungated(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_ungated(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->layer_norm = true;
     hp->parallel_blocks = true;
     hp->ungated_ffn = true;
     return TSR_OK;
 }
 
-static tsr_status read_gptneox(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_gptneox(tsr_keys *keys, tsr_hparams *hp)
 {
-    static const char key[] = "gptneox.use_parallel_residual";
-    tsr_status status = read_ungated(gguf, hp);
-    return tsr_gguf_has_key(gguf, key) ? tsr_gguf_get_bool(gguf, key, &hp->parallel_blocks) : status;
+    tsr_status status = read_ungated(keys, hp);
+    return status == TSR_OK ? tsr_keys_bool(keys, "use_parallel_residual", &hp->parallel_blocks) : status;
 }
 
-static tsr_status read_command_r(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_cohere(tsr_keys *keys, bool scale_required, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     hp->layer_norm = true;
     hp->parallel_blocks = true;
     hp->rope_interleaved = true;
-    TSR_TRY(tsr_hparams_real(gguf, hp->architecture, "logit_scale", false, 1e-6, 1e6, &hp->logit_scale));
-    TSR_TRY(tsr_refuse_head_norms(gguf));
+    TSR_TRY(tsr_keys_real(keys, "logit_scale", scale_required, 1e-6, 1e6, &hp->logit_scale));
+    TSR_TRY(tsr_refuse_head_norms(keys->gguf));
 out:
     return status;
 }
 
-static tsr_status read_cohere2(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_command_r(tsr_keys *keys, tsr_hparams *hp)
+{
+    return read_cohere(keys, false, hp);
+}
+
+static tsr_status read_cohere2(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(read_command_r(gguf, hp));
-    TSR_TRY(tsr_hparams_read_window(gguf, 4, hp));
+    TSR_TRY(read_cohere(keys, true, hp));
+    TSR_TRY(tsr_hparams_read_window(keys, 4, hp));
     hp->no_rope_period = hp->window_period;
 out:
     return status;

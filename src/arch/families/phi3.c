@@ -6,9 +6,9 @@
  *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
 #include "arch/blocks.h"
 
-static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_hparams(tsr_keys *keys, tsr_hparams *hp)
 {
-    return tsr_hparams_read_window(gguf, 0, hp);
+    return tsr_hparams_read_window(keys, 0, hp);
 }
 
 const tsr_arch tsr_arch_phi3 = {.name = "phi3",

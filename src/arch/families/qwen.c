@@ -20,9 +20,9 @@ const tsr_arch tsr_arch_qwen2 = {
 const tsr_arch tsr_arch_qwen3 = {
     .name = "qwen3", .declare_layer = declare_qwen3_layer, .build_layer = tsr_build_layer};
 
-static tsr_status read_qwen3moe(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_qwen3moe(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->expert_normalize = true;
     return TSR_OK;
 }

@@ -15,68 +15,50 @@
  * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; experts are chosen by sigmoids and a bias.
  *
  * - glm4moe: GLM 4.5 (arXiv:2508.06471). Experts are chosen by sigmoids and a bias; norms of heads in some
- * models; half of a head is rotated. Files call the norm before the FFN post_attention_norm. Layers after the
- * last one, which predict further tokens, are ignored. */
-#include <stdio.h>
-
+ * models; half of a head is rotated. Files call the norm before the FFN post_attention_norm. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
 /* Without a key, the shared experts have the length of a dense FFN. */
-static tsr_status read_qwen2moe(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_qwen2moe(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     if (hp->n_ff_shared == 0)
         hp->n_ff_shared = hp->n_ff_dense;
     return TSR_OK;
 }
 
-static tsr_status read_deepseek(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_deepseek(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)gguf;
+    (void)keys;
     hp->rope_interleaved = true;
     return TSR_OK;
 }
 
 /* A model with mixtures in only some of the later layers is another model. */
-static tsr_status read_ernie(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_ernie(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     int64_t step = 1;
     hp->rope_interleaved = true;
     hp->expert_normalize = true;
-    TSR_TRY(tsr_hparams_key(gguf, hp->architecture, "interleave_moe_layer_step", TSR_ALL_LAYERS, false, 0,
-                            1 << 12, &step));
+    TSR_TRY(tsr_keys_int(keys, "interleave_moe_layer_step", TSR_ALL_LAYERS, false, 0, 1 << 12, &step));
     if (step > 1)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: %s.interleave_moe_layer_step is %lld; only 1, a mixture of experts in every "
                         "layer behind the dense ones, is supported",
-                        tsr_gguf_path(gguf), hp->architecture, (long long)step);
+                        tsr_gguf_path(keys->gguf), hp->architecture, (long long)step);
 out:
     return status;
 }
 
 /* Older files lack the key for sigmoids. */
-static tsr_status read_sigmoid(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_sigmoid(tsr_keys *keys, tsr_hparams *hp)
 {
-    char key[96];
-    snprintf(key, sizeof key, "%s.expert_gating_func", hp->architecture);
-    if (!tsr_gguf_has_key(gguf, key))
+    if (!tsr_keys_have(keys, "expert_gating_func"))
         hp->expert_gating = TSR_GATING_SIGMOID;
     hp->expert_normalize = true;
     return TSR_OK;
-}
-
-static tsr_status read_glm4moe(const tsr_gguf *gguf, tsr_hparams *hp)
-{
-    tsr_status status = TSR_OK;
-    int64_t n_behind = 0;
-    TSR_TRY(read_sigmoid(gguf, hp));
-    TSR_TRY(tsr_hparams_key(gguf, hp->architecture, "nextn_predict_layers", TSR_ALL_LAYERS, false, 0,
-                            hp->n_layers - 1, &n_behind));
-    hp->n_layers -= n_behind;
-out:
-    return status;
 }
 
 static tsr_status declare_dots1_layer(tsr_weights *w, const tsr_hparams *hp, int l)
@@ -111,4 +93,4 @@ SHARED(deepseek, "deepseek", read_deepseek, tsr_declare_plain_layer);
 SHARED(bailingmoe, "bailingmoe", read_deepseek, tsr_declare_plain_layer);
 SHARED(ernie4_5_moe, "ernie4_5-moe", read_ernie, tsr_declare_plain_layer);
 SHARED(dots1, "dots1", read_sigmoid, declare_dots1_layer);
-SHARED(glm4moe, "glm4moe", read_glm4moe, declare_glm4moe_layer);
+SHARED(glm4moe, "glm4moe", read_sigmoid, declare_glm4moe_layer);

@@ -25,6 +25,7 @@ typedef struct key_row {
 
 static const key_row model_keys[] = {
     {"block_count", MODEL(n_layers), 1, 1 << 12, true},
+    {"nextn_predict_layers", MODEL(n_predict_layers), 0, 1 << 12, false},
     {"embedding_length", MODEL(n_embd), 1, 1 << 20, true},
     {"context_length", MODEL(n_ctx_train), 1, INT32_MAX, true},
     {"expert_count", MODEL(n_expert), 0, 1 << 16, false},
@@ -53,11 +54,11 @@ static tsr_status read_keys(const tsr_header *header, const key_row *rows, size_
                             void *fields)
 {
     tsr_status status = TSR_OK;
+    tsr_keys keys = {.gguf = header->gguf, .architecture = header->architecture};
     for (size_t i = 0; i < n; i++) {
         int64_t *field = (int64_t *)((char *)fields + rows[i].field);
         bool required = rows[i].required && !header->by_size;
-        status = tsr_hparams_key(header->gguf, header->architecture, rows[i].suffix, layer, required,
-                                 rows[i].low, rows[i].high, field);
+        status = tsr_keys_int(&keys, rows[i].suffix, layer, required, rows[i].low, rows[i].high, field);
         if (status != TSR_OK && !header->by_size)
             return status;
         tsr_fail_clear();
@@ -90,10 +91,17 @@ static tsr_status count_layers(tsr_header *p)
     if (p->by_size && p->n_layers < n && n <= 1 << 12)
         p->n_layers = n;
     p->n_layers = TSR_MAX(p->n_layers, p->by_size);
-    if (n == p->n_layers || (p->by_size && n < p->n_layers))
+    if (p->by_size && n <= p->n_layers)
         return TSR_OK;
-    return tsr_fail(TSR_ERR_FORMAT, "%s: %s.block_count is %lld; the tensors are of %lld layers",
-                    tsr_gguf_path(p->gguf), p->architecture, (long long)p->n_layers, (long long)n);
+    if (n != p->n_layers)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s.block_count is %lld; the tensors are of %lld layers",
+                        tsr_gguf_path(p->gguf), p->architecture, (long long)p->n_layers, (long long)n);
+    if (p->n_predict_layers >= n)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s.nextn_predict_layers is %lld of %lld layers",
+                        tsr_gguf_path(p->gguf), p->architecture, (long long)p->n_predict_layers,
+                        (long long)n);
+    p->n_layers -= p->n_predict_layers;
+    return TSR_OK;
 }
 
 static tsr_status read_vocab(tsr_header *p)
@@ -116,14 +124,14 @@ static tsr_status read_experts(tsr_header *p)
 {
     tsr_status status = TSR_OK;
     int64_t n_shared = 0, n_ff = 0;
+    tsr_keys keys = {.gguf = p->gguf, .architecture = p->architecture};
     if (p->n_expert == 0)
         return TSR_OK;
-    TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "expert_used_count", TSR_ALL_LAYERS, true, 1,
-                            p->n_expert, &p->n_expert_used));
-    TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "expert_shared_count", TSR_ALL_LAYERS, false, 0,
-                            1 << 16, &n_shared));
+    TSR_TRY(
+        tsr_keys_int(&keys, "expert_used_count", TSR_ALL_LAYERS, true, 1, p->n_expert, &p->n_expert_used));
+    TSR_TRY(tsr_keys_int(&keys, "expert_shared_count", TSR_ALL_LAYERS, false, 0, 1 << 16, &n_shared));
     if (p->n_ff_expert == 0) { /* Mixtral: its experts are all the FFN there is */
-        TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "feed_forward_length", 0, true, 1, 1 << 22, &n_ff));
+        TSR_TRY(tsr_keys_int(&keys, "feed_forward_length", 0, true, 1, 1 << 22, &n_ff));
         p->n_ff_expert = n_ff;
     }
     if (p->n_ff_shared == 0)
@@ -158,12 +166,10 @@ static tsr_status read_window(const tsr_header *p, int64_t layer, bool *windowed
     tsr_status status = TSR_OK;
     int64_t value = 0, n;
     tsr_gguf_value_type type;
-    char key[96];
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->architecture);
-    bool array = tsr_gguf_get_array(p->gguf, key, &type, &n) == TSR_OK;
+    tsr_keys keys = {.gguf = p->gguf, .architecture = p->architecture};
+    TSR_TRY(tsr_keys_int(&keys, "attention.sliding_window_pattern", layer, false, 0, INT32_MAX, &value));
+    bool array = tsr_gguf_get_array(p->gguf, keys.name, &type, &n) == TSR_OK;
     tsr_fail_clear();
-    TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "attention.sliding_window_pattern", layer, false, 0,
-                            INT32_MAX, &value));
     *windowed_out = p->window > 0 && (array ? value != 0 : value > 0 && layer % value < value - 1);
 out:
     return status;

@@ -20,6 +20,7 @@ typedef struct tsr_header {
     char architecture[32];
     bool by_size; /* the architecture is not known */
     int64_t n_layers, n_embd, n_vocab, n_ctx_train;
+    int64_t n_predict_layers; /* layers after these, which are not counted */
     int64_t n_expert, n_expert_used, n_ff_expert, n_ff_shared;
     int64_t kv_lora_rank, n_rot; /* MLA: the cached row is both of them, once for all heads */
     int64_t window; /* of the layers with a sliding window, where the file says which these are */

@@ -197,7 +197,7 @@ static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
         const tsr_tensor_row *row = tsr_arch_table_find(source->name, &layer);
         if (!row)
             layer = tsr_arch_table_layer(source->name);
-        if (row && row->flags & TSR_TENSOR_CALLER)
+        if ((row && row->flags & TSR_TENSOR_CALLER) || layer >= p.n_layers)
             continue;
         if (layer >= 0 && layer != last_layer)
             TSR_TRY(tsr_header_layer_read(&p, layer, &l));
@@ -371,7 +371,7 @@ static void remark_strangers(tsr_model_shape *shape)
     int64_t layer, n = 0;
     for (int64_t i = 0; i < tsr_gguf_n_tensors(shape->gguf); i++) {
         const char *name = tsr_gguf_tensor_at(shape->gguf, i)->name;
-        if (tsr_arch_table_find(name, &layer))
+        if (tsr_arch_table_find(name, &layer) || tsr_arch_table_layer(name) >= shape->hparams.n_layers)
             continue;
         first = first ? first : name;
         n++;
