@@ -420,6 +420,32 @@ static void layers_may_differ_in_type(void **state)
              {"blk.0.ffn_up.weight", TYPE, .type = TSR_TYPE_Q8_0});
 }
 
+/* Finite in F32, and not in F16: the message says what to change, and the change helps. */
+static void values_beyond_f16(void **state)
+{
+    fixture *f = *state;
+    static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_F32};
+    const edit edits[MAX_EDITS] = {
+        {"blk.0.attn_v.bias", FACTORS, .number = 1e5, .n = N_HEAD_KV * HEAD_DIM, .type = TSR_TYPE_F32}};
+    edited_model_write(f->path, edits);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        tsr_model_config config = tsr_model_config_default();
+        int32_t tokens[5] = {3, 90, 41, 0, 95};
+        float logits[N_VOCAB];
+        const tsr_batch batch = {.n_tokens = 5, .tokens = tokens};
+        bool fits = types[i] != TSR_TYPE_F16;
+        runner r;
+        config.session.type_v = types[i];
+        runner_open(&r, f->path, "host:2,threads=1", NULL, &config);
+        assert_int_equal(tsr_session_decode(r.session, &batch, logits), fits ? TSR_OK : TSR_ERR_RANGE);
+        if (!fits) {
+            assert_non_null(strstr(tsr_last_error(), "-ctv"));
+            assert_null(strstr(tsr_last_error(), "reduction"));
+        }
+        runner_close(&r);
+    }
+}
+
 static void arguments_and_paths(void **state)
 {
     fixture *f = *state;
@@ -488,7 +514,8 @@ int main(void)
         cmocka_unit_test(rope_factors),          cmocka_unit_test(unknown_tensors),
         cmocka_unit_test(unknown_keys),          cmocka_unit_test(keys_that_change_nothing),
         cmocka_unit_test(unusual_models_open),   cmocka_unit_test(layers_may_differ_in_type),
-        cmocka_unit_test(progress_ends_at_one),  cmocka_unit_test(arguments_and_paths),
+        cmocka_unit_test(values_beyond_f16),     cmocka_unit_test(progress_ends_at_one),
+        cmocka_unit_test(arguments_and_paths),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

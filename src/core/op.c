@@ -32,6 +32,14 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
     return kind >= 0 && kind < TSR_OP_COUNT && names[kind] ? names[kind] : "?";
 }
 
+bool tsr_op_reads_attention(const tsr_op *ops, int i)
+{
+    for (int a = i - 1; a >= 0 && ops[i].kind == TSR_OP_MUL_MAT; a--)
+        if (ops[a].kind == TSR_OP_ATTENTION)
+            return ops[a].attention.y == ops[i].mul_mat.x;
+    return false;
+}
+
 struct tsr_collective *tsr_op_collective(const tsr_op *op)
 {
     switch (op->kind) {

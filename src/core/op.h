@@ -405,6 +405,9 @@ static inline bool tsr_op_floats_overlap(const float *a, int64_t n_a, const floa
     return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
 }
 
+/* Whether ops[i] is a product of the output of an attention. */
+bool tsr_op_reads_attention(const tsr_op *ops, int i);
+
 /* The collective that an op refers to; NULL for kinds without one. */
 struct tsr_collective *tsr_op_collective(const tsr_op *op);
 

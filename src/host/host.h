@@ -15,9 +15,10 @@
 typedef struct tsr_host_thread {
     _Atomic int range_fault; /* set by kernels */
     int fault_op;            /* first op of the running program with a range fault; -1 = none */
+    bool fault_of_kv;        /* because attention gave no finite number */
     void *scratch;
     uint64_t rest_ns; /* sleep that is due on a throttled device */
-    unsigned char gap[104];
+    unsigned char gap[100];
 } tsr_host_thread;
 
 /* A chunk counter on a cache line of its own. */
@@ -30,6 +31,7 @@ typedef struct tsr_host_counter {
 typedef struct tsr_host_outcome {
     tsr_status status; /* TSR_OK, TSR_ERR_RANGE or TSR_ERR_DEVICE */
     tsr_op_kind op_kind;
+    bool of_kv; /* tsr_host_thread.fault_of_kv */
     char op_name[64];
     tsr_device_set missing; /* devices that had not arrived at the collective */
 } tsr_host_outcome;

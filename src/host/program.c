@@ -7,6 +7,7 @@
  * all threads whether the program continues, and runs the following ops as long as they are for one thread:
  * the norm of a single token would leave the others waiting at an extra barrier. */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -200,14 +201,33 @@ static void finish_program(const tsr_device_program *program)
 {
     tsr_host_device *host = program->host;
     int fault_op = -1;
+    bool of_kv = false;
     for (int i = 0; i < host->base.n_threads; i++) {
         int op = host->threads[i].fault_op;
-        if (op >= 0 && (fault_op < 0 || op < fault_op))
+        if (op >= 0 && (fault_op < 0 || op < fault_op)) {
             fault_op = op;
+            of_kv = host->threads[i].fault_of_kv;
+        }
         host->threads[i].fault_op = -1;
     }
-    if (fault_op >= 0)
-        set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op]);
+    if (fault_op < 0 || host->outcome.status != TSR_OK)
+        return;
+    set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op]);
+    host->outcome.of_kv = of_kv;
+}
+
+/* Whether the product ops[i] is of an attention that gave no finite number. Its input is not overwritten
+ * yet. */
+static bool is_of_kv(const tsr_op *ops, int i)
+{
+    const tsr_op_mul_mat *m = &ops[i].mul_mat;
+    if (!tsr_op_reads_attention(ops, i))
+        return false;
+    for (int64_t t = 0; t < m->n_tokens; t++)
+        for (int64_t k = 0; k < m->k; k++)
+            if (!isfinite(m->x[t * m->x_stride + k]))
+                return true;
+    return false;
 }
 
 /* A throttled device sleeps in proportion to its work. Short sleeps are accumulated, since waking up takes
@@ -237,8 +257,10 @@ static void run_collective(tsr_host_device *host, const tsr_op *op, const tsr_ke
         host->base.clock.collective_ns += tsr_clock_ns() - begin;
 }
 
-static void run_kernels(tsr_host_device *host, const step *s, const tsr_op *op, const tsr_kernel_env *env)
+static void run_kernels(const tsr_device_program *program, const step *s, const tsr_kernel_env *env)
 {
+    tsr_host_device *host = program->host;
+    const tsr_op *op = &program->ops[s->op];
     tsr_host_thread *self = &host->threads[env->thread];
     uint64_t begin = host->duty_percent < 100 ? tsr_clock_ns() : 0;
     if (s->packs)
@@ -251,8 +273,10 @@ static void run_kernels(tsr_host_device *host, const step *s, const tsr_op *op, 
         rest(host, self, tsr_clock_ns() - begin);
     if (atomic_load_explicit(&self->range_fault, memory_order_relaxed)) {
         atomic_store_explicit(&self->range_fault, 0, memory_order_relaxed);
-        if (self->fault_op < 0)
+        if (self->fault_op < 0) {
             self->fault_op = s->op;
+            self->fault_of_kv = is_of_kv(program->ops, s->op);
+        }
     }
 }
 
@@ -263,7 +287,7 @@ static void run_step(const tsr_device_program *program, const step *s, const tsr
     if (tsr_op_collective(op))
         run_collective(host, op, env);
     else
-        run_kernels(host, s, op, env);
+        run_kernels(program, s, env);
 }
 
 /* Run the serial steps from the i-th on, while the other threads wait. Returns the step after them. */
@@ -355,6 +379,13 @@ static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
 static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outcome *outcome)
 {
     char missing_text[256];
+    if (outcome->status == TSR_ERR_RANGE && outcome->of_kv)
+        return tsr_fail(
+            TSR_ERR_RANGE,
+            "device %s: op '%s' (%s): attention gave a value that is not a number: keys or values "
+            "of this model do not fit the type of the KV cache; use bf16 or f32 for them "
+            "(-ctk, -ctv)",
+            host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind));
     if (outcome->status == TSR_ERR_RANGE)
         return tsr_fail(TSR_ERR_RANGE,
                         "device %s: op '%s' (%s): a partial sum is not a number or outside the exact "

@@ -334,11 +334,13 @@ static tsr_status check_fault(const tsr_device_program *program)
     if (fault <= 0 || fault > program->n_ops)
         return TSR_OK;
     const tsr_op *op = &program->ops[fault - 1];
-    return tsr_fail(
-        TSR_ERR_RANGE,
-        "op '%s' (%s): a partial sum is not a number or outside the exact reduction's range; use the "
-        "f32 reduction for this model",
-        op->name ? op->name : "?", tsr_op_kind_name(op->kind));
+    return tsr_fail(TSR_ERR_RANGE,
+                    "op '%s' (%s): a partial sum is not a number or outside the exact reduction's range; use "
+                    "%sthe f32 reduction for this model",
+                    op->name ? op->name : "?", tsr_op_kind_name(op->kind),
+                    tsr_op_reads_attention(program->ops, fault - 1)
+                        ? "bf16 or f32 for keys and values (-ctk, -ctv) or, if they are, "
+                        : "");
 }
 
 static tsr_status run_segments(tsr_device_program *program)
