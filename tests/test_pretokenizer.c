@@ -166,6 +166,20 @@ static void test_bytes_that_are_not_utf8_are_words_of_their_own(void **state)
           "|ab|\xFF\xFE|cd| |\xE2\x82");
 }
 
+/* Converters of GLM 4 write two names, of which one takes whole words that are tokens. */
+static void test_names_of_one_pattern_share_its_rule(void **state)
+{
+    (void)state;
+    const tsr_pretokenizer_rule *glm4, *glm5, *chatglm;
+    check("glm5", "It's 12345 x", "|It|'s| |123|45| x");
+    assert_int_equal(tsr_pretokenizer_find("glm4", 4, &glm4), TSR_OK);
+    assert_int_equal(tsr_pretokenizer_find("glm5", 4, &glm5), TSR_OK);
+    assert_int_equal(tsr_pretokenizer_find("chatglm-bpe", 11, &chatglm), TSR_OK);
+    assert_ptr_equal(glm4, glm5);
+    assert_true(glm4->flags & TSR_PRE_WHOLE_WORDS);
+    assert_false(chatglm->flags & TSR_PRE_WHOLE_WORDS);
+}
+
 static void test_an_unknown_name_is_refused_with_those_that_exist(void **state)
 {
     (void)state;
@@ -272,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_default_cuts_in_four_stages),
         cmocka_unit_test(test_spaces_are_what_unicode_calls_white_space),
         cmocka_unit_test(test_bytes_that_are_not_utf8_are_words_of_their_own),
+        cmocka_unit_test(test_names_of_one_pattern_share_its_rule),
         cmocka_unit_test(test_an_unknown_name_is_refused_with_those_that_exist),
         cmocka_unit_test(test_monotonous_text_of_any_kind_is_cut),
         cmocka_unit_test(test_the_callers_refusal_ends_the_cutting),
