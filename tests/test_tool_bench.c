@@ -208,8 +208,8 @@ static void synthetic_models_are_the_same_every_time(void **state)
     assert_int_equal(system(arguments), 0);
     for (int i = 0; i < 3; i++)
         unlink(files[i]);
-    run("synth --shape 2b -o /tmp/x.gguf", 2);
-    find("llama-3-8b");
+    run("synth --shape xyz -o /tmp/x.gguf", 2);
+    find("`tsr synth --shape help` lists the shapes");
     run("synth --shape 1b:q9 -o /tmp/x.gguf", 2);
     find("q9");
     run("synth --shape 1b:q4_k -o /nope/x.gguf", 1);

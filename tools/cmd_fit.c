@@ -21,6 +21,8 @@ int tsr_cmd_fit(int argc, char **argv)
     tool_fit_options fitting = {0};
     bool as_json = false;
     const tool_option options[] = {
+        TOOL_MODEL_ROW(model),
+        TOOL_SYNTHETIC_ROW(model),
         TOOL_MODEL_OPTION_ROWS(model),
         {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences held at the same time (default 1)", 1,
          1 << 16},
@@ -50,11 +52,14 @@ int tsr_cmd_fit(int argc, char **argv)
     if (code != TOOL_GO_ON)
         return code;
 
+    char path[64];
     float split[TSR_MAX_DEVICES];
     size_t margins[TSR_MAX_DEVICES];
     tsr_model_config config;
     tsr_fit_config fit_config;
-    code = tool_model_options_read("fit", &model, split, &config);
+    code = tool_plan_synthetic("fit", &model, path);
+    if (code == TOOL_GO_ON)
+        code = tool_model_options_read("fit", &model, split, &config);
     if (code == TOOL_GO_ON)
         code = tool_fit_options_read("fit", &fitting, &model, margins, &fit_config);
     if (code != TOOL_GO_ON)
@@ -68,7 +73,7 @@ int tsr_cmd_fit(int argc, char **argv)
     if (status != TSR_OK)
         code = tool_fail("fit", status);
     else if (as_json)
-        code = tool_json_print("fit", tool_json_fit(fit, model.model));
+        code = tool_json_print("fit", tool_json_fit(fit, model.synthetic ? model.synthetic : model.model));
     else
         show(fit);
     tsr_fit_destroy(fit);

@@ -13,6 +13,8 @@ int tsr_cmd_plan(int argc, char **argv)
     tool_machine_options machine = {0};
     bool as_json = false, why = false;
     const tool_option options[] = {
+        TOOL_MODEL_ROW(model),
+        TOOL_SYNTHETIC_ROW(model),
         TOOL_MODEL_OPTION_ROWS(model),
         {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences held at the same time (default 1)", 1,
          1 << 16},
@@ -38,9 +40,12 @@ int tsr_cmd_plan(int argc, char **argv)
     if (code != TOOL_GO_ON)
         return code;
 
+    char path[64];
     float split[TSR_MAX_DEVICES];
     tsr_model_config config;
-    code = tool_model_options_read("plan", &model, split, &config);
+    code = tool_plan_synthetic("plan", &model, path);
+    if (code == TOOL_GO_ON)
+        code = tool_model_options_read("plan", &model, split, &config);
     if (code != TOOL_GO_ON)
         return code;
 
@@ -53,7 +58,7 @@ int tsr_cmd_plan(int argc, char **argv)
     if (status != TSR_OK) {
         code = tool_fail("plan", status);
     } else if (as_json) {
-        code = tool_json_print("plan", tool_json_plan(plan, model.model));
+        code = tool_json_print("plan", tool_json_plan(plan, model.synthetic ? model.synthetic : model.model));
     } else {
         tsr_plan_print(plan, tool_write, stdout);
         if (why) {

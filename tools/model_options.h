@@ -11,6 +11,7 @@
 /* As given; NULL if not. */
 typedef struct tool_model_options {
     const char *model, *devices;
+    const char *synthetic; /* of commands that have TOOL_SYNTHETIC_ROW */
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch, activations;
     bool no_mmap, swa_full;
@@ -24,12 +25,17 @@ typedef struct tool_model_options {
         .n_seq = 1, .n_batch = 512, .activations = 16, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
     }
 
-/* Rows for a command's table of options; `o` is a tool_model_options. The last group may be continued. */
+/* Rows for a command's table of options, in this order; `o` is a tool_model_options. The last group may be
+ * continued. */
 /* clang-format off */
-#define TOOL_MODEL_OPTION_ROWS(o)                                                                 \
+#define TOOL_MODEL_ROW(o)                                                                         \
     TOOL_HEADING_ROW("model, devices and split"),                                                 \
     {"-m", "--model", TOOL_STRING, &(o).model, "FILE",                                            \
-     "GGUF model; of a model in several files, the first file", 0, 0},                            \
+     "GGUF model; of a model in several files, the first file", 0, 0}
+#define TOOL_SYNTHETIC_ROW(o)                                                                     \
+    {NULL, "--synthetic", TOOL_STRING, &(o).synthetic, "SHAPE[:TYPE]",                            \
+     "instead of -m: a published shape, e.g. qwen3-32b:q4_k_m; help lists them", 0, 0}
+#define TOOL_MODEL_OPTION_ROWS(o)                                                                 \
     {"-dev", "--devices", TOOL_STRING, &(o).devices, "SPEC",                                      \
      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: all GPUs, otherwise host)", 0, 0},      \
     {"-ts", "--tensor-split", TOOL_STRING, &(o).tensor_split, "N,N,...",                          \

@@ -19,6 +19,10 @@ typedef struct tool_plan_inputs {
     tsr_model_config config; /* points into `measured`, so this struct must not be moved */
 } tool_plan_inputs;
 
+/* Make the header of --synthetic's shape in memory and set options->model to its name, which is stored in
+ * `path`; nothing to do without --synthetic. Returns TOOL_GO_ON or an exit code, after a message. */
+int tool_plan_synthetic(const char *command, tool_model_options *options, char path[64]);
+
 /* `inputs_out` starts as zeros and is closed by the caller in any case. */
 tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_machine_options *machine,
                                  const tsr_model_config *config, tool_plan_inputs *inputs_out);

@@ -58,6 +58,7 @@ int run_options_read(int argc, char **argv, run_options *o)
     *o = (run_options){
         .model = TOOL_MODEL_OPTIONS_INIT, .sampler = tsr_sampler_config_default(), .n_predict = -1};
     const tool_option options[] = {
+        TOOL_MODEL_ROW(o->model),
         TOOL_MODEL_OPTION_ROWS(o->model),
         TOOL_HEADING_ROW("fitting"),
         {NULL, "--fit", TOOL_FLAG, &o->fit, NULL,

@@ -25,7 +25,6 @@
 
 typedef struct bench_options {
     tool_model_options model;
-    const char *synthetic;               /* "llama-3-8b:q4_k"; its model is then named by model.model */
     int n_layers;                        /* layers of a synthetic model; 0: all */
     const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1" */
     const char *prompts, *gens, *depths; /* lists of numbers; NULL: the default, which may be cut to the

@@ -231,11 +231,11 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("-o takes table, md, csv or json");
     if (o->model.model && o->show)
         return refuse("--show measures nothing: leave out -m");
-    if (o->model.model && o->synthetic)
+    if (o->model.model && o->model.synthetic)
         return refuse("-m and --synthetic each name a model; give only one");
-    if (o->n_layers && !o->synthetic)
+    if (o->n_layers && !o->model.synthetic)
         return refuse("--layers needs --synthetic");
-    if (!o->model.model && !o->synthetic && !o->show &&
+    if (!o->model.model && !o->model.synthetic && !o->show &&
         (o->plot || o->html || o->save || o->compare || strcmp(o->output, "table") != 0))
         return refuse("a report needs a model: add -m or --synthetic, or show a saved report with --show");
     for (int t = 0; t < report->n_tests; t++) {
@@ -259,10 +259,10 @@ int tsr_cmd_bench(int argc, char **argv)
                        .budget_s = 120,
                        .output = "table"};
     const tool_option options[] = {
+        TOOL_MODEL_ROW(o.model),
+        TOOL_SYNTHETIC_ROW(o.model),
         TOOL_MODEL_OPTION_ROWS(o.model),
         TOOL_HEADING_ROW("what is measured"),
-        {NULL, "--synthetic", TOOL_STRING, &o.synthetic, "SHAPE[:TYPE]",
-         "instead of -m: random weights, e.g. llama-3-8b:q4_k (see tsr synth)", 0, 0},
         {NULL, "--layers", TOOL_INT, &o.n_layers, "N",
          "use N layers of the synthetic model and extrapolate to all", 2, 10000},
         {NULL, "--ratios", TOOL_STRING, &o.ratios, "WHICH",
@@ -309,7 +309,7 @@ int tsr_cmd_bench(int argc, char **argv)
         code = check(&o, &b.report);
     if (code == TOOL_GO_ON)
         code = try_files(&o);
-    if (code == TOOL_GO_ON && o.synthetic)
+    if (code == TOOL_GO_ON && o.model.synthetic)
         code = bench_synthetic_make(&o, &synthetic);
     if (code == TOOL_GO_ON && o.model.model)
         code = tool_model_options_read("bench", &o.model, split, &b.engine.config);

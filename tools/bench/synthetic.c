@@ -8,11 +8,11 @@
 #include "synth/synth.h"
 #include "tsr.h"
 
-static int make(const synth_shape *shape, tsr_type type, int n_layers, char path[64])
+static int make(const synth_model *model, int n_layers, char path[64])
 {
-    synth_shape some = *shape;
-    some.n_layers = n_layers;
-    if (synth_in_memory(&some, type, 1, path) >= 0) /* stays open until the process ends */
+    synth_model some = *model;
+    some.shape.n_layers = n_layers;
+    if (synth_in_memory(&some, 1, false, path) >= 0) /* stays open until the process ends */
         return TOOL_GO_ON;
     fprintf(stderr, "tsr bench: cannot create a synthetic model of %d layers: %s\n", n_layers,
             strerror(errno));
@@ -21,17 +21,18 @@ static int make(const synth_shape *shape, tsr_type type, int n_layers, char path
 
 int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out)
 {
-    synth_shape shape;
-    tsr_type type;
+    synth_model model;
     bench_synthetic s = {0};
-    if (!synth_shape_parse("bench", options->synthetic, &shape, &type))
-        return TOOL_EXIT_USAGE;
-    s.n_layers_whole = shape.n_layers;
-    s.n_layers = options->n_layers && options->n_layers < shape.n_layers ? options->n_layers : shape.n_layers;
+    int code = synth_parse("bench", options->model.synthetic, &model);
+    if (code != TOOL_GO_ON)
+        return code;
+    int n_layers = model.shape.n_layers;
+    s.n_layers_whole = n_layers;
+    s.n_layers = options->n_layers && options->n_layers < n_layers ? options->n_layers : n_layers;
     s.n_layers_half = s.n_layers < s.n_layers_whole ? s.n_layers / 2 : 0;
-    int code = make(&shape, type, s.n_layers, s.path);
+    code = make(&model, s.n_layers, s.path);
     if (code == TOOL_GO_ON && s.n_layers_half)
-        code = make(&shape, type, s.n_layers_half, s.half_path);
+        code = make(&model, s.n_layers_half, s.half_path);
     *synthetic_out = s;
     options->model.model = synthetic_out->path;
     return code;

@@ -11,8 +11,7 @@
 #include "tsr.h"
 
 typedef struct request {
-    synth_shape shape;
-    tsr_type type;
+    synth_model model;
     uint64_t seed;
 } request;
 
@@ -23,7 +22,7 @@ static bool write_model(FILE *file, const void *user)
 {
     const request *r = user;
     struct stat about;
-    if (!synth_write(&r->shape, r->type, r->seed, file))
+    if (!synth_write(&r->model, r->seed, file))
         return false;
     if (fstat(fileno(file), &about) != 0 || !S_ISREG(about.st_mode))
         return true;
@@ -38,11 +37,10 @@ int tsr_cmd_synth(int argc, char **argv)
     const char *text = NULL, *path = NULL;
     int n_layers = 0;
     uint64_t seed = 1;
-    synth_shape shape;
-    tsr_type type;
+    synth_model model;
     const tool_option options[] = {
-        {"-s", "--shape", TOOL_STRING, &text, "SHAPE[:TYPE]", "e.g. llama-3-8b:q4_k (default type: f16)", 0,
-         0},
+        {"-s", "--shape", TOOL_STRING, &text, "SHAPE[:TYPE]",
+         "e.g. llama-3-8b:q4_k_m; help lists shapes and types", 0, 0},
         {"-o", "--output", TOOL_STRING, &path, "FILE", "the GGUF file to write", 0, 0},
         {NULL, "--layers", TOOL_INT, &n_layers, "N", "write only N layers of the shape", 1, 10000},
         {NULL, "--seed", TOOL_U64, &seed, "N", "seed of the random weights (default 1)", 0, 0},
@@ -53,28 +51,30 @@ int tsr_cmd_synth(int argc, char **argv)
         .options = options,
         .n_options = TOOL_COUNT(options),
         .description =
-            "Shapes: tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, llama-2-7b, mistral-7b, llama-3-8b, "
-            "llama-2-13b, mixtral-8x7b, llama-3-70b. The file has no vocabulary, so the model reads and "
-            "writes tokens, not text.",
+            "The file has no vocabulary, so the model reads and writes tokens, not text. `tsr synth --shape "
+            "help` lists the shapes.",
         .examples = "tsr synth --shape llama-3.2-1b:q8_0 -o 1b.gguf",
         .pages = "benchmarking"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code != TOOL_GO_ON)
         return code;
+    if (text)
+        code = synth_parse("synth", text, &model);
+    if (code != TOOL_GO_ON)
+        return code;
     if (!text || !path) {
-        fprintf(stderr, "tsr synth: --shape and -o are required; `tsr synth --help` lists the shapes\n");
+        fprintf(stderr,
+                "tsr synth: --shape and -o are required; `tsr synth --shape help` lists the shapes\n");
         return TOOL_EXIT_USAGE;
     }
-    if (!synth_shape_parse("synth", text, &shape, &type))
-        return TOOL_EXIT_USAGE;
-    if (n_layers > shape.n_layers) {
+    if (n_layers > model.shape.n_layers) {
         fprintf(stderr, "tsr synth: '%s' has %d layers; --layers takes a number from 1 to %d\n", text,
-                shape.n_layers, shape.n_layers);
+                model.shape.n_layers, model.shape.n_layers);
         return TOOL_EXIT_USAGE;
     }
     if (n_layers)
-        shape.n_layers = n_layers;
-    if (tool_file_replace(path, write_model, &(request){shape, type, seed}))
+        model.shape.n_layers = n_layers;
+    if (tool_file_replace(path, write_model, &(request){model, seed}))
         return TOOL_EXIT_OK;
     fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(errno));
     return TOOL_EXIT_FAILED;

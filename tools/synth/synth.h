@@ -1,6 +1,9 @@
-/* Models of published shapes with random weights, so that machines can be compared without a download:
- * speed depends on shapes and types, not on values. The same shape and seed give the same file on every
- * machine. */
+/* Models of published shapes with random weights, so that machines can be compared and plans made without a
+ * download: speed depends on shapes and types, not on values. The same shape and seed give the same file on
+ * every machine.
+ *
+ * shapes.c has the shapes and reads "llama-3-8b:q4_k_m", mixture.c decides the type of each tensor, model.c
+ * lists keys and tensors of a shape, write.c adds random weights. */
 #ifndef TSR_TOOLS_SYNTH_H
 #define TSR_TOOLS_SYNTH_H
 
@@ -10,27 +13,67 @@
 
 #include <tsr/types.h>
 
+/* What a shape has besides the tensors of its architecture (model.c). */
+enum {
+    SYNTH_TIED = 1,         /* the embedding serves as output matrix */
+    SYNTH_ROPE_FACTORS = 2, /* of Llama 3.1 and later */
+    SYNTH_HEAD_NORMS = 4,   /* norms of every query and key head */
+    SYNTH_NEXTN = 8         /* a layer more, which predicts further tokens */
+};
+
 typedef struct synth_shape {
-    const char *name; /* "llama-3-8b" */
-    int n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx;
-    int n_expert, n_expert_used; /* 0: dense */
+    const char *name;         /* "llama-3-8b" */
+    const char *architecture; /* as in general.architecture */
+    int n_vocab, n_ctx;
     float rope_freq_base;
-    bool tied_output; /* the embedding serves as output matrix */
+    int n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff;
+    int n_expert, n_expert_used, n_ff_expert; /* 0: dense */
+    int n_dense_layers;                       /* before the first one with experts */
+    unsigned parts;
 } synth_shape;
 
-/* Print the names of the shapes, separated by ", ". */
-void synth_print_shapes(FILE *out);
+typedef struct synth_mixture synth_mixture; /* mixture.c */
 
-/* Parse "llama-3-8b" or "llama-3-8b:q4_k" (default F16). False after a line on stderr that lists the
- * shapes or types. */
-bool synth_shape_parse(const char *command, const char *text, synth_shape *shape_out, tsr_type *type_out);
+/* A shape with the type of its matrices. */
+typedef struct synth_model {
+    synth_shape shape;
+    tsr_type type;                /* of all matrices, */
+    const synth_mixture *mixture; /* unless this is not NULL */
+} synth_model;
 
-/* Write the model as a GGUF file to `file`, sequentially. Matrices whose rows are not a multiple of the
- * type's block become Q8_0, or F16 if that does not fit either. False with errno if writing fails. */
-bool synth_write(const synth_shape *shape, tsr_type type, uint64_t seed, FILE *file);
+typedef struct synth_tensor {
+    char name[64];
+    int layer; /* -1: outside layers */
+    tsr_type type;
+    int n_dims;
+    int64_t ne[3];
+} synth_tensor;
 
-/* Write the model into memory: a file that exists until the process ends or the descriptor is closed.
- * `path` is set to a name for opening it. Returns the descriptor, -1 with errno. */
-int synth_in_memory(const synth_shape *shape, tsr_type type, uint64_t seed, char path[64]);
+/* Parse "llama-3-8b" or "llama-3-8b:q4_k" (default: F16; MXFP4 where the model was published in it). "help"
+ * lists the shapes on stdout and returns TOOL_EXIT_OK. Otherwise TOOL_GO_ON, or TOOL_EXIT_USAGE after a line
+ * on stderr. */
+int synth_parse(const char *command, const char *text, synth_model *model_out);
+
+/* The mixture that llama.cpp calls `name`; NULL if there is none. */
+const synth_mixture *synth_mixture_find(const char *name);
+
+/* "q3_k_s, q3_k_m, ..." */
+void synth_print_mixtures(FILE *out);
+
+/* The type of a tensor whose other members are set. */
+tsr_type synth_tensor_type(const synth_model *model, const synth_tensor *tensor);
+
+/* The tensors in the order of a file, to be freed by the caller; NULL when out of memory. */
+synth_tensor *synth_tensors(const synth_model *model, int *n_out);
+
+struct tsr_gguf_writer;
+void synth_add_keys(const synth_shape *shape, struct tsr_gguf_writer *writer);
+
+/* Write the model as a GGUF file to `file`, sequentially. False with errno if writing fails. */
+bool synth_write(const synth_model *model, uint64_t seed, FILE *file);
+
+/* Write the model, or its header alone, into memory: a file that exists until the process ends or the
+ * descriptor is closed. `path` is set to a name for opening it. Returns the descriptor, -1 with errno. */
+int synth_in_memory(const synth_model *model, uint64_t seed, bool header_only, char path[64]);
 
 #endif

@@ -1,0 +1,157 @@
+/* Plans of published shapes, without a file: every shape has as many parameters as its model, runs, and in a
+ * mixture of types is as large as the files that people share. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/program_json.h"
+
+#define MACHINE " --machine 'host 16 cores 3TiB 400GB/s' -c 512"
+
+/* Billions of parameters, from the models' pages on Hugging Face ("Model size", or the text). Those of the
+ * Gemmas are of the text part, as llama.cpp counts them; those of GLM include the layer that predicts further
+ * tokens. */
+static const struct {
+    const char *shape;
+    double billions;
+} published[] = {
+    {"tinyllama-1.1b", 1.10},    {"llama-2-7b", 6.74},
+    {"llama-2-13b", 13.0},       {"llama-3.2-1b", 1.24},
+    {"llama-3.2-3b", 3.21},      {"llama-3-8b", 8.03},
+    {"llama-3-70b", 70.6},       {"llama-3-405b", 406},
+    {"mistral-7b", 7.25},        {"mistral-small-24b", 23.6},
+    {"mistral-large-123b", 123}, {"mixtral-8x7b", 46.7},
+    {"mixtral-8x22b", 141},      {"qwen3-0.6b", 0.6},
+    {"qwen3-1.7b", 1.72},        {"qwen3-4b", 4.02},
+    {"qwen3-8b", 8.19},          {"qwen3-14b", 14.8},
+    {"qwen3-32b", 32.8},         {"qwen3-30b-a3b", 30.5},
+    {"qwen3-235b-a22b", 235},    {"qwen3-480b-a35b", 480},
+    {"gpt-oss-20b", 20.9},       {"gpt-oss-120b", 117},
+    {"glm-4.5-air", 110},        {"glm-4.5", 358},
+    {"gemma-3-4b", 3.88},        {"gemma-3-12b", 11.77},
+    {"gemma-3-27b", 27.01},
+};
+
+enum { N_PUBLISHED = sizeof published / sizeof *published };
+
+/* A new shape needs a line here. */
+static double billions_of(const char *shape)
+{
+    for (int i = 0; i < N_PUBLISHED; i++)
+        if (strcmp(published[i].shape, shape) == 0)
+            return published[i].billions;
+    fail_msg("no published number of parameters of %s", shape);
+    return 0;
+}
+
+static void check_near(const char *what, double is, double should)
+{
+    if (!(fabs(is - should) <= 0.01 * should))
+        fail_msg("%s: %g, and published are %g", what, is, should);
+}
+
+static void shapes_have_the_parameters_of_their_models(void **state)
+{
+    (void)state;
+    static char text[1 << 14];
+    char shape[64];
+    double billions;
+    int n = 0;
+    assert_int_equal(program_run("plan --synthetic help", text, sizeof text), 0);
+    for (const char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n'))
+        if (sscanf(line, "\n%63s %*s %lf %*d", shape, &billions) == 2) {
+            check_near(shape, billions, billions_of(shape));
+            n++;
+        }
+    assert_int_equal(n, N_PUBLISHED);
+}
+
+static json_t *plan_of(const char *model)
+{
+    char line[256];
+    snprintf(line, sizeof line, "plan --synthetic %s --json" MACHINE, model);
+    return program_json(line);
+}
+
+static void every_shape_is_planned_as_a_model_that_runs(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_PUBLISHED; i++) {
+        json_t *root = plan_of(published[i].shape);
+        if (!json_is_true(json_object_get(root, "runnable")))
+            fail_msg("%s does not run", published[i].shape);
+        assert_string_equal(json_string_value(json_object_get(root, "model")), published[i].shape);
+        json_decref(root);
+    }
+}
+
+/* Sizes of files, in GB as Hugging Face shows them (Llama 3.1 70B, Qwen3 4B) or in GiB as llama-bench prints
+ * them (the others). */
+static void mixtures_are_as_large_as_shared_files(void **state)
+{
+    (void)state;
+    const double gb = 1e9, gib = 1073741824;
+    const struct {
+        const char *model;
+        double bytes;
+    } files[] = {
+        {"llama-3-70b:q3_k_s", 30.91 * gb},    {"llama-3-70b:q3_k_m", 34.27 * gb},
+        {"llama-3-70b:q3_k_l", 37.14 * gb},    {"llama-3-70b:q4_k_s", 40.35 * gb},
+        {"llama-3-70b:Q4_K_M", 42.52 * gb},    {"llama-3-70b:q5_k_s", 48.66 * gb},
+        {"llama-3-70b:q5_k_m", 49.95 * gb},    {"llama-3-70b:q6_k", 57.89 * gb},
+        {"llama-3-70b:q8_0", 74.98 * gb},      {"qwen3-4b:q4_k_m", 2.50 * gb},
+        {"qwen3-4b:q5_k_m", 2.89 * gb},        {"llama-3-8b:q4_k_m", 4.58 * gib},
+        {"qwen3-30b-a3b:q4_k_m", 17.28 * gib}, {"gemma-3-12b:q4_k_m", 6.79 * gib},
+        {"gpt-oss-20b", 11.27 * gib},          {"gpt-oss-120b:mxfp4", 59.02 * gib},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        json_t *root = plan_of(files[i].model);
+        const json_t *device = json_array_get(json_object_get(root, "devices"), 0);
+        json_int_t weights = program_json_integer(json_object_get(device, "bytes"), "weights");
+        check_near(files[i].model, (double)weights, files[i].bytes);
+        json_decref(root);
+    }
+}
+
+static void a_shape_is_fitted(void **state)
+{
+    (void)state;
+    static char text[1 << 14];
+    program_check("fit --synthetic qwen3-32b:q4_k_m --machine '1x rtx4090'", 0, "Options: -c ", text,
+                  sizeof text);
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    const program_case cases[] = {
+        {"plan --synthetic lama-3-8b", 2, "did you mean 'llama-3-8b'? `tsr synth --shape help` lists"},
+        {"plan --synthetic xyz", 2, "'xyz' is not a known shape; `tsr synth"},
+        {"plan --synthetic 8b:q4_k_x", 2, "mixtures are q3_k_s, "},
+        {"plan --synthetic 8b:i32", 2, "weights cannot be integers"},
+        {"plan --synthetic 8b -m x.gguf", 2, "each name a model"},
+        {"fit --synthetic 8b -m x.gguf", 2, "each name a model"},
+        {"run --synthetic 8b", 2, "unknown option '--synthetic'"},
+    };
+    program_check_cases(cases, sizeof cases / sizeof *cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_have_the_parameters_of_their_models),
+        cmocka_unit_test(every_shape_is_planned_as_a_model_that_runs),
+        cmocka_unit_test(mixtures_are_as_large_as_shared_files),
+        cmocka_unit_test(a_shape_is_fitted),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
