@@ -50,6 +50,19 @@ static void plans_say_what_was_offloaded(void **state)
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* A share that is whole in some layers is a number of layers, not of granules. */
+static void the_table_of_shares_counts_layers_that_were_offloaded(void **state)
+{
+    (void)state;
+    static const program_case cases[] = {
+        {"plan " MODEL GPUS "-dev cuda:0,host:1 -ot 'blk.[01].ffn=CPU'", 0, "66.7 %  4 of 6 layers"},
+        {"plan " MODEL GPUS "-dev cuda:0,host:1 -ot 'blk.[01].ffn=CPU'", 0, "33.3 %  2 of 6 layers"},
+        {"plan " MODEL GPUS "-dev cuda:0,cuda:1,host:1 -ts 1,1,0 -ot 'blk.[01].ffn=CPU'", 0,
+         "33.3 %  3 of 6 in 4 layers"},
+    };
+    program_check_cases(cases, sizeof cases / sizeof *cases);
+}
+
 /* A host device joins GPUs by itself where something goes to it. */
 static void gpus_get_a_host_device_where_it_is_needed(void **state)
 {
@@ -80,6 +93,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(plans_say_what_was_offloaded),
+        cmocka_unit_test(the_table_of_shares_counts_layers_that_were_offloaded),
         cmocka_unit_test(gpus_get_a_host_device_where_it_is_needed),
         cmocka_unit_test(the_text_stays_the_same),
     };

@@ -233,11 +233,39 @@ static void cell_achieved(const tsr_plan *plan, const tsr_plan_device *device, i
     snprintf(text, CELL_BYTES, "%.1f %%", 100 * device->achieved[class_id]);
 }
 
-/* "66.7 %   4 of 6", the counts in line with those above and below. */
+/* Layers in which the device has any granules of a class of layers. */
+static int64_t count_layers(const tsr_plan *plan, const tsr_plan_device *device, int class_id)
+{
+    const tsr_block block = class_id == TSR_CLASS_FFN ? TSR_BLOCK_FFN : TSR_BLOCK_ATTENTION;
+    const ptrdiff_t d = device - plan->devices;
+    int64_t n = 0;
+    for (int64_t l = 0; l < plan->split.n_layers; l++) {
+        const tsr_shard_map *map =
+            tsr_split_group_map(tsr_model_split_group(&plan->split, block, l), class_id);
+        n += map->begin[d + 1] > map->begin[d];
+    }
+    return n;
+}
+
+/* "66.7 %   4 of 6", the counts in line with those above and below. Where other devices have the class in
+ * some layers whole, "58.3 %  28 of 48 layers", or "29.2 %  3 of 6 in 28 layers". */
 static void cell_granules(const tsr_plan *plan, const tsr_plan_device *device, int class_id,
                           char text[CELL_BYTES])
 {
     int width = snprintf(NULL, 0, "%lld", (long long)plan->info.n_granules[class_id]);
+    const int64_t n_layers = plan->split.n_layers;
+    int64_t n = class_id == TSR_CLASS_OUTPUT ? n_layers : count_layers(plan, device, class_id);
+    if (n > 0 && n < n_layers && device->granules[class_id] == plan->info.n_granules[class_id]) {
+        snprintf(text, CELL_BYTES, "%.1f %%  %lld of %lld layers", 100 * device->achieved[class_id],
+                 (long long)n, (long long)n_layers);
+        return;
+    }
+    if (n > 0 && n < n_layers) {
+        snprintf(text, CELL_BYTES, "%.1f %%  %lld of %lld in %lld layer%s", 100 * device->achieved[class_id],
+                 (long long)device->granules[class_id], (long long)plan->info.n_granules[class_id],
+                 (long long)n, tsr_plural(n));
+        return;
+    }
     snprintf(text, CELL_BYTES, "%.1f %%  %*lld of %lld", 100 * device->achieved[class_id], width,
              (long long)device->granules[class_id], (long long)plan->info.n_granules[class_id]);
 }
