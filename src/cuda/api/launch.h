@@ -2,7 +2,7 @@
  * that a host compiler does not accept. Everything else in a .cu file compiles twice, by nvcc for the GPU and
  * by the host compiler (TSR_CUDASIM) against tests/cudasim, which runs kernels without a GPU.
  *
- *     __global__ void scale(float *y, int64_t n, float factor);
+ *     static __global__ void scale(float *y, int64_t n, float factor);
  *
  *     cudaError_t error = TSR_LAUNCH(scale, dim3(blocks), dim3(256), 0, stream, y, n, 0.5f);
  *

@@ -15,8 +15,8 @@ enum {
 };
 
 template <typename Partial, int V>
-__global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
-                              const __grid_constant__ tsr_cuda_reduction reduction)
+static __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
+                                     const __grid_constant__ tsr_cuda_reduction reduction)
 {
     tsr_barrier_wait(barrier);
     const int64_t n = reduction.n / V, step = (int64_t)gridDim.x * REDUCE_THREADS;
@@ -26,9 +26,9 @@ __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
 
 /* One block per row, in the order of rms_norm.cu. Every thread reads again only its own results. */
 template <typename Partial>
-__global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
-                                   const __grid_constant__ tsr_cuda_reduction reduction,
-                                   const __grid_constant__ tsr_op_rms_norm norm)
+static __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
+                                          const __grid_constant__ tsr_cuda_reduction reduction,
+                                          const __grid_constant__ tsr_op_rms_norm norm)
 {
     __shared__ float shared[TSR_ROW_WARPS];
     tsr_barrier_wait(barrier);

@@ -43,8 +43,8 @@ TSR_DEVICE void store_sum(tsr_bfloat *to, float sum)
 }
 
 template <typename Partial>
-__global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
-                                    const __grid_constant__ tsr_cuda_reduction reduction, int part)
+static __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
+                                           const __grid_constant__ tsr_cuda_reduction reduction, int part)
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
     typedef typename shot<Partial>::stored stored;
@@ -75,8 +75,8 @@ __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barrier bar
 }
 
 template <typename Partial>
-__global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
-                                     const __grid_constant__ tsr_cuda_reduction reduction)
+static __global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
+                                            const __grid_constant__ tsr_cuda_reduction reduction)
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
     tsr_barrier_wait(barrier);

@@ -1,14 +1,14 @@
 /* y[r][i] = a[r][i] + b[r or 0][i], one thread per element. */
 #include "cuda/kernels/common.cuh"
 
-__global__ void add_kernel(const float *a, const float *b, float *y, int64_t n)
+static __global__ void add_kernel(const float *a, const float *b, float *y, int64_t n)
 {
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
         y[i] = a[i] + b[i];
 }
 
 /* b is one row of n elements. */
-__global__ void add_row_kernel(const float *a, const float *b, float *y, int64_t n, int64_t total)
+static __global__ void add_row_kernel(const float *a, const float *b, float *y, int64_t n, int64_t total)
 {
     for (int64_t i = tsr_flat_begin(); i < total; i += tsr_flat_step())
         y[i] = a[i] + b[i % n];

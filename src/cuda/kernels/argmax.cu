@@ -15,7 +15,7 @@ TSR_DEVICE bool beats(const candidate &a, const candidate &b)
     return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
-__global__ void argmax_kernel(const tsr_op_argmax op)
+static __global__ void argmax_kernel(const tsr_op_argmax op)
 {
     __shared__ candidate shared[ARGMAX_THREADS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {

@@ -241,7 +241,7 @@ template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, a
 
 /* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups. */
 template <int HEADS>
-__global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     attention_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(float, operands);
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
 
 /* Merge the groups that attention_kernel stored in scratch: one block per token and head, one thread per
  * element. */
-__global__ void combine_kernel(const attention_args a)
+static __global__ void combine_kernel(const attention_args a)
 {
     const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
     const attention_range range = range_of(a.op, head / a.op.n_heads);

@@ -362,7 +362,8 @@ TSR_DEVICE void tile_begin(const attention_args &a, tile_item *item, tile_block<
 
 /* Grid: tiles, the last first, times KV heads. */
 template <int PASSES>
-__global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1) tile_kernel(const attention_args a)
+static __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1)
+    tile_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(tile_block<PASSES>, b);
     tile_item item = {};

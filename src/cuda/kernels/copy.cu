@@ -2,7 +2,7 @@
  * elements. */
 #include "cuda/kernels/encode.cuh"
 
-__global__ void copy_kernel(const tsr_op_copy op)
+static __global__ void copy_kernel(const tsr_op_copy op)
 {
     const int lane = threadIdx.x % TSR_WARP;
     const int64_t groups = (op.n + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP;

@@ -51,7 +51,8 @@ TSR_DEVICE float down_before(const experts_down_args &a, int64_t at)
 
 /* One block per 8 rows and token. */
 template <tsr_type TYPE>
-__global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_token_kernel(const experts_down_args a)
+static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
+    experts_down_token_kernel(const experts_down_args a)
 {
     const tsr_routing &r = a.routing;
     const down_place p = down_place_of(a);
@@ -93,7 +94,8 @@ __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_token_kerne
 
 /* One block per 8 rows and tile. */
 template <tsr_type TYPE>
-__global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_tile_kernel(const experts_down_args a)
+static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
+    experts_down_tile_kernel(const experts_down_args a)
 {
     const tsr_routing &r = a.routing;
     const down_place p = down_place_of(a);

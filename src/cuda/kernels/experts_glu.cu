@@ -34,7 +34,7 @@ TSR_DEVICE void experts_glu_store(const experts_glu_args &a, int64_t expert, int
 }
 
 template <tsr_type TYPE, int SLOTS>
-__global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel(const experts_glu_args a)
+static __global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel(const experts_glu_args a)
 {
     const int lane = threadIdx.x % TSR_WARP;
     const int64_t row = (int64_t)blockIdx.x * GLU_WARPS + threadIdx.x / TSR_WARP;

@@ -1,7 +1,7 @@
 /* y[r][i] = x[r][i] / (1 + e^-gate[r]), one thread per element. */
 #include "cuda/kernels/common.cuh"
 
-__global__ void gate_kernel(const tsr_op_gate op)
+static __global__ void gate_kernel(const tsr_op_gate op)
 {
     for (int64_t i = tsr_flat_begin(); i < op.n * op.n_rows; i += tsr_flat_step())
         op.y[i] = op.x[i] * (1.0f / (1.0f + expf(-op.gate[i / op.n])));

@@ -22,8 +22,8 @@ TSR_DEVICE void put(const tsr_op_get_rows &op, int64_t at, const tsr_octet &o, i
 }
 
 template <tsr_type TYPE>
-__global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, tsr_reduce_type reduce,
-                                tsr_fault_word fault)
+static __global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, tsr_reduce_type reduce,
+                                       tsr_fault_word fault)
 {
     const int64_t octets = (op.n_cols + TSR_OCTET - 1) / TSR_OCTET;
     for (int64_t i = tsr_flat_begin(); i < octets * op.n_ids; i += tsr_flat_step()) {

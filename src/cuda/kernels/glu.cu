@@ -2,7 +2,7 @@
 #include "cuda/kernels/glu.cuh"
 
 template <tsr_glu_kind KIND>
-__global__ void glu_kernel(const float *gate, const float *up, float *y, int64_t n)
+static __global__ void glu_kernel(const float *gate, const float *up, float *y, int64_t n)
 {
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
         y[i] = tsr_glu_activation(KIND, gate[i]) * tsr_glu_factor(KIND, up[i]);

@@ -3,7 +3,7 @@
 #include "cuda/kernels/encode.cuh"
 #include "cuda/kernels/kv.cuh"
 
-__global__ void kv_write_kernel(const tsr_op_kv_write op)
+static __global__ void kv_write_kernel(const tsr_op_kv_write op)
 {
     const tsr_kv_view &kv = op.kv;
     const int lane = threadIdx.x % TSR_WARP;

@@ -1,7 +1,7 @@
 /* rms_norm, and LayerNorm (core/op.h): one block per row of [n_rows][n]. */
 #include "cuda/kernels/rms_norm.cuh"
 
-__global__ void rms_norm_kernel(const tsr_op_rms_norm op)
+static __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {

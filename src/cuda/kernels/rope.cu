@@ -2,7 +2,7 @@
  * j of a head rotates pair j, and the threads after the pairs copy the elements that are not rotated. */
 #include "cuda/kernels/rope.cuh"
 
-__global__ void rope_kernel(const tsr_op_rope op)
+static __global__ void rope_kernel(const tsr_op_rope op)
 {
     const int64_t total = op.n_tokens * op.n_heads * tsr_rope_items(&op);
     for (int64_t i = tsr_flat_begin(); i < total; i += tsr_flat_step())

@@ -57,7 +57,7 @@ TSR_DEVICE void write_key(const rope_kv_args &a, int64_t row, int64_t warp, unsi
         write_group(a, x, y, table, a.k.interleaved ? a.k.n_rot : 0, key, warp + pairs, lane);
 }
 
-__global__ void rope_kv_kernel(const rope_kv_args a)
+static __global__ void rope_kv_kernel(const rope_kv_args a)
 {
     const tsr_kv_view &kv = a.write.kv;
     const tsr_kv_index &index = a.write.index;

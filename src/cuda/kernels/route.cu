@@ -138,21 +138,21 @@ TSR_DEVICE void route_collect(const tsr_routing &r)
     }
 }
 
-__global__ void route_choose_kernel(const tsr_op_route op)
+static __global__ void route_choose_kernel(const tsr_op_route op)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x / TSR_WARP;
     for (int64_t t = tsr_flat_begin() / TSR_WARP; t < op.routing.n_tokens; t += step)
         route_token(op, t, threadIdx.x % TSR_WARP);
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS) route_group_kernel(const tsr_op_route op)
+static __global__ void __launch_bounds__(ROUTE_THREADS) route_group_kernel(const tsr_op_route op)
 {
     route_count(op.routing);
     route_collect(op.routing);
 }
 
 /* Choosing and grouping, for as many tokens as a block has warps. */
-__global__ void __launch_bounds__(ROUTE_FEW_THREADS) route_kernel(const tsr_op_route op)
+static __global__ void __launch_bounds__(ROUTE_FEW_THREADS) route_kernel(const tsr_op_route op)
 {
     const int warp = threadIdx.x / TSR_WARP;
     if (warp < op.routing.n_tokens)

@@ -1,7 +1,7 @@
 /* y[i] = factor * x[i], one thread per element. */
 #include "cuda/kernels/common.cuh"
 
-__global__ void scale_kernel(const float *x, float *y, int64_t n, float factor)
+static __global__ void scale_kernel(const float *x, float *y, int64_t n, float factor)
 {
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
         y[i] = factor * x[i];

@@ -1,7 +1,7 @@
 /* y[i] = cap * tanh(x[i] / cap), one thread per element. */
 #include "cuda/kernels/common.cuh"
 
-__global__ void softcap_kernel(const float *x, float *y, int64_t n, float cap)
+static __global__ void softcap_kernel(const float *x, float *y, int64_t n, float cap)
 {
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
         y[i] = cap * tanhf(x[i] / cap);

@@ -2,7 +2,7 @@
  * so x may equal y. */
 #include "cuda/kernels/common.cuh"
 
-__global__ void softmax_kernel(const tsr_op_softmax op)
+static __global__ void softmax_kernel(const tsr_op_softmax op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {

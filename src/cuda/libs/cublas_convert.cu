@@ -22,8 +22,8 @@ TSR_DEVICE int range_shift(float largest)
 }
 
 template <bool F16>
-__global__ void cublas_convert_kernel(const float *x, int64_t x_stride, int64_t k, int64_t n_tokens,
-                                      uint16_t *to, int64_t stride, float *scale)
+static __global__ void cublas_convert_kernel(const float *x, int64_t x_stride, int64_t k, int64_t n_tokens,
+                                             uint16_t *to, int64_t stride, float *scale)
 {
     __shared__ float shared[TSR_ROW_WARPS];
     for (int64_t t = blockIdx.x; t < n_tokens; t += gridDim.x) {
@@ -45,8 +45,9 @@ __global__ void cublas_convert_kernel(const float *x, int64_t x_stride, int64_t 
     }
 }
 
-__global__ void cublas_finish_kernel(const float *sums, int64_t sums_stride, const float *scale,
-                                     int64_t n_rows, int64_t n_tokens, void *y, int64_t y_stride, bool bf16)
+static __global__ void cublas_finish_kernel(const float *sums, int64_t sums_stride, const float *scale,
+                                            int64_t n_rows, int64_t n_tokens, void *y, int64_t y_stride,
+                                            bool bf16)
 {
     for (int64_t t = blockIdx.x; t < n_tokens; t += gridDim.x) {
         const float factor = scale ? scale[t] : 1.0f;

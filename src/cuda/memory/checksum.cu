@@ -17,7 +17,7 @@ TSR_DEVICE uint64_t checksum_load(const unsigned char *bytes, int64_t n, int64_t
     return word;
 }
 
-__global__ void checksum_kernel(const unsigned char *bytes, int64_t n, unsigned long long *sum)
+static __global__ void checksum_kernel(const unsigned char *bytes, int64_t n, unsigned long long *sum)
 {
     const bool aligned = (uintptr_t)bytes % 8 == 0;
     const int64_t n_words = (n + 7) / 8;

@@ -55,14 +55,14 @@ extern "C" size_t tsr_cuda_mul_mat_half_scratch(const tsr_op_mul_mat *op)
     if (op->n_tokens <= FEW_TOKENS || op->n_rows == 0 || op->k == 0)
         return 0;
     const int64_t tokens = op->n_tokens < MOST_TOKENS ? op->n_tokens : MOST_TOKENS;
-    return mul_mat_half_many_scratch(op->type, chunks_of(op), tokens);
+    return tsr_cuda_mul_mat_half_many_scratch(op->type, chunks_of(op), tokens);
 }
 
 extern "C" tsr_status tsr_cuda_mul_mat_half(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
     const half_args a = args_of(op, s);
-    const size_t least = mul_mat_half_many_scratch(op->type, a.chunks, HALF_TILE_TOKENS);
+    const size_t least = tsr_cuda_mul_mat_half_many_scratch(op->type, a.chunks, HALF_TILE_TOKENS);
     if (op->n_tokens <= FEW_TOKENS || s->scratch_bytes < least)
-        return mul_mat_half_few(op->type, a, s);
-    return mul_mat_half_many(op->type, a, s);
+        return tsr_cuda_mul_mat_half_few(op->type, a, s);
+    return tsr_cuda_mul_mat_half_many(op->type, a, s);
 }

@@ -215,12 +215,12 @@ TSR_DEVICE void half_store(const half_args &a, int64_t row, int64_t token, const
 
 /* -- the kernels' launchers -- */
 
-tsr_status mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
 
 /* Works in the stream's scratch memory, as many tokens at a time as there is room for; only launches fail.
- * There must be room for one tile (mul_mat_half_many_scratch() of HALF_TILE_TOKENS). */
+ * There must be room for one tile (tsr_cuda_mul_mat_half_many_scratch() of HALF_TILE_TOKENS). */
 enum { HALF_TILE_TOKENS = 64 };
-size_t mul_mat_half_many_scratch(tsr_type type, int chunks, int64_t n_tokens);
-tsr_status mul_mat_half_many(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
+size_t tsr_cuda_mul_mat_half_many_scratch(tsr_type type, int chunks, int64_t n_tokens);
+tsr_status tsr_cuda_mul_mat_half_many(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
 
 #endif

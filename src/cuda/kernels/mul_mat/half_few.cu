@@ -96,7 +96,7 @@ TSR_DEVICE void few_multiply(const few_weights &w, int round, int warp, int lane
 }
 
 template <tsr_type TYPE, int TOKENS, int WARPS>
-__global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kernel(const half_args a)
+static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kernel(const half_args a)
 {
     __shared__ few_block<TYPE, TOKENS, WARPS> b;
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
@@ -159,7 +159,7 @@ template <tsr_type TYPE> static tsr_status enqueue_type(const half_args &a, cons
     return a.n_tokens <= 4 ? enqueue<TYPE, 4>(a, s) : enqueue<TYPE, HALF_TOKENS>(a, s);
 }
 
-tsr_status mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s)
 {
     return type == TSR_TYPE_F16 ? enqueue_type<TSR_TYPE_F16>(a, s) : enqueue_type<TSR_TYPE_BF16>(a, s);
 }

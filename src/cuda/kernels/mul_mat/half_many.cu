@@ -34,7 +34,7 @@ template <tsr_type TYPE> struct many_x {
 /* -- dividing -- */
 
 /* One warp per token and chunk. */
-template <tsr_type TYPE> __global__ void divide_kernel(const half_args a, const many_x<TYPE> x)
+template <tsr_type TYPE> static __global__ void divide_kernel(const half_args a, const many_x<TYPE> x)
 {
     const int lane = threadIdx.x % TSR_WARP;
     for (int64_t i = tsr_flat_begin() / TSR_WARP; i < x.n_tokens * a.chunks;
@@ -156,7 +156,7 @@ TSR_DEVICE void many_add(const half_args &a, const many_x<TYPE> &x, int chunk, i
 }
 
 template <tsr_type TYPE, bool EXACT>
-__global__ void __launch_bounds__(MANY_THREADS, EXACT || TYPE == TSR_TYPE_BF16 ? 1 : 2)
+static __global__ void __launch_bounds__(MANY_THREADS, EXACT || TYPE == TSR_TYPE_BF16 ? 1 : 2)
     many_kernel(half_args a, const many_x<TYPE> x)
 {
     constexpr int STAGES = many_ring<TYPE>::stages;
@@ -207,7 +207,7 @@ template <tsr_type TYPE> static size_t bytes_per_token(int chunks)
     return (size_t)chunks * (sizeof(uint16_t[half_type<TYPE>::parts][HALF_CHUNK]) + sizeof(float));
 }
 
-size_t mul_mat_half_many_scratch(tsr_type type, int chunks, int64_t n_tokens)
+size_t tsr_cuda_mul_mat_half_many_scratch(tsr_type type, int chunks, int64_t n_tokens)
 {
     return (size_t)n_tokens * (type == TSR_TYPE_F16 ? bytes_per_token<TSR_TYPE_F16>(chunks)
                                                     : bytes_per_token<TSR_TYPE_BF16>(chunks));
@@ -252,7 +252,7 @@ out:
     return status;
 }
 
-tsr_status mul_mat_half_many(tsr_type type, const half_args &a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_mul_mat_half_many(tsr_type type, const half_args &a, const tsr_cuda_stream *s)
 {
     return type == TSR_TYPE_F16 ? enqueue_type<TSR_TYPE_F16>(a, s) : enqueue_type<TSR_TYPE_BF16>(a, s);
 }

@@ -111,7 +111,7 @@ TSR_DEVICE Total octets_total(const Total (*totals)[SLOTS][TSR_WARP], int o, boo
 }
 
 template <tsr_type TYPE, int TOKENS>
-__global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP) octets_kernel(const octets_args a)
+static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP) octets_kernel(const octets_args a)
 {
     constexpr int N = OCTETS_ROWS * TOKENS;
     __shared__ int64_t shared_fixed[OCTETS_WARPS][2][TSR_WARP];

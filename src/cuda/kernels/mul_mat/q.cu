@@ -13,7 +13,7 @@
 enum { X_THREADS = 256, X_WARPS = X_THREADS / TSR_WARP, FEW_TOKENS = 2 * Q_TOKENS };
 
 /* A warp per chunk, tokens slowest. */
-__global__ void __launch_bounds__(X_THREADS)
+static __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
     const int64_t i = (int64_t)blockIdx.x * X_WARPS + threadIdx.x / TSR_WARP;
@@ -99,7 +99,7 @@ static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
 {
     a.n_tokens = (int)n_tokens;
-    return n_tokens <= FEW_TOKENS && mul_mat_q_few_fits(a, s->props);
+    return n_tokens <= FEW_TOKENS && tsr_cuda_mul_mat_q_few_fits(a, s->props);
 }
 
 /* The number of the remaining tokens to take next, and whether through scratch memory; 0: no room for one. */
@@ -150,8 +150,8 @@ tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s
                             (long long)op->k, token_bytes(&a));
         tsr_status status = through_scratch ? quantize(&a, s) : TSR_OK;
         if (status == TSR_OK)
-            status =
-                few_fit(a, a.n_tokens, s) ? mul_mat_q_few(op->type, a, s) : mul_mat_q_many(op->type, a, s);
+            status = few_fit(a, a.n_tokens, s) ? tsr_cuda_mul_mat_q_few(op->type, a, s)
+                                               : tsr_cuda_mul_mat_q_many(op->type, a, s);
         if (status != TSR_OK)
             return status;
     }

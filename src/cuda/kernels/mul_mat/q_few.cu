@@ -170,7 +170,7 @@ TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums 
 
 /* QUADS: tokens in units of four. */
 template <tsr_type TYPE, int QUADS>
-__global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
+static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     q_few_kernel(const q_args a, const few_layout layout)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
@@ -236,7 +236,7 @@ static few_layout few_choose(const q_args &a, const tsr_cuda_props *props)
     return busy && two.bytes <= props->shared_bytes ? two : few_layout_of(a, 1);
 }
 
-bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props)
+bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props)
 {
     return few_layout_of(a, 1).bytes <= props->shared_bytes;
 }
@@ -257,7 +257,7 @@ template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, co
         "q_few_kernel");
 }
 
-tsr_status mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
 {
     switch (type) {
 #define FEW_CASE(constant) \

@@ -140,7 +140,7 @@ TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Tot
 }
 
 template <tsr_type TYPE, typename Total>
-__global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_args a)
+static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_args a)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
     const int warp = threadIdx.x / TSR_WARP, weight_bytes = MANY_ROWS * a.slot_stride;
@@ -191,7 +191,7 @@ template <tsr_type TYPE, typename Total> static tsr_status launch(const q_args &
                            "q_many_kernel");
 }
 
-tsr_status mul_mat_q_many(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_mul_mat_q_many(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
 {
     switch (type) {
 #define MANY_CASE(constant) \
