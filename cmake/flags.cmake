@@ -24,3 +24,13 @@ target_compile_options(tsr_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>"
   "$<$<COMPILE_LANGUAGE:CUDA>:${TSR_NVCC_FLAGS}>")
 target_compile_definitions(tsr_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
+
+# What is installed is hardened in release builds, as distributions do with their packages: canaries on stacks, checked
+# copies, and tables of addresses that are read-only once the program has started. scripts/check-symbols looks for them.
+add_library(tsr_hardening INTERFACE)
+if(NOT TSR_SANITIZE)
+  set(release "$<CONFIG:Release,RelWithDebInfo,MinSizeRel>")
+  target_compile_options(tsr_hardening INTERFACE
+    "$<$<AND:${release},$<COMPILE_LANGUAGE:C>>:-fstack-protector-strong;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+  target_link_options(tsr_hardening INTERFACE "$<${release}:LINKER:-z,relro,-z,now>")
+endif()

@@ -119,12 +119,10 @@ static void check_shard(const experts_case *c, const tsr_kernel_set *set, expert
     outcome one = run_shard(c, set, 1, shard, m, routing, reduce);
     experts_case_check_glu(c, shard, one.hidden);
     experts_case_check_down(c, shard, one.hidden, routing.weight, reduce, one.y);
-    for (int n_threads = 3; n_threads <= 4; n_threads++) {
-        outcome many = run_shard(c, set, n_threads, shard, m, routing, reduce);
-        assert_memory_equal(one.hidden, many.hidden, one.hidden_bytes);
-        assert_memory_equal(one.y, many.y, one.y_bytes);
-        outcome_destroy(&many);
-    }
+    outcome many = run_shard(c, set, 3, shard, m, routing, reduce);
+    assert_memory_equal(one.hidden, many.hidden, one.hidden_bytes);
+    assert_memory_equal(one.y, many.y, one.y_bytes);
+    outcome_destroy(&many);
     outcome_destroy(&one);
 }
 

@@ -1,10 +1,13 @@
 # The kernels are one source, compiled once per level of instructions; the level is chosen at run time.
+set(TSR_ISAS all CACHE STRING "Instruction sets besides generic to compile kernels for: all, none, or a list")
 
 # Optimised in every build type but Debug: at -O2 the compiler keeps register tiles in memory.
 # No bit depends on these: contraction is off for every target (cmake/flags.cmake), and neither errno nor floating
 # point traps are used.
 # psabi: the baseline has no registers for 32-byte vectors, but the functions that return them are all inlined.
-set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-math -Wno-psabi)
+# Not hardened (cmake/flags.cmake): arrays on a kernel's stack are register tiles, whose indices are constants.
+set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-math -Wno-psabi
+  -fno-stack-protector -U_FORTIFY_SOURCE)
 if(TSR_SANITIZE)
   # Instrumented and unrolled, the register tiles take minutes to compile. At -O1 and without the undefined-behaviour
   # checks (address and thread checks stay) it is seconds.
@@ -15,6 +18,9 @@ include(CheckCCompilerFlag)
 
 # Compile kernels/sets/LEVEL.c with these flags, and define TSR_HAVE_LEVEL for kernels.c.
 function(tsr_kernel_level level)
+  if(NOT TSR_ISAS STREQUAL "all" AND NOT level IN_LIST TSR_ISAS AND NOT level STREQUAL "generic")
+    return()
+  endif()
   set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/sets/${level}.c)
   target_sources(tsr_objects PRIVATE ${source})
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}")
@@ -35,7 +41,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
     tsr_kernel_level(avxvnni ${avx2_flags} -mavxvnni)
   endif()
   check_c_compiler_flag("-mamx-tile -mamx-int8" TSR_COMPILER_HAS_AMX) # gcc 11, clang 12
-  if(TSR_COMPILER_HAS_AMX)
+  if(TSR_COMPILER_HAS_AMX AND (TSR_ISAS STREQUAL "all" OR "amx" IN_LIST TSR_ISAS))
     tsr_kernel_level(amx ${amx_flags})
     # A test compiles them once more, on emulated tiles.
     set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${amx_flags}")

@@ -45,6 +45,27 @@ double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type, int x_
     return type == TSR_TYPE_BF16 ? x : type == TSR_TYPE_F16 ? x + low_products : 0;
 }
 
+enum { MAX_THREADS = 16 };
+
+/* A thread's scratch is dirty: 0xff at first, then what the last kernel left. One of exactly the size that the set asks
+ * for, so that a sanitizer notices a byte too far. */
+static void *scratch_of(int thread, size_t bytes)
+{
+    static struct {
+        void *at;
+        size_t bytes;
+    } scratch[MAX_THREADS];
+    if (scratch[thread].bytes != bytes) {
+        free(scratch[thread].at);
+        scratch[thread].at = aligned_alloc(64, (bytes + 63) / 64 * 64);
+        if (!scratch[thread].at)
+            abort();
+        scratch[thread].bytes = bytes;
+        memset(scratch[thread].at, 0xff, bytes);
+    }
+    return scratch[thread].at;
+}
+
 typedef struct worker {
     pthread_t thread;
     const tsr_kernel_set *set;
@@ -56,12 +77,8 @@ typedef struct worker {
 static void *work(void *argument)
 {
     worker *self = argument;
-    self->env.scratch = aligned_alloc(64, (self->set->scratch_bytes + 63) / 64 * 64);
-    if (!self->env.scratch)
-        abort();
-    memset(self->env.scratch, 0xff, self->set->scratch_bytes);
+    self->env.scratch = scratch_of(self->env.thread, self->set->scratch_bytes);
     self->run(self->op, &self->env);
-    free(self->env.scratch);
     return NULL;
 }
 
@@ -69,7 +86,7 @@ static void *work(void *argument)
 static void run_team(const tsr_kernel_set *set, tsr_kernel_fn run, const tsr_op *op,
                      const tsr_kernel_env *env)
 {
-    worker workers[16];
+    worker workers[MAX_THREADS];
     const int n_threads = env->n_threads;
     for (int i = n_threads - 1; i >= 0; i--) {
         workers[i] = (worker){.set = set, .op = op, .run = run, .env = *env};
@@ -110,7 +127,7 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
 {
     _Atomic int64_t next = 0;
     _Atomic int fault = 0;
-    tsr_host_shares shares[16] = {0};
+    tsr_host_shares shares[MAX_THREADS] = {0};
     void *shared = n_threads > 1 && set->shared_bytes > 0 ? calloc(1, set->shared_bytes) : NULL;
     tsr_kernel_env env = {.n_threads = n_threads,
                           .next = &next,
