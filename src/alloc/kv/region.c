@@ -157,6 +157,8 @@ tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigne
 {
     tsr_status status = TSR_OK;
     tsr_device *device = region->device;
+    if (!region->base) /* no head is on this device */
+        return TSR_OK;
     const unsigned char *base = region->base + (size_t)page * region->page_bytes;
     for (int i = 0; i < region->n_layers; i++) {
         const tsr_kv_part *part = &region->parts[i];
@@ -175,6 +177,8 @@ tsr_status tsr_kv_region_put_page(tsr_kv_region *region, int page, const unsigne
 {
     tsr_status status = TSR_OK;
     tsr_device *device = region->device;
+    if (!region->base) /* no head is on this device */
+        return TSR_OK;
     unsigned char *base = region->base + (size_t)page * region->page_bytes;
     for (int i = 0; i < region->n_layers; i++) {
         const tsr_kv_part *part = &region->parts[i];
