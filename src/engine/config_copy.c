@@ -1,4 +1,4 @@
-/* A model's own copies of what its config pointed to when it was opened, so that it can be planned again. */
+/* A model's own copies of the objects that its config pointed to, so that the model can be planned again. */
 #include "engine/config_copy.h"
 
 #include <string.h>

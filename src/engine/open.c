@@ -31,8 +31,8 @@ out:
     return status;
 }
 
-/* Whether what was planned for still has its room: another process may have come meanwhile. Views of the file
- * are the system's cache, which makes room for itself. */
+/* Check that the plan still fits: other processes may have taken memory since. Views of the file need no
+ * check, since they are in the system's page cache, which shrinks on demand. */
 static tsr_status check_room(tsr_runtime *rt, const tsr_model_config *resolved, const tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
@@ -48,7 +48,7 @@ out:
     return status;
 }
 
-/* The fit's own plan goes with it. */
+/* The fit owns its plan. */
 static void drop_plan(tsr_fit *fit, tsr_plan *plan)
 {
     if (!fit || fit->plan != plan)
@@ -61,7 +61,7 @@ void tsr_model_set_plan(tsr_model *model, tsr_plan *plan)
     model->plan = plan;
 }
 
-/* Copies of what a plan was made of; the model was loaded without. */
+/* Copy the config's objects into the model, which was loaded without copies. */
 static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved)
 {
     tsr_model_config config = *resolved;
@@ -116,7 +116,7 @@ out:
     return status;
 }
 
-/* What must be the same in every process: the model, and how it is divided and used. */
+/* A hash of the facts that must be the same in every process: the model, its split and its config. */
 static uint64_t fingerprint_of(const tsr_model *model)
 {
     const tsr_model_config *c = &model->config;
@@ -163,7 +163,7 @@ void tsr_model_close(tsr_model *model)
             *at = model->next;
             break;
         }
-    tsr_gguf *gguf = model->own_gguf; /* weights may be views of it */
+    tsr_gguf *gguf = model->own_gguf; /* weights may be views of the file */
     drop_plan(model->fit, model->plan);
     tsr_fit_destroy(model->fit);
     tsr_config_copy_free(&model->config_copy);

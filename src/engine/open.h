@@ -4,6 +4,6 @@
 
 #include "model/model.h"
 
-/* Make plan the model's, in place of the one it has. */
+/* Give `plan` to the model, in place of its current plan. */
 void tsr_model_set_plan(tsr_model *model, tsr_plan *plan);
 #endif

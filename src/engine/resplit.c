@@ -1,14 +1,14 @@
 /* Changing the split of loaded models and their sessions in place.
  *
- * The new split is made beside the old one by the code that opens models and creates sessions; the KV pages
- * are copied over; the step that ran last is compiled. All that can fail happens before anything of the old
- * split is touched. Then models and sessions exchange their contents with their successors, which cannot
- * fail, and what was theirs is destroyed under the successors' names. Handles stay what they were.
+ * The code that opens models and creates sessions makes the new split next to the old one. The KV pages are
+ * copied, and the step that ran last is compiled. All calls that can fail come before any change of the old
+ * split. Then models and sessions exchange their contents with their successors, and the previous contents
+ * are destroyed with the successors. Handles stay valid.
  *
- * Where a device has no room for the copied weights of both splits, the old ones go first, as late as
- * possible, and the new ones come from the file. A failure after that brings the old ones back from there.
- * The old weights are the only thing that is allocated again in a rollback. If the device refuses memory that
- * was just freed on it, the model is lost, and its calls say so. */
+ * If a device has no room for the copied weights of both splits, the old weights are freed first, as late as
+ * possible, and the new weights are read from the file. A later failure loads the old weights again, the only
+ * memory that a rollback allocates. If the device refuses memory that was just freed on it, the model is
+ * lost, and its calls return this failure. */
 #include "engine/resplit.h"
 
 #include <stdio.h>
@@ -88,7 +88,7 @@ static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
         tsr_holding old;
         tsr_holding_of(model, d, &old);
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-            if (o != TSR_MEMORY_SCRATCH) /* of no model */
+            if (o != TSR_MEMORY_SCRATCH) /* memory without a model */
                 all->deferred[d] = all->deferred[d] - old.bytes[o] + new->bytes[o];
     }
 out:

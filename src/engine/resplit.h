@@ -1,4 +1,4 @@
-/* Inside a change of split: new models together with the existing ones, and the memory that this needs. */
+/* Inside a change of split: new models next to the existing ones, and the memory for both. */
 #ifndef TSR_ENGINE_RESPLIT_H
 #define TSR_ENGINE_RESPLIT_H
 
@@ -11,7 +11,7 @@
 typedef struct tsr_holding {
     size_t bytes[TSR_MEMORY_COUNT];
     size_t kv_committed;
-    bool copies; /* of weights; else views */
+    bool copies; /* weights are copies; false: views */
 } tsr_holding;
 
 /* One model during the change. */
@@ -20,7 +20,7 @@ typedef struct tsr_resplit {
     tsr_model *next; /* the model under the new split, with a successor for every session */
     tsr_plan *plan;
     tsr_device_set exchanged; /* devices without room for the weights of both splits */
-    bool exchanging;          /* their old weights are gone */
+    bool exchanging;          /* devices whose old weights are freed */
 } tsr_resplit;
 
 /* Several models that change together or not at all. */
@@ -29,19 +29,20 @@ typedef struct tsr_resplits {
     tsr_split_request request; /* for models of other split modes than "none" */
     tsr_resplit *list;         /* [n] */
     int n;
-    size_t caps[TSR_MAX_DEVICES];     /* of the devices; lifted meanwhile, since the accounting counts both */
-    size_t deferred[TSR_MAX_DEVICES]; /* bytes charged once all that is prepared so far is done */
-    size_t present[TSR_MAX_DEVICES];  /* bytes that are really taken, old and new */
-    size_t peak_total[TSR_MAX_DEVICES]; /* of the accounting, before */
+    size_t caps[TSR_MAX_DEVICES];       /* caps of the devices, lifted during the change, since the
+                                       * accounting counts both splits */
+    size_t deferred[TSR_MAX_DEVICES];   /* bytes charged after everything prepared so far */
+    size_t present[TSR_MAX_DEVICES];    /* bytes in use by old and new split */
+    size_t peak_total[TSR_MAX_DEVICES]; /* peaks of the accounting before the change */
 } tsr_resplits;
 
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
 
-/* Plan one model under the new split, in the room that all other models leave. */
+/* Plan one model under the new split, in the memory that all other models leave. */
 tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out);
 
-/* Check that the old and the new split fit together, if necessary without the old copied weights on the
- * devices r->exchanged, which are found here. The additional bytes are added to all->present. TSR_ERR_MEMORY
+/* Check that the old and the new split fit at the same time. Devices where they fit only without the old
+ * copied weights are added to r->exchanged. The additional bytes are added to all->present. TSR_ERR_MEMORY
  * names the device and the missing bytes. */
 tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r);
 

@@ -1,10 +1,10 @@
-/* What a change of split takes: planned before anything is touched.
+/* The memory of a change of split, planned before any change.
  *
- * Afterwards a device holds what the plan of the new split says. Until the last piece is in place the old
- * split must be able to go on, so for a moment it holds both: copied weights (unless its part of them stays
- * the same), arenas and workspaces twice, committed KV pages twice. Views are the same memory under both
- * splits, and of the KV region only what is committed is there; the accounting counts views and reservations
- * in full, so their caps are lifted while both exist and this sum decides instead. A device without room for
+ * After the change, a device holds the bytes of the new split's plan. The old split must stay usable until
+ * the new split is complete, so for a time a device holds both: copied weights (unless its part stays the
+ * same), arenas and workspaces twice, committed KV pages twice. Views are the same memory under both splits,
+ * and only the committed part of a KV region is memory. The accounting counts views and reservations in full,
+ * so caps are lifted while both splits exist, and this file's sum decides instead. A device without room for
  * both splits' weights exchanges them. */
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
@@ -24,7 +24,7 @@ void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
         h.bytes[TSR_MEMORY_COMM] += tsr_layout_comm_bytes(&s->memory->layout, d);
         h.kv_committed += tsr_kv_committed_bytes(s->kv, d);
     }
-    /* There once for all programs of the device; every plan counts it again. */
+    /* Scratch exists once for all programs of the device, but every plan counts it. */
     h.bytes[TSR_MEMORY_SCRATCH] = device->used[TSR_MEMORY_SCRATCH];
     *holding_out = h;
 }
@@ -64,8 +64,8 @@ out:
     return status;
 }
 
-/* A plan counts every session's region in full; of the pages in use a new region commits as many as the old
- * one. */
+/* A plan counts every session's KV region in full. A new region commits as many pages as the old one has in
+ * use. */
 static size_t new_committed(const tsr_model *model, const tsr_kv_layer *layers, int d)
 {
     size_t bytes = 0;
@@ -101,12 +101,12 @@ static bool same_part(const tsr_model_split *a, const tsr_model_split *b, int d)
     return true;
 }
 
-/* What device d needs for a new split while it holds the old one. */
+/* The bytes that device d needs for a new split while it holds the old one. */
 typedef struct need {
-    size_t weights; /* for those of both */
-    size_t grown;   /* for the new ones in place of the old ones */
+    size_t weights; /* bytes with the weights of both splits */
+    size_t grown;   /* bytes with the new weights in place of the old */
     size_t rest;
-    size_t taken; /* of the device's memory by all but weights; reservations take none */
+    size_t taken; /* memory in use by all owners except weights; reservations use none */
     bool copies;
 } need;
 
@@ -133,7 +133,7 @@ static need need_of(const tsr_model *model, const tsr_plan *plan, const tsr_kv_l
     return n;
 }
 
-/* The accounting has seen views and reservations twice at once; what was really there was less. */
+/* The accounting counted views and reservations twice. The real peak was lower. */
 void tsr_resplit_correct_peaks(const tsr_resplits *all)
 {
     for (int d = 0; d < all->rt->n_devices; d++) {

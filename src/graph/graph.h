@@ -9,7 +9,7 @@
 
 struct tsr_kv;
 
-/* The inputs of a step that give each token's sequence, position and pages; all I32. */
+/* The inputs of a step with each token's sequence, position and pages; all I32. */
 typedef struct tsr_kv_inputs {
     tsr_tensor *page_table; /* [max pages of a sequence, rows] */
     tsr_tensor *seq_row;    /* [n_tokens, 1] */

@@ -11,7 +11,7 @@ static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const ts
                                           (long long)b->ne[0], (long long)b->ne[1], why));
 }
 
-/* A NULL operand comes from an earlier failure, or is a caller bug. */
+/* An operand is NULL after an earlier failure, or by a bug of the caller. */
 static bool operands_missing(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b)
 {
     if (a && b)

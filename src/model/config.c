@@ -1,4 +1,4 @@
-/* Checking a model's config and filling in what it leaves open. */
+/* Checking a model's config, and filling in the values that it leaves open. */
 #include "model/config.h"
 
 #include "core/config.h"
@@ -14,7 +14,7 @@ static tsr_status check_range(const char *name, int64_t value, int64_t low, int6
                     (long long)low, (long long)high);
 }
 
-/* Which of them fit the heads of a model is the KV region's business. */
+/* The KV region checks that the blocks of a type divide a head. */
 static tsr_status check_kv_type(const char *name, tsr_type type)
 {
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};

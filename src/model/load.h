@@ -5,20 +5,21 @@
 #include "core/device_set.h"
 #include "model/model.h"
 
-/* A model that is being replaced: its weights under the previous split, on the same devices. */
+/* The model that a change of split replaces: its weights under the previous split, on the same devices. */
 typedef struct tsr_model_previous {
     const tsr_model *model;
     tsr_device_set
-        exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
+        exchanged; /* devices without room for both splits; tsr_weights_refill() loads their weights */
 } tsr_model_previous;
 
-/* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it together
- * with `previous` (NULL: there is none). */
+/* Place the weights as `split` (copied) says: to load a model, to measure it, or to load it together with
+ * `previous` (NULL: none). */
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
                           const tsr_model_split *split, const tsr_model_previous *previous,
                           tsr_model **model_out);
 
-/* Give back what tsr_model_load() took; NULL is fine. Sessions of the model stay, without a model. */
+/* Free the memory of tsr_model_load(); NULL is fine. Sessions of the model continue to exist without a
+ * model. */
 void tsr_model_unload(tsr_model *model);
 
 /* Flags for tsr_buffer_load(). */

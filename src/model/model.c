@@ -50,7 +50,7 @@ uint64_t tsr_model_fingerprint(const tsr_model *model)
         sum = tsr_hash_words(sum, t->name, strlen(t->name));
         sum = tsr_hash_words(sum, t->ne, sizeof t->ne);
         sum = tsr_hash_words(sum, &type, sizeof type);
-        if (t->data) /* another training has other weights from the first on */
+        if (t->data) /* different trainings differ in the first weights */
             sum = tsr_hash_words(sum, t->data, TSR_MIN(t->bytes, (size_t)64));
     }
     return sum;

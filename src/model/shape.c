@@ -1,7 +1,7 @@
 /* Reading a model's shape from its file. */
 #include "model/shape.h"
 
-/* The vocabulary is as large as the embedding matrix has rows. */
+/* The size of the vocabulary is the number of rows of the embedding matrix. */
 static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     const tsr_gguf_tensor *embedding = tsr_gguf_find_tensor(gguf, "token_embd.weight");

@@ -1,10 +1,10 @@
-/* The shape of a model: what its file says before any device is involved. */
+/* The shape of a model: the facts in its file, known without any device. */
 #ifndef TSR_MODEL_SHAPE_H
 #define TSR_MODEL_SHAPE_H
 
 #include "arch/arch.h"
 
-/* What a file says, before any device is involved. */
+/* The facts of a file that need no device. */
 typedef struct tsr_model_shape {
     const tsr_gguf *gguf;
     const tsr_arch *arch;

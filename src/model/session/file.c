@@ -1,4 +1,4 @@
-/* What files of saved sequences have in common (model/session/file.h). */
+/* Functions that writing and reading of saved sequences share (model/session/file.h). */
 #include "model/session/file.h"
 
 #include "core/mem.h"

@@ -1,14 +1,13 @@
 /* Files of saved sequences: their contents, for the code that writes and reads them and for tests.
  *
  *     header       tsr_saved_header, then per sequence a tsr_saved_sequence
- *     checksum     u64 of all of that
- *     pages        of the sequences in their order, of each group after group, in each from the first page
- *                  on: what tsr_kv_page_get() gives, then a u64 checksum seeded with the page's number in
- *                  the file, counted from 0
+ *     checksum     u64 of the header and the sequences
+ *     pages        by sequence, by group, by page number: the bytes of tsr_kv_page_get(), then a u64
+ *                  checksum seeded with the page's number in the file, counted from 0
  *
- * Everything is little-endian, like GGUF. Pages hold all heads, so nothing in a file tells how the model was
- * split when it was written. A page that a sequence shares with one before it is stored once. Of layers with
- * a window there is what tsr_kv_saved_span() says, the same whether or not the session kept more. */
+ * All numbers are little-endian, like those of GGUF. Pages hold all heads, so a file does not depend on the
+ * split of the model that wrote it. A page that a sequence shares with an earlier sequence is stored once. Of
+ * layers with a window, the file has the pages of tsr_kv_saved_span(), even if the session has more. */
 #ifndef TSR_MODEL_SESSION_FILE_H
 #define TSR_MODEL_SESSION_FILE_H
 
@@ -21,7 +20,7 @@ enum { TSR_SAVED_VERSION = 2 };
 
 #define TSR_SAVED_MAGIC UINT64_C(0x0a31564b52535489) /* "\x89TSRKV1\n": neither text nor GGUF */
 
-/* Layers that see as many positions (alloc/kv/kv.h). */
+/* A group of layers with the same window (alloc/kv/kv.h). */
 typedef struct tsr_saved_group {
     uint64_t window; /* 0: all */
     uint64_t page_bytes;
@@ -31,7 +30,8 @@ typedef struct tsr_saved_header {
     uint64_t magic;
     uint32_t version;
     uint32_t n_sequences;
-    uint64_t model; /* fingerprint: two files of the same model have the same, other models another one */
+    uint64_t model; /* fingerprint of the model: equal in all files of the model, different in files of
+                     * other models */
     uint32_t page_tokens;
     uint32_t n_groups;
     uint32_t type_k, type_v;                   /* tsr_type */
@@ -40,26 +40,26 @@ typedef struct tsr_saved_header {
 
 typedef struct tsr_saved_sequence {
     int32_t id;
-    int32_t parent; /* a sequence before it in the file whose first `shared` tokens it shares; -1: none */
+    int32_t parent; /* an earlier sequence in the file, whose first `shared` tokens this sequence shares;
+                     * -1: none */
     int64_t shared; /* whole pages, or all of the sequence */
     int64_t length; /* tokens */
-    int32_t first[TSR_KV_MAX_GROUPS]; /* [n_groups] pages before it are not kept, the rest 0 */
+    int32_t first[TSR_KV_MAX_GROUPS]; /* [n_groups] first page that is kept, the rest 0 */
 } tsr_saved_sequence;
 
-/* What the header of a file of this session's sequences says, n_sequences aside. */
+/* Fill in the header of a file of this session's sequences, except n_sequences. */
 tsr_saved_header tsr_saved_header_of(const tsr_session *session);
 
-/* What the header of a file of this session's sequences says of a sequence, its relatives aside. */
+/* Fill in the entry of a sequence of this session, except its relation to other sequences. */
 tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq);
 
-/* The pages of sequence `index` in a group. Pages that it shares with its parent are stored with the parent
- * only. */
+/* The pages of sequence `index` in a group. Pages shared with the parent are stored with the parent only. */
 tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
                            uint32_t index, uint32_t group);
 bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequence *sequences, uint32_t index,
                          uint32_t group, int page);
 
-/* The largest page. */
+/* Bytes of the largest page. */
 size_t tsr_saved_page_bytes(const tsr_saved_header *header);
 
 #endif

@@ -1,7 +1,7 @@
 /* Reading sequences from a file.
  *
- * The header is checked as a whole before the session is touched; then sequence by sequence: what it shares
- * with another one is a fork of that, the rest are pages, each put in its place once its checksum holds. */
+ * The whole header is checked before the session is changed. Then each sequence is read: its shared part is a
+ * fork of another sequence, the rest are pages. A page is put in place after its checksum was found right. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -16,10 +16,10 @@ typedef struct loading {
     const char *path;
     FILE *file;
     tsr_saved_header header;
-    tsr_saved_sequence *sequences; /* [header.n_sequences]; id: where it goes in this session */
-    uint32_t n_begun;              /* sequences that hold something by now */
-    uint64_t n_pages;              /* read */
-    unsigned char *page;           /* the largest */
+    tsr_saved_sequence *sequences; /* [header.n_sequences]; id: its number in this session */
+    uint32_t n_begun;              /* sequences that hold tokens so far */
+    uint64_t n_pages;              /* bytes read so far */
+    unsigned char *page;           /* bytes of the largest page */
 } loading;
 
 /* A short read is the end of the file, or an error of the system. */

@@ -14,12 +14,12 @@
 
 typedef struct saving {
     tsr_session *session;
-    const char *path; /* the final one, for messages */
+    const char *path; /* of the final file, for messages */
     FILE *file;
     tsr_saved_header header;
     tsr_saved_sequence *sequences; /* [header.n_sequences] */
-    unsigned char *page;           /* the largest */
-    uint64_t n_pages;              /* written */
+    unsigned char *page;           /* bytes of the largest page */
+    uint64_t n_pages;              /* bytes written so far */
 } saving;
 
 static tsr_status fail_write(const saving *s)
@@ -35,8 +35,8 @@ static tsr_status put(saving *s, const void *bytes, size_t n)
 
 /* -- what is shared -- */
 
-/* Pages of two sequences up to the last that is the same for both: all pages before it have the same tokens,
- * whether or not both sequences still keep them. */
+/* The number of pages up to the last page that two sequences share. All earlier pages hold the same tokens,
+ * even if a sequence no longer has them. */
 static int same_pages(const tsr_kv *kv, int group, int seq, int parent)
 {
     tsr_kv_span mine, theirs;
@@ -48,7 +48,7 @@ static int same_pages(const tsr_kv *kv, int group, int seq, int parent)
     return 0;
 }
 
-/* Tokens that two sequences have in pages of both, as the file counts them. */
+/* The number of tokens in the pages that two sequences share. */
 static int64_t shared_tokens(const tsr_kv *kv, int seq, int parent)
 {
     int same = 0;
@@ -59,7 +59,7 @@ static int64_t shared_tokens(const tsr_kv *kv, int seq, int parent)
     return tokens == length ? tokens : tokens / TSR_KV_PAGE_TOKENS * TSR_KV_PAGE_TOKENS;
 }
 
-/* The sequence before this one in the file with which it shares most. */
+/* The earlier sequence of the file that shares most with this one. */
 static void find_parent(saving *s, uint32_t index)
 {
     tsr_saved_sequence *sequence = &s->sequences[index];
@@ -72,7 +72,7 @@ static void find_parent(saving *s, uint32_t index)
     }
 }
 
-/* The asked-for sequences, or all that are not empty. */
+/* The sequences that the caller named, or all that are not empty. */
 static tsr_status list_sequences(saving *s, const int *seqs, int n_seqs)
 {
     tsr_status status = TSR_OK;
@@ -133,7 +133,7 @@ out:
     return status;
 }
 
-/* Written, on the disk, and in its place. */
+/* Write the file, synchronise it with the disk, and rename it. */
 static tsr_status write_file(saving *s, const char *fresh)
 {
     tsr_status status = TSR_OK;
@@ -145,7 +145,8 @@ out:
     return status;
 }
 
-/* Every process writes the file: where they see the same one, they put the same bytes in its place. */
+/* Every process writes the file. Processes with a common file system write the same bytes to the same
+ * place. */
 static tsr_status save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
 {
     tsr_status status = TSR_OK;
@@ -165,7 +166,7 @@ static tsr_status save(tsr_session *session, const int *seqs, int n_seqs, const 
         unlink(fresh);
 out:
     if (s.file)
-        fclose(s.file); /* after the fsync there is nothing left to fail */
+        fclose(s.file); /* nothing can fail after the fsync */
     else if (fd >= 0)
         close(fd);
     tsr_mem_free(fresh);

@@ -75,7 +75,7 @@ static void describe_session(const tsr_tracked *tracked, char *text, size_t size
 static void name_session(tsr_session *session)
 {
     const tsr_gguf *gguf = session->model->shape.gguf;
-    const char *path = gguf ? tsr_gguf_path(gguf) : "a shape"; /* planning may have no file */
+    const char *path = gguf ? tsr_gguf_path(gguf) : "a shape"; /* a plan may have no file */
     size_t length = strlen(path), most = sizeof session->file - 1;
     snprintf(session->file, sizeof session->file, "%s", length > most ? path + length - most : path);
 }
@@ -158,7 +158,7 @@ void tsr_session_destroy(tsr_session *session)
 
 /* -- one chunk -- */
 
-/* Tokens [begin, end) of a batch, and how many of them want logits. */
+/* Tokens [begin, end) of a batch, and the number of them whose logits are wanted. */
 typedef struct chunk {
     int64_t begin, end;
     int64_t n_outputs;
@@ -174,7 +174,7 @@ static bool is_output(const tsr_batch *batch, int64_t i)
     return batch->outputs ? batch->outputs[i] : i == batch->n_tokens - 1;
 }
 
-/* The next tokens from `begin` on, as many as the largest program takes. */
+/* The next tokens from `begin` on, as many as fit into the largest program. */
 static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int64_t begin)
 {
     chunk c = {.begin = begin, .end = begin};
@@ -237,7 +237,7 @@ static tsr_status set_rope(tsr_session *session, const tsr_rope_tables *rope, si
     return set_input(table, session->rope, n_tokens * n_rot * sizeof(float));
 }
 
-/* The pages that a group has of the step's sequences; nothing looks at a table where it has none. */
+/* Fill in the page table of a group for the sequences of the step. Entries without a page are never read. */
 static tsr_status set_page_table(const tsr_session *session, int group, tsr_tensor *table)
 {
     tsr_status status = TSR_OK;

@@ -1,4 +1,4 @@
-/* Inside a session: the step programs and the arrays their inputs are filled from. */
+/* Inside a session: the step programs, and the arrays for their inputs. */
 #ifndef TSR_MODEL_SESSION_SESSION_H
 #define TSR_MODEL_SESSION_SESSION_H
 
@@ -9,24 +9,25 @@
 /* A compiled step for one shape. */
 typedef struct tsr_step {
     int64_t n_tokens, n_outputs;
-    uint64_t last_used; /* session->clock when it last ran */
+    uint64_t last_used; /* value of session->clock at its last run */
     tsr_step_graph inputs;
     tsr_tensor *logits; /* [n_vocab, n_outputs] */
     tsr_program *program;
 } tsr_step;
 
-/* Prompts end in chunks of any size, so shapes come and go; this many are kept. */
+/* Number of shapes that are kept, since prompts end in chunks of any size. */
 enum { TSR_SESSION_MAX_STEPS = 16 };
 
 struct tsr_session {
     tsr_model *model;
     tsr_tracked tracked;
-    char file[64]; /* of the model, the end of its path; for messages, also when the model is gone */
-    tsr_session *next, **link;         /* in the model's list; link NULL: the model is gone */
-    tsr_session *successor;            /* during a resplit: what it exchanges contents with */
-    int64_t next_tokens, next_outputs; /* of a successor: the step to compile; 0: none */
+    char file[64];                     /* end of the model's path, for messages after the model is gone */
+    tsr_session *next, **link;         /* link in the model's list; NULL: the model is gone */
+    tsr_session *successor;            /* during a resplit: the session that exchanges its contents with
+                                        * this one */
+    int64_t next_tokens, next_outputs; /* in a successor: tokens of the step to compile; 0: none */
     tsr_kv *kv;
-    tsr_program_memory *memory; /* that all steps run in */
+    tsr_program_memory *memory; /* memory of all steps */
     tsr_step steps[TSR_SESSION_MAX_STEPS];
     int n_steps;
     uint64_t clock;
@@ -35,11 +36,12 @@ struct tsr_session {
     /* One chunk's inputs. [n_batch] unless said otherwise. */
     int32_t *positions, *seq_rows;
     int32_t *output_rows; /* [n_outputs_max] */
-    float *rope;          /* [n_batch][n_rot] of the widest rotation */
+    float *rope;          /* [n_batch][n_rot] for the widest rotation */
     int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
     int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
     int n_rows;
-    int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] before the call, and the chunk, to go back to */
+    int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] lengths before the call and before the chunk, for
+                                           * a rollback */
 };
 
 /* The layers of the KV region, for the caller to free with tsr_mem_free(); they point into the split. */
@@ -49,14 +51,14 @@ tsr_status tsr_session_kv_layers(const tsr_hparams *hparams, const tsr_model_spl
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
 tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out);
 
-/* Take it off its model's list; nothing happens if it is not on it. */
+/* Remove the session from its model's list, if it is in the list. */
 void tsr_session_leave_model(tsr_session *session);
 
 /* Reserve arena and workspace for the largest step. */
 tsr_status tsr_session_reserve(tsr_session *session);
 void tsr_session_drop_steps(tsr_session *session);
 
-/* TSR_ERR_INVALID where there is no such sequence. */
+/* TSR_ERR_INVALID: there is no such sequence. */
 tsr_status tsr_session_check_seq(const tsr_session *session, int seq);
 
 #endif

@@ -1,4 +1,4 @@
-/* Step programs: one per shape, all in the memory that the largest one needs. */
+/* Step programs: one per shape, all in the memory of the largest shape. */
 #include "model/session/session.h"
 
 #include "core/mem.h"
