@@ -214,7 +214,7 @@ static void plan_needs_the_header_only(void **state)
 
 /* -- run -- */
 
-static char first_text[1 << 14], next_text[1 << 14];
+static char first_text[1 << 14], next_text[1 << 16];
 
 static void generate(const char *arguments, char *text, size_t bytes)
 {
@@ -308,10 +308,10 @@ static void read_whole(const char *path, char *text, size_t bytes)
     fclose(file);
 }
 
-/* Interrupt a run that would go on for long, as soon as it has written something. */
-static void ctrl_c_ends_with_the_report(void **state)
+/* Start a run that would go on for long, and interrupt it once it has written more than `bytes`; next_text gets
+ * its output. */
+static void interrupt(const char *const *arguments, size_t bytes)
 {
-    (void)state;
     char path[] = "/tmp/tsr_output_XXXXXX";
     struct stat info = {0};
     int how, file = mkstemp(path);
@@ -322,11 +322,10 @@ static void ctrl_c_ends_with_the_report(void **state)
     if (child == 0) {
         dup2(file, STDOUT_FILENO);
         dup2(file, STDERR_FILENO);
-        execl(program, "tsr", "run", "-m", MODEL, "-p", PROMPT, "-c", "200000", "--ignore-eos", "--devices",
-              "host:1", (char *)NULL);
+        execv(program, (char **)arguments);
         _exit(127);
     }
-    for (int wait_ms = 0; wait_ms < 60000 && info.st_size <= (off_t)strlen(PROMPT); wait_ms += 5) {
+    for (int wait_ms = 0; wait_ms < 60000 && info.st_size <= (off_t)bytes; wait_ms += 5) {
         usleep(5000);
         fstat(file, &info);
     }
@@ -337,8 +336,44 @@ static void ctrl_c_ends_with_the_report(void **state)
     close(file);
     assert_true(WIFEXITED(how));
     assert_int_equal(WEXITSTATUS(how), 130);
-    assert_memory_equal(next_text, PROMPT, strlen(PROMPT));
     assert_non_null(strstr(next_text, "ended: interrupted"));
+}
+
+static void ctrl_c_ends_with_the_report(void **state)
+{
+    (void)state;
+    static const char *const arguments[] = {"tsr", "run",    "-m",           MODEL,       "-p",     PROMPT,
+                                            "-c",  "200000", "--ignore-eos", "--devices", "host:1", NULL};
+    interrupt(arguments, strlen(PROMPT));
+    assert_memory_equal(next_text, PROMPT, strlen(PROMPT));
+}
+
+/* The prompt takes many batches; it is interrupted at its begin. */
+static void ctrl_c_in_a_prompt_counts_the_computed_tokens(void **state)
+{
+    (void)state;
+    enum { WORDS = 4000 };
+    static const char word[] = "lighthouse ";
+    char path[] = "/tmp/tsr_prompt_XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    FILE *prompt = fdopen(file, "w");
+    assert_non_null(prompt);
+    for (int i = 0; i < WORDS; i++)
+        fputs(word, prompt);
+    fclose(prompt);
+    const char *const arguments[] = {"tsr", "run",   "-m", MODEL, "-f",        path,
+                                     "-c",  "20000", "-b", "16",  "--devices", "host:1,threads=1,duty=10%",
+                                     NULL};
+    interrupt(arguments, WORDS * strlen(word) - 2); /* a blank at the end is no word */
+    unlink(path);
+    long long n_prompt = -1, n_used = -2;
+    const char *line = strstr(next_text, "\nprompt  "), *end = strstr(next_text, "ended: interrupted; ");
+    assert_non_null(line);
+    assert_int_equal(sscanf(line, " prompt %*f ms %lld", &n_prompt), 1);
+    assert_int_equal(sscanf(end, "ended: interrupted; %lld of", &n_used), 1);
+    assert_true(n_used < WORDS);
+    assert_int_equal(n_prompt, n_used);
 }
 
 int main(void)
@@ -357,6 +392,7 @@ int main(void)
         cmocka_unit_test(the_report_is_on_stderr),
         cmocka_unit_test(generation_ends_where_the_context_does),
         cmocka_unit_test(ctrl_c_ends_with_the_report),
+        cmocka_unit_test(ctrl_c_in_a_prompt_counts_the_computed_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,17 +69,19 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
 {
     tsr_status status = TSR_OK;
     double start = tool_clock();
-    for (int64_t at = 0; at < n && status == TSR_OK && !tool_interrupted; at += d->n_batch) {
-        bool last = n - at <= d->n_batch;
-        tsr_batch batch = {.n_tokens = last ? n - at : d->n_batch,
-                           .tokens = tokens + at,
+    int64_t n_done = 0;
+    while (n_done < n && status == TSR_OK && !tool_interrupted) {
+        bool last = n - n_done <= d->n_batch;
+        tsr_batch batch = {.n_tokens = last ? n - n_done : d->n_batch,
+                           .tokens = tokens + n_done,
                            .outputs = last ? NULL : d->silent};
         status = tsr_session_decode(d->engine->session, &batch, d->logits);
+        n_done += status == TSR_OK ? batch.n_tokens : 0;
     }
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n_done; i++)
         tsr_sampler_accept(d->engine->sampler, tokens[i]);
     d->result->prompt_s += tool_clock() - start;
-    d->result->n_prompt += n;
+    d->result->n_prompt += n_done;
     return status;
 }
 

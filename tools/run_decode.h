@@ -25,7 +25,8 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
                      run_result *result);
 void run_decoder_close(run_decoder *d);
 
-/* Compute tokens[n] after the present ones; d->logits are those of the last. */
+/* Compute tokens[n] after the present ones; d->logits are those of the last. Ctrl-C ends it between
+ * batches; the result counts the computed tokens. */
 tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n);
 
 /* Sample, write, compute, until an end; result->end has the reason. */
