@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -308,6 +309,83 @@ static void read_whole(const char *path, char *text, size_t bytes)
     fclose(file);
 }
 
+/* The glossary model with the names of the tokens of ' ' and of ESC exchanged, so that it writes ESC between
+ * words. */
+static void write_escaping_model(char path[])
+{
+    FILE *in = fopen(MODEL, "rb"), *out = fdopen(mkstemp(path), "wb");
+    struct stat info;
+    assert_true(in && out && fstat(fileno(in), &info) == 0);
+    const size_t bytes = (size_t)info.st_size;
+    char *data = malloc(bytes);
+    assert_int_equal(fread(data, 1, bytes, in), bytes);
+    for (char *at = data; at < data + 200000; at++) /* the vocabulary: "Ġ" and "ě" */
+        if (at[0] == '\xc4' && (at[1] == '\xa0' || at[1] == '\x9b'))
+            at[1] = at[1] == '\xa0' ? '\x9b' : '\xa0';
+    assert_int_equal(fwrite(data, 1, bytes, out), bytes);
+    free(data);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* What `tsr run` writes to a terminal. */
+static void run_on_terminal(const char *model, const char *prompt, char *text, size_t bytes)
+{
+    const char *program = program_path();
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY), how;
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    int end = open(ptsname(terminal), O_RDWR | O_NOCTTY), null = open("/dev/null", O_RDWR);
+    assert_true(end >= 0 && null >= 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(null, STDIN_FILENO);
+        dup2(end, STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+        execl(program, "tsr", "run", "-m", model, "-p", prompt, "-n", "16", "-c", "1024", "--temp", "0",
+              "--devices", "host:1", (char *)NULL);
+        _exit(127);
+    }
+    close(end);
+    close(null);
+    size_t used = 0;
+    for (ssize_t n; used < bytes - 1 && (n = read(terminal, text + used, bytes - 1 - used)) > 0;)
+        used += (size_t)n; /* EIO: the child has ended */
+    text[used] = '\0';
+    close(terminal);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+        fail_msg("status %x: %s", (unsigned)how, text);
+}
+
+static void text_on_a_terminal_has_no_control_characters(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tsr_model_XXXXXX", line[256], prompt[400];
+    write_escaping_model(path);
+    snprintf(line, sizeof line,
+             "run -m %s -p '" PROMPT "' -n 16 -c 1024 --temp 0 --devices host:1 2>/dev/null", path);
+    assert_int_equal(program_run(line, first_text, sizeof first_text), 0);
+    assert_non_null(strchr(first_text, '\033')); /* a pipe gets the bytes of the tokens */
+    run_on_terminal(path, PROMPT, next_text, sizeof next_text);
+    assert_memory_equal(next_text, PROMPT, strlen(PROMPT));
+    for (char *at = first_text; *at; at++)
+        *at = *at == '\033' ? '?' : *at;
+    next_text[strcspn(next_text, "\r")] = '\0'; /* the terminal's own line ends */
+    first_text[strcspn(first_text, "\n")] = '\0';
+    assert_string_equal(next_text, first_text);
+    assert_non_null(strchr(next_text, '?'));
+    unlink(path);
+
+    /* Of the prompt, too; and characters of several bytes are whole. */
+    strcpy(prompt, "\033]0;x\a\xc2\x9b");
+    for (int i = 0; i < 100; i++)
+        strcat(prompt, "\xe2\x80\x93");
+    run_on_terminal(MODEL, prompt, next_text, sizeof next_text);
+    assert_memory_equal(next_text, "?]0;x???", 8);
+    assert_memory_equal(next_text + 8, prompt + 8, 300);
+}
+
 /* Start a run that would go on for long, and interrupt it once it has written more than `bytes`; next_text gets
  * its output. */
 static void interrupt(const char *const *arguments, size_t bytes)
@@ -391,6 +469,7 @@ int main(void)
         cmocka_unit_test(prompts_come_from_arguments_files_and_stdin),
         cmocka_unit_test(the_report_is_on_stderr),
         cmocka_unit_test(generation_ends_where_the_context_does),
+        cmocka_unit_test(text_on_a_terminal_has_no_control_characters),
         cmocka_unit_test(ctrl_c_ends_with_the_report),
         cmocka_unit_test(ctrl_c_in_a_prompt_counts_the_computed_tokens),
     };

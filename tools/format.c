@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tsr/log.h>
+
 /* Takes ownership of `text`, which may be NULL. */
 static void add_cell(tool_table *table, char *text)
 {
@@ -34,6 +36,8 @@ void tool_table_cell(tool_table *table, const char *format, ...)
     if (vasprintf(&text, format, args) < 0)
         text = NULL;
     va_end(args);
+    if (text)
+        tsr_clean_text(text, strlen(text), "");
     add_cell(table, text);
 }
 

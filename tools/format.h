@@ -23,7 +23,7 @@ typedef struct tool_table {
 
 void tool_table_header(tool_table *table, int n_columns, const char *const *headers);
 
-/* The next cell, row by row. */
+/* The next cell, row by row. Control characters are replaced (tsr_clean_text()). */
 void tool_table_cell(tool_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 void tool_table_print(const tool_table *table, FILE *out);

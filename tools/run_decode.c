@@ -4,15 +4,33 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "interrupt.h"
 #include "tsr.h"
+
+/* In pieces of whole UTF-8 characters, whose bytes would be replaced one by one. */
+static void write_clean(const char *text, size_t bytes)
+{
+    char piece[256];
+    for (size_t n; bytes > 0; text += n, bytes -= n) {
+        n = bytes < sizeof piece ? bytes : sizeof piece;
+        while (n < bytes && n > sizeof piece - 4 && (text[n] & 0xC0) == 0x80)
+            n--;
+        memcpy(piece, text, n);
+        tsr_clean_text(piece, n, "\n\t");
+        fwrite(piece, 1, n, stdout);
+    }
+}
 
 void run_decoder_write(run_decoder *d, const char *text, size_t bytes)
 {
     if (bytes == 0)
         return;
-    fwrite(text, 1, bytes, stdout);
+    if (d->terminal)
+        write_clean(text, bytes);
+    else
+        fwrite(text, 1, bytes, stdout);
     fflush(stdout);
     d->last = text[bytes - 1];
 }
@@ -39,7 +57,8 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
 {
     tsr_model_info model;
     tsr_plan_info plan;
-    *d = (run_decoder){.engine = engine, .options = options, .result = result};
+    *d = (run_decoder){
+        .engine = engine, .options = options, .result = result, .terminal = isatty(STDOUT_FILENO) == 1};
     tsr_model_get_info(engine->model, &model);
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     d->n_vocab = model.n_vocab;

@@ -15,6 +15,7 @@ typedef struct run_decoder {
     int32_t *eog;  /* [n_eog] tokens that end a text */
     int n_eog;
     tsr_detokenizer *stream;
+    bool terminal;  /* stdout is one */
     char last;      /* byte written to stdout */
     bool keep_last; /* compute the last token of a text, too, since more will follow */
     bool at_start;  /* of an answer: the space at the beginning of words in some vocabularies is omitted */
@@ -35,6 +36,8 @@ tsr_status run_decoder_continue(run_decoder *d);
 /* Write held back bytes of the last character, and a newline. */
 void run_decoder_end_line(run_decoder *d);
 
+/* Write text to stdout; to a terminal without control characters, so that neither a model nor a file with a
+ * prompt can steer it. */
 void run_decoder_write(run_decoder *d, const char *text, size_t bytes);
 
 int run_fail_memory(void);

@@ -1,7 +1,10 @@
-/* Version, status names, the per-thread error sentence (the library's only mutable global), and log lines. */
+/* Version, status names, the per-thread error sentence (the library's only mutable global), log lines, and
+ * the removal of control characters. Sentences quote names from files, which may have been made to steer the
+ * terminal they are printed on; so each sentence is cleaned where it is stored, and no caller has to. */
 #include "core/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +55,31 @@ const char *tsr_last_error(void)
     return last_message;
 }
 
+/* The bytes that continue a UTF-8 sequence with this first byte. */
+static int continuation_bytes(unsigned char first)
+{
+    return first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc2 ? 1 : 0;
+}
+
+void tsr_clean_text(char *text, size_t bytes, const char *keep)
+{
+    int missing = 0; /* bytes of the present sequence */
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool continues = missing > 0 && (c & 0xc0) == 0x80;
+        missing = continues ? missing - 1 : continuation_bytes(c);
+        if (continues && c < 0xa0 && (unsigned char)text[i - 1] == 0xc2)
+            text[i - 1] = text[i] = '?';
+        else if (!continues && (c < 0x20 || (c >= 0x7f && c < 0xa0)) && (c == 0 || !strchr(keep, c)))
+            text[i] = '?';
+    }
+}
+
+static void clean_sentence(char *text)
+{
+    tsr_clean_text(text, strlen(text), "");
+}
+
 void tsr_fail_store(const char *format, ...)
 {
     /* Formatted into a copy first: an argument may be the old message. */
@@ -60,6 +88,7 @@ void tsr_fail_store(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    clean_sentence(text);
     memcpy(last_message, text, sizeof text);
 }
 
@@ -74,6 +103,7 @@ void tsr_fail_prefix(const char *format, ...)
         snprintf(text + used, sizeof text - (size_t)used, ": %s", last_message);
     memcpy(last_message, text, MESSAGE_BYTES);
     last_message[MESSAGE_BYTES - 1] = '\0';
+    clean_sentence(last_message);
 }
 
 void tsr_fail_clear(void)
@@ -90,5 +120,6 @@ void tsr_log(const tsr_logger *logger, tsr_log_level level, const char *format, 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    clean_sentence(text);
     logger->fn(level, text, logger->user);
 }

@@ -69,8 +69,7 @@ tsr_status tsr_gguf_part_u64(const struct tsr_gguf_part *part, const char *name,
                              size_t *at_out);
 
 /* Store `file: subject "name" at byte n: sentence` and return `status`. `subject` is "header", "key" or
- * "tensor"; the name has name_bytes bytes and is printed shortened and without control characters; NULL if
- * unknown. */
+ * "tensor"; the name has name_bytes bytes and is printed shortened; NULL if unknown. */
 tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subject, const char *name,
                          size_t name_bytes, size_t at, const char *format, ...) TSR_PRINTF(7, 8);
 

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <tsr/bytes.h>
 
@@ -17,6 +18,7 @@ tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    tsr_clean_text(text, strlen(text), ""); /* notes quote names from the file */
     plan->notes[plan->n_notes] = tsr_mem_strdup(text);
     if (!plan->notes[plan->n_notes])
         return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the plan's notes");

@@ -36,6 +36,7 @@ void tsr_topo_put(const tsr_topo_printer *p, int depth, const char *format, ...)
     va_start(args, format);
     vsnprintf(text + indent, sizeof text - (size_t)indent, format, args);
     va_end(args);
+    tsr_clean_text(text, strlen(text), "\n"); /* names may be from a machine file */
     p->write(text, p->user);
 }
 

@@ -25,6 +25,7 @@ void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    tsr_clean_text(text, strlen(text), "\n");
     p->write(text, p->user);
 }
 
