@@ -386,8 +386,8 @@ static void text_on_a_terminal_has_no_control_characters(void **state)
     assert_memory_equal(next_text + 8, prompt + 8, 300);
 }
 
-/* Start a run that would go on for long, and interrupt it once it has written more than `bytes`; next_text gets
- * its output. */
+/* Start a run that would go on for long, and interrupt it once it has written more than `bytes`; its output
+ * is in next_text. */
 static void interrupt(const char *const *arguments, size_t bytes)
 {
     char path[] = "/tmp/tsr_output_XXXXXX";

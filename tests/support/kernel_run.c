@@ -47,8 +47,8 @@ double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type, int x_
 
 enum { MAX_THREADS = 16 };
 
-/* A thread's scratch is dirty: 0xff at first, then what the last kernel left. One of exactly the size that the set asks
- * for, so that a sanitizer notices a byte too far. */
+/* A thread's scratch is dirty: 0xff at first, then what the last kernel left. One of exactly the size that
+ * the set asks for, so that a sanitizer notices a byte too far. */
 static void *scratch_of(int thread, size_t bytes)
 {
     static struct {
