@@ -130,7 +130,7 @@ static void append(const char *text, void *user)
 static void an_unknown_architecture_is_named_cleanly(void **state)
 {
     static const struct arch_key keys[] = {{"context_length", 256}, {NULL}};
-    static const struct arch_tensor tensors[] = {{"token_embd.weight", {512, 1000}}, {NULL}};
+    static const struct arch_tensor tensors[] = {{"token_embd.weight", {512, 1000}, false}, {NULL}};
     static char printed[8192];
     const struct arch_model strange = {"strange", HOSTILE, 0, 0, false, 1, keys, tensors};
     tsr_plan *plan = header_planned(*state, arch_model_writer(&strange, TSR_TYPE_F16), 2, 256);

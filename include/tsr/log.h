@@ -16,8 +16,8 @@ typedef enum tsr_log_level {
     TSR_LOG_DEBUG = 2 /**< for work on the library */
 } tsr_log_level;
 
-/** Receives one line without a newline or another control character. May be called from any thread that calls into the library, never from
- * device threads. `text` is valid during the call only. */
+/** Receives one line without a newline or another control character. May be called from any thread that calls
+ * into the library, never from device threads. `text` is valid during the call only. */
 typedef void (*tsr_log_fn)(tsr_log_level level, const char *text, void *user);
 
 /** A sink for the log. */
@@ -35,11 +35,11 @@ typedef struct tsr_logger {
  */
 typedef void (*tsr_write_fn)(const char *text, void *user);
 
-/** Make text[bytes], from a file or from a model, safe for a terminal: every byte of a control character becomes
- * '?', unless the character is one of `keep` ("\n\t" for running text, "" for one line). Control characters
- * are U+0000 to U+001F and U+007F to U+009F in UTF-8, and the bytes 0x80 to 0x9f that belong to no UTF-8
- * sequence. The library does this with its own sentences: tsr_last_error(), the log, a plan's notes, printed
- * plans and machines. Names and strings of a file and generated text are returned as they are. */
+/** Make text[bytes], from a file or from a model, safe for a terminal: every byte of a control character
+ * becomes '?', unless the character is one of `keep` ("\n\t" for running text, "" for one line). Control
+ * characters are U+0000 to U+001F and U+007F to U+009F in UTF-8, and the bytes 0x80 to 0x9f that belong to no
+ * UTF-8 sequence. The library does this with its own sentences: tsr_last_error(), the log, a plan's notes,
+ * printed plans and machines. Names and strings of a file and generated text are returned as they are. */
 TSR_API void tsr_clean_text(char *text, size_t bytes, const char *keep);
 
 TSR_END_DECLS

@@ -53,8 +53,8 @@ typedef enum tsr_status {
 /** The constant's name without its prefix, e.g. "ERR_MEMORY"; never NULL. Any thread. */
 TSR_API const char *tsr_status_name(tsr_status status);
 
-/** One sentence on the last failure on this thread, without control characters; "" if there was none. The pointer is valid until this
- * thread's next call that fails. */
+/** One sentence on the last failure on this thread, without control characters; "" if there was none. The
+ * pointer is valid until this thread's next call that fails. */
 TSR_API const char *tsr_last_error(void);
 
 TSR_END_DECLS

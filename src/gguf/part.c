@@ -19,7 +19,7 @@ enum { SHOWN_PATH_BYTES = 300, SHOWN_NAME_BYTES = 80 };
 tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subject, const char *name,
                          size_t name_bytes, size_t at, const char *format, ...)
 {
-    char sentence[512];
+    char sentence[512], shown[SHOWN_NAME_BYTES + 1];
     va_list args;
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);
@@ -33,7 +33,10 @@ tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subjec
     if (!name)
         return tsr_fail(status, "%s%s: %s at byte %zu: %s", dots, path, subject, at, sentence);
     size_t n = TSR_MIN(name_bytes, (size_t)SHOWN_NAME_BYTES);
-    return tsr_fail(status, "%s%s: %s \"%.*s%s\" at byte %zu: %s", dots, path, subject, (int)n, name,
+    memcpy(shown, name, n);
+    tsr_clean_text(shown, n, ""); /* here, since a zero byte would end the name in the sentence */
+    shown[n] = '\0';
+    return tsr_fail(status, "%s%s: %s \"%s%s\" at byte %zu: %s", dots, path, subject, shown,
                     n < name_bytes ? "..." : "", at, sentence);
 }
 

@@ -1,5 +1,5 @@
-/* The files of measured rates and links, and a plan made from them. The input is the JSON of an entry; its first byte
- * chooses the file. */
+/* The files of measured rates and links, and a plan made from them. The input is the JSON of an entry; its
+ * first byte chooses the file. */
 #include "fuzz.h"
 
 #include <tsr/tsr.h>

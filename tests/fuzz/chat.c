@@ -1,5 +1,6 @@
-/* Conversations in every chat template. The first byte chooses the template and whether a prompt for the assistant is
- * added; messages are separated by zero bytes, and the first character of each chooses its role. */
+/* Conversations in every chat template. The first byte chooses the template and whether a prompt for the
+ * assistant is added; messages are separated by zero bytes, and the first character of each chooses its
+ * role. */
 #include "fuzz.h"
 
 #include <tsr/chat.h>

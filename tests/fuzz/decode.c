@@ -1,5 +1,5 @@
-/* Opening a model, decoding, dividing it anew, and decoding again. The last byte chooses split, mode and types of the KV
- * region. The logits of both splits are the same bits. */
+/* Opening a model, decoding, dividing it anew, and decoding again. The last byte chooses split, mode and
+ * types of the KV region. The logits of both splits are the same bits. */
 #include "fuzz.h"
 
 #include <tsr/tsr.h>

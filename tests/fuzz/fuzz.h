@@ -1,9 +1,9 @@
-/* What the fuzz targets share. Each target is one source with LLVMFuzzerTestOneInput(), built twice: with libFuzzer
- * where the compiler is clang and TSR_SANITIZE has fuzzer-no-link (scripts/fuzz), and everywhere with replay.c, as a
- * test that runs the target over the stored inputs.
+/* What the fuzz targets share. Each target is one source with LLVMFuzzerTestOneInput(), built twice: with
+ * libFuzzer where the compiler is clang and TSR_SANITIZE has fuzzer-no-link (scripts/fuzz), and everywhere
+ * with replay.c, as a test that runs the target over the stored inputs.
  *
- * A target ends the program (abort, a sanitizer's report, a timeout) on a defect of the library, and where the machine
- * fails it: a run that cannot do its work must not look like a success. */
+ * A target ends the program (abort, a sanitizer's report, a timeout) on a defect of the library, and where
+ * the machine fails it: a run that cannot do its work must not look like a success. */
 #ifndef TSR_TESTS_FUZZ_FUZZ_H
 #define TSR_TESTS_FUZZ_FUZZ_H
 

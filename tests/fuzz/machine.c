@@ -1,5 +1,6 @@
-/* The readers of machine descriptions. The kind is found out as for files; what is none goes to the reader of --machine
- * texts. hwloc's reader is left out: it runs in a process of its own because it is known to crash. */
+/* The readers of machine descriptions. The kind is found out as for files; what is none goes to the reader
+ * of --machine texts. hwloc's reader is left out: it runs in a process of its own because it is known to
+ * crash. */
 #include "fuzz.h"
 
 #include <tsr/links.h>

@@ -1,5 +1,5 @@
-/* Planning from a header. A plan needs no data, so the planner alone stands between a claim of a header and the arithmetic
- * on it. The last byte chooses the machine, the split and the context. */
+/* Planning from a header. A plan needs no data, so the planner alone stands between a claim of a header and
+ * the arithmetic on it. The last byte chooses the machine, the split and the context. */
 #include "fuzz.h"
 
 #include <tsr/tsr.h>

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over files and folders of stored inputs, one after the other: what was found once stays mended,
- * under every compiler and sanitizer.
+/* Runs a fuzz target over files and folders of stored inputs, one after the other: what was found once
+ * stays mended, under every compiler and sanitizer.
  *
  *     fuzz_gguf_replay FILE|FOLDER ... */
 #include "fuzz.h"

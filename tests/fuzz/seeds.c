@@ -1,5 +1,5 @@
-/* Writes inputs from which fuzzing starts, one folder per target: models of every architecture, a saved session, texts
- * and machines that are valid. What fuzzing finds is added in tests/fuzz/corpus.
+/* Writes inputs from which fuzzing starts, one folder per target: models of every architecture, a saved
+ * session, texts and machines that are valid. What fuzzing finds is added in tests/fuzz/corpus.
  *
  *     fuzz_seeds FOLDER */
 #include "fuzz.h"

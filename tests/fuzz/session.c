@@ -1,5 +1,6 @@
-/* Loading saved sequences. The input is a file's table of sequences and its pages: [n] [n sequences] [pages]; header and
- * checksums are added here, since no mutation would find them. What loads is used: decoded upon, cut, saved. */
+/* Loading saved sequences. The input is a file's table of sequences and its pages: [n] [n sequences]
+ * [pages]; header and checksums are added here, since no mutation would find them. What loads is used:
+ * decoded upon, cut, saved. */
 #include "fuzz.h"
 
 #include <tsr/tsr.h>

@@ -1,4 +1,5 @@
-/* The small languages of options: device lists, splits, sizes, types, patterns of an offload. The first byte chooses. */
+/* The small languages of options: device lists, splits, sizes, types, patterns of an offload. The first
+ * byte chooses. */
 #include "fuzz.h"
 
 #include <tsr/tsr.h>

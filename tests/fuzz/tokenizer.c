@@ -1,5 +1,5 @@
-/* Encoding and decoding any text. The first byte chooses the vocabulary: one of SentencePiece's kinds, or byte-level BPE
- * with the pre-tokenizer of that number. */
+/* Encoding and decoding any text. The first byte chooses the vocabulary: one of SentencePiece's kinds, or
+ * byte-level BPE with the pre-tokenizer of that number. */
 #include "fuzz.h"
 
 #include "support/small_vocab.h"

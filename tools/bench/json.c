@@ -282,6 +282,7 @@ bool bench_report_load(const char *path, bench_report *report_out)
     *report_out = (bench_report){0};
     json_t *root = json_load_file(path, 0, &error);
     bool good = root && read_report(root, report_out);
+    tsr_clean_text(error.text, strlen(error.text), ""); /* the text may quote the file */
     if (!root)
         fprintf(stderr, "tsr bench: %s: %s\n", path, error.text);
     else if (!good)

@@ -206,7 +206,8 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float va
 
 /* -- launchers -- */
 
-/* Up to eight tokens. Without a.codes the activations must fit into shared memory: tsr_cuda_mul_mat_q_few_fits(). */
+/* Up to eight tokens. Without a.codes the activations must fit into shared memory:
+ * tsr_cuda_mul_mat_q_few_fits(). */
 tsr_status tsr_cuda_mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s);
 bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props);
 
