@@ -91,14 +91,69 @@ static void test_families_write_conversations_as_published(void **state)
     check("glm4", false, "[gMASK]<sop><|user|>\nHi!<|assistant|>\nHello.<|user|>\n Why? <|assistant|>\n");
     check("deepseek-v3", true,
           "Be brief.<｜User｜>Hi!<｜Assistant｜>Hello.<｜end▁of▁sentence｜><｜User｜> Why? <｜Assistant｜>");
-    check("gpt-oss", false,
-          "<|start|>user<|message|>Hi!<|end|><|start|>assistant<|channel|>final<|message|>Hello.<|end|>"
-          "<|start|>user<|message|> Why? <|end|><|start|>assistant");
     check("command-r", false,
           "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi!<|END_OF_TURN_TOKEN|>"
           "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello.<|END_OF_TURN_TOKEN|>"
           "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Why?<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_"
           "TOKEN|>");
+}
+
+/* What the templates in the files print (jinja2), without their first bos, system messages of their own and
+ * dates. */
+static void test_families_write_what_their_templates_print(void **state)
+{
+    (void)state;
+    check("glm4.5", true,
+          "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHi!<|assistant|>\n<think></think>\nHello.<|user|>\n "
+          "Why? <|assistant|>");
+    check("glm4.7", true,
+          "[gMASK]<sop><|system|>Be brief.<|user|>Hi!<|assistant|></think>Hello.<|user|> Why? "
+          "<|assistant|><think>");
+    check(
+        "chatglm3", true,
+        "[gMASK]sop<|system|>\n Be brief.<|user|>\n Hi!<|assistant|>\n Hello.<|user|>\n  Why? <|assistant|>");
+    check("glm-edge", true,
+          "<|system|>\nBe brief.<|user|>\nHi!<|assistant|>\nHello.<|user|>\n Why? <|assistant|>");
+    check("minicpm", true, "Be brief.<用户>Hi!<AI>Hello.<用户>Why?<AI>");
+    check("orion", false, "Human: Hi!\n\nAssistant: </s>Hello.</s>Human:  Why? \n\nAssistant: </s>");
+    check("monarch", true,
+          "system\nBe brief.</s>\n<s>user\nHi!</s>\n<s>assistant\nHello.</s>\n<s>user\n Why? "
+          "</s>\n<s>assistant\n");
+    check("megrez", true,
+          "<|role_start|>system<|role_end|>Be "
+          "brief.<|turn_end|><|role_start|>user<|role_end|>Hi!<|turn_end|><|role_start|>assistant<|role_end|>"
+          "Hello.<|turn_end|><|role_start|>user<|role_end|> Why? "
+          "<|turn_end|><|role_start|>assistant<|role_end|>");
+    check("yandexgpt", false,
+          " Пользователь: Hi!\n\n Ассистент: Hello.\n\n Пользователь:  Why? \n\n Ассистент:[SEP]");
+    check("gigachat", true,
+          "Be brief.<|message_sep|>user<|role_sep|>Hi!<|message_sep|>available "
+          "functions<|role_sep|>[]<|message_sep|>assistant<|role_sep|>Hello.<|message_sep|>user<|role_sep|> "
+          "Why? <|message_sep|>available functions<|role_sep|>[]<|message_sep|>assistant<|role_sep|>");
+    check("command-r7b", false,
+          "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi!<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_"
+          "TOKEN|><|START_RESPONSE|>Hello.<|END_RESPONSE|><|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_"
+          "TOKEN|> Why? "
+          "<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>");
+    check("apriel", false,
+          "<|user|>\nHi!\n<|end|>\n<|assistant|>\nHello.\n<|end|>\n</s><|user|>\n Why? "
+          "\n<|end|>\n<|assistant|>\n");
+    check("gpt-oss", true,
+          "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge "
+          "cutoff: 2024-06\n\nReasoning: medium\n\n# Valid channels: analysis, commentary, final. Channel "
+          "must be included for every message.<|end|><|start|>developer<|message|># Instructions\n\nBe "
+          "brief.\n\n<|end|><|start|>user<|message|>Hi!<|end|><|start|>assistant<|channel|>final<|message|>"
+          "Hello.<|end|><|start|>user<|message|> Why? <|end|><|start|>assistant");
+}
+
+/* Templates that do not know system messages: they go where llama.cpp puts them. */
+static void test_system_messages_without_a_place_go_into_the_users(void **state)
+{
+    (void)state;
+    check("orion", true,
+          "Human: Be brief.\n\nHi!\n\nAssistant: </s>Hello.</s>Human:  Why? \n\nAssistant: </s>");
+    check("yandexgpt", true,
+          " Пользователь: Be brief.\nHi!\n\n Ассистент: Hello.\n\n Пользователь:  Why? \n\n Ассистент:[SEP]");
 }
 
 static void test_names_and_other_names_find_templates(void **state)
@@ -158,6 +213,20 @@ static void test_a_files_program_tells_its_family(void **state)
         {"glm4", "[gMASK]<sop>{% for item in messages %}<|{{ item['role'] }}|>\n{{ item['content'] }}"},
         {"deepseek-v3", "{{'<｜User｜>' + m}}{{'<｜Assistant｜>' + m + '<｜end▁of▁sentence｜>'}}"},
         {"gpt-oss", "{{- '<|start|>assistant<|channel|>final<|message|>' + m + '<|end|>' }}"},
+        {"glm4.5", "[gMASK]<sop>{{ '<|assistant|>' }}{{ '\\n<think></think>' }}{{ '\\n' + content }}"},
+        {"glm4.7", "[gMASK]<sop>{{ '<|assistant|>' }}{{ '</think>' + content }}"},
+        {"chatglm3", "[gMASK]sop<|{{ message['role'] }}|>\n {{ message['content'] }}<|assistant|>"},
+        {"glm-edge", "<|user|>\n{{ item['content'] }}<|assistant|>\n{{ item['content'] }}<|assistant|>"},
+        {"minicpm", "{{'<用户>' + message['content'].strip() + '<AI>'}}"},
+        {"orion", "{{ bos_token }}{{ 'Human: ' + m + '\\n\\nAssistant: ' + eos_token }}"},
+        {"monarch", "{{bos_token + message['role'] + '\\n' + message['content'] + eos_token + '\\n'}}"},
+        {"megrez", "{{ '<|role_start|>' + message['role'] + '<|role_end|>' + m + '<|turn_end|>' }}"},
+        {"yandexgpt", "<s>{%- set names = {'assistant': ' Ассистент:', 'user': ' Пользователь:'} %}"},
+        {"gigachat", "{{ message['role'] + additional_special_tokens[0] + message['content'] }}"},
+        {"command-r7b", "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>{{ m }}<|CHATBOT_TOKEN|><|START_RESPONSE|>"},
+        {"command-r", "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>{{ m }}<|END_OF_TURN_TOKEN|>"},
+        {"apriel",
+         "{{ bos_token }}[BEGIN FINAL RESPONSE]<|user|>\n{{ m }}<|end|><|assistant|>{{ eos_token }}"},
         {"vicuna", "{{ 'USER: ' + m + ' ' }}{{ 'ASSISTANT: ' + m + eos_token }}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -290,6 +359,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families_write_conversations_as_published),
+        cmocka_unit_test(test_families_write_what_their_templates_print),
+        cmocka_unit_test(test_system_messages_without_a_place_go_into_the_users),
         cmocka_unit_test(test_names_and_other_names_find_templates),
         cmocka_unit_test(test_a_files_program_tells_its_family),
         cmocka_unit_test(test_only_the_template_writes_control_tokens),

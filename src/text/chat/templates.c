@@ -2,7 +2,8 @@
  *
  * Each row is the format that the model's makers publish (with the model on huggingface.co, or as named);
  * rows are tested for their marks in this order, so a format whose marks include another's comes first.
- * Further features of the programs in files (dates, tools, a system message of their own) are omitted. */
+ * Further features of the programs in files (dates, tools, a system message of their own) are omitted. Only
+ * gpt-oss has its system message, without the date, since the message names the channels. */
 #include "text/chat/chat.h"
 
 #include <stdio.h>
@@ -78,6 +79,11 @@ static const tsr_chat templates[] = {
      .assistant = {" ", "{eos}"},
      .prompt = "",
      .system_in_user = true},
+    {.name = "apriel", /* Apriel 1.5 */
+     .has = {"[BEGIN FINAL RESPONSE]", "<|assistant|>"},
+     .system = {"<|system|>\n", "\n<|end|>\n"},
+     .user = {"<|user|>\n", "\n<|end|>\n"},
+     .assistant = {"<|assistant|>\n", "\n<|end|>\n{eos}"}},
     {.name = "phi4-mini",
      .has = {"<|end|>", "<|tool|>", "<|assistant|>"},
      .system = {"<|system|>", "<|end|>"},
@@ -91,16 +97,48 @@ static const tsr_chat templates[] = {
     {.name = "gpt-oss",
      .aliases = "harmony", /* cookbook.openai.com/articles/openai-harmony */
      .has = {"<|start|>", "<|channel|>"},
-     .system = {"<|start|>system<|message|>", "<|end|>"},
+     .begin = "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
+              "Knowledge cutoff: 2024-06\n\nReasoning: medium\n\n"
+              "# Valid channels: analysis, commentary, final. Channel must be included for every "
+              "message.<|end|>",
+     .system = {"<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"},
      .user = {"<|start|>user<|message|>", "<|end|>"},
      .assistant = {"<|start|>assistant<|channel|>final<|message|>", "<|end|>"},
      .prompt = "<|start|>assistant"},
+    {.name = "glm4.5",
+     .aliases = "glm4.6",
+     .has = {"[gMASK]<sop>", "<think></think>"},
+     .begin = "[gMASK]<sop>",
+     .system = {"<|system|>\n", ""},
+     .user = {"<|user|>\n", ""},
+     .assistant = {"<|assistant|>\n<think></think>\n", ""},
+     .prompt = "<|assistant|>"},
+    {.name = "glm4.7",
+     .has = {"[gMASK]<sop>", "</think>"},
+     .begin = "[gMASK]<sop>",
+     .system = {"<|system|>", ""},
+     .user = {"<|user|>", ""},
+     .assistant = {"<|assistant|></think>", ""},
+     .prompt = "<|assistant|><think>"},
     {.name = "glm4",
      .has = {"[gMASK]<sop>"},
      .begin = "[gMASK]<sop>",
      .system = {"<|system|>\n", ""},
      .user = {"<|user|>\n", ""},
      .assistant = {"<|assistant|>\n", ""}},
+    {.name = "chatglm3",
+     .has = {"[gMASK]sop"},
+     .begin = "[gMASK]sop",
+     .system = {"<|system|>\n ", ""},
+     .user = {"<|user|>\n ", ""},
+     .assistant = {"<|assistant|>\n ", ""},
+     .prompt = "<|assistant|>"},
+    {.name = "glm-edge",
+     .has = {"<|user|>\n{{ item['content'] }}", "<|assistant|>"},
+     .system = {"<|system|>\n", ""},
+     .user = {"<|user|>\n", ""},
+     .assistant = {"<|assistant|>\n", ""},
+     .prompt = "<|assistant|>"},
     {.name = "llama3",
      .has = {"<|start_header_id|>", "<|end_header_id|>"},
      .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
@@ -132,8 +170,16 @@ static const tsr_chat templates[] = {
      .system = {"<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"},
      .user = {"<|start_of_role|>user<|end_of_role|>", "<|end_of_text|>\n"},
      .assistant = {"<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n"}},
+    {.name = "command-r7b",
+     .has = {"<|START_OF_TURN_TOKEN|>", "<|START_RESPONSE|>"},
+     .system = {"<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>", "<|END_OF_TURN_TOKEN|>"},
+     .user = {"<|START_OF_TURN_TOKEN|><|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"},
+     .assistant = {"<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_RESPONSE|>",
+                   "<|END_RESPONSE|><|END_OF_TURN_TOKEN|>"},
+     .prompt = "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>"},
     {.name = "command-r",
      .has = {"<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>"},
+     .lacks = "<|START_TEXT|>",
      .system = {"<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>", "<|END_OF_TURN_TOKEN|>"},
      .user = {"<|START_OF_TURN_TOKEN|><|USER_TOKEN|>", "<|END_OF_TURN_TOKEN|>"},
      .assistant = {"<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"},
@@ -178,6 +224,42 @@ static const tsr_chat templates[] = {
      .user = {"GPT4 Correct User: ", "<|end_of_turn|>"},
      .assistant = {"GPT4 Correct Assistant: ", "<|end_of_turn|>"},
      .prompt = "GPT4 Correct Assistant:"},
+    {.name = "minicpm", /* MiniCPM 1 and 2 */
+     .has = {"<用户>"},
+     .system = {"", ""},
+     .user = {"<用户>", "<AI>"},
+     .assistant = {"", ""},
+     .prompt = "",
+     .trims = true},
+    {.name = "orion",
+     .has = {"\\n\\nAssistant: ' + eos_token"},
+     .system = {"", "\n\n"},
+     .user = {"Human: ", "\n\nAssistant: {eos}"},
+     .assistant = {"", "{eos}"},
+     .prompt = "",
+     .system_in_user = true},
+    {.name = "monarch", /* every message begins with {bos}; the tokenizer writes the first */
+     .has = {"bos_token + message['role']"},
+     .system = {"system\n", "{eos}\n{bos}"},
+     .user = {"user\n", "{eos}\n{bos}"},
+     .assistant = {"assistant\n", "{eos}\n{bos}"}},
+    {.name = "megrez",
+     .has = {"<|role_start|>"},
+     .system = {"<|role_start|>system<|role_end|>", "<|turn_end|>"},
+     .user = {"<|role_start|>user<|role_end|>", "<|turn_end|>"},
+     .assistant = {"<|role_start|>assistant<|role_end|>", "<|turn_end|>"}},
+    {.name = "yandexgpt",
+     .has = {" Ассистент:"},
+     .system = {"", "\n"},
+     .user = {" Пользователь: ", "\n\n"},
+     .assistant = {" Ассистент: ", "\n\n"},
+     .prompt = " Ассистент:[SEP]",
+     .system_in_user = true},
+    {.name = "gigachat",
+     .has = {"message['role'] + additional_special_tokens[0]"},
+     .system = {"", "<|message_sep|>"},
+     .user = {"user<|role_sep|>", "<|message_sep|>available functions<|role_sep|>[]<|message_sep|>"},
+     .assistant = {"assistant<|role_sep|>", "<|message_sep|>"}},
     {.name = "zephyr", /* also TinyLlama and StableLM Zephyr; begins without a special token */
      .has = {"<|user|>", "<|assistant|>", "eos_token"},
      .lacks = "bos_token",
@@ -198,7 +280,7 @@ static const tsr_chat templates[] = {
      .assistant = {"ASSISTANT: ", "{eos}"},
      .prompt = "ASSISTANT:"},
 };
-enum { N_TEMPLATES = sizeof templates / sizeof *templates };
+enum { N_TEMPLATES = sizeof templates / sizeof *templates, LIST_BYTES = 800 };
 
 /* The name of every template, separated by spaces. */
 static void list_names(char *list, size_t capacity)
@@ -225,7 +307,7 @@ static bool has_name(const tsr_chat *chat, const char *name)
 
 tsr_status tsr_chat_find(const char *name, const tsr_chat **chat_out)
 {
-    char list[600];
+    char list[LIST_BYTES];
 
     if (!name || !chat_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_chat_find: name and chat_out must not be NULL");
@@ -260,7 +342,7 @@ tsr_status tsr_chat_guess(const tsr_gguf *gguf, const tsr_chat **chat_out)
     static const char key[] = "tokenizer.chat_template";
     tsr_status status = TSR_OK;
     tsr_gguf_string program;
-    char list[600];
+    char list[LIST_BYTES];
 
     if (!gguf || !chat_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_chat_guess: gguf and chat_out must not be NULL");
