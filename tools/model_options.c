@@ -94,8 +94,8 @@ static int read_workload(const char *command, const char *text, tsr_model_config
     char end;
     if (!text)
         return TOOL_GO_ON;
-    bool digits = strspn(text, "0123456789,") == strlen(text) && strlen(text) < 20;
-    if (digits && sscanf(text, "%d,%d%c", &config->workload.n_prompt, &config->workload.n_new, &end) == 2 &&
+    bool digits = strspn(text, "0123456789,") == strlen(text);
+    if (digits && sscanf(text, "%9d,%9d%c", &config->workload.n_prompt, &config->workload.n_new, &end) == 2 &&
         config->workload.n_prompt + config->workload.n_new > 0)
         return TOOL_GO_ON;
     return complain(command, "--workload", text, "tokens of the prompt and new tokens, e.g. 512,128");

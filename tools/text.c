@@ -73,8 +73,3 @@ json_t *tool_text_json(const char *text)
     free(valid);
     return string;
 }
-
-const char *tool_plural(long long n)
-{
-    return n == 1 ? "" : "s";
-}

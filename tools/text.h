@@ -20,7 +20,4 @@ void tool_text_vprint(char *to, size_t capacity, const char *format, va_list arg
 /* The text as tool_text_copy() makes it; null for an empty text. A new reference. */
 json_t *tool_text_json(const char *text);
 
-/* The ending of a regular noun: "" for 1, otherwise "s". */
-const char *tool_plural(long long n);
-
 #endif
