@@ -76,6 +76,9 @@ typedef struct tsr_topo_source {
     int deadline_ms;  /* 0: the default, half a minute */
 } tsr_topo_source;
 
+/* In a child process: leave the signals of a terminal, which reach the caller as well, to the caller. */
+void tsr_topo_ignore_terminal(void);
+
 /* Read a description in a child process; see child.c. */
 tsr_status tsr_topo_read_in_child(const tsr_topo_source *source, tsr_topology **topo_out);
 

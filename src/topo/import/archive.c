@@ -5,7 +5,6 @@
  * folder, once this one says so or is gone, however it ended: Ctrl-C and kill leave nothing behind. */
 #include <errno.h>
 #include <ftw.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +25,8 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
  * to it may be killed at the same time. */
 static void remover_main(int lifeline, const char *folder)
 {
-    static const int for_the_caller[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
     char byte;
-    for (size_t i = 0; i < sizeof for_the_caller / sizeof *for_the_caller; i++)
-        (void)signal(for_the_caller[i], SIG_IGN);
+    tsr_topo_ignore_terminal();
     while (read(lifeline, &byte, 1) < 0 && errno == EINTR)
         ;
     for (int tries = 0; tries < 100 && access(folder, F_OK) == 0; tries++) {

@@ -2,10 +2,10 @@
  *
  * Figures are NVIDIA's own: white papers where one lists the card, otherwise its data sheet or product
  * page. Matrix rates published with sparsity only are halved. The memory is the part of the nominal size
- * that the drivers of such cards report to programs. PCI ids are those of the pci.ids list and of
- * NVIDIA's open kernel modules. The driver
- * denies GeForce cards access to each other's memory over PCIe ("peer access is not supported between
- * these two devices", CUDA's simpleP2P on such pairs); NVLink bridges of the RTX 3090 and older allow it.
+ * that the drivers of such cards report to programs. PCI ids are those of the pci.ids list and of NVIDIA's
+ * open kernel modules. The driver denies GeForce cards access to each other's memory over PCIe ("peer access
+ * is not supported between these two devices", CUDA's simpleP2P on such pairs); NVLink bridges of the RTX
+ * 3090 and older allow it.
  *
  * A bridge joins two cards (NVIDIA's NVLink bridge page; data sheets of the A100, A30, H100 PCIe and NVL), or
  * up to four H200 NVL (its data sheet). Where memory was not seen reported, it is the part that an RTX 5090

@@ -67,19 +67,24 @@ static rlim_t mapped_bytes(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
+void tsr_topo_ignore_terminal(void)
+{
+    static const int for_the_caller[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
+    for (size_t i = 0; i < sizeof for_the_caller / sizeof *for_the_caller; i++)
+        (void)signal(for_the_caller[i], SIG_IGN);
+}
+
 /* The caller's handlers must not run in the child: a crash of the child is not the caller's, and Ctrl-C,
  * which reaches both, is the caller's to decide about. A crash must not leave a core file. */
 static void isolate(pid_t caller)
 {
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGPIPE, SIGCHLD};
-    static const int for_the_caller[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM};
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != caller && getppid() != 0) /* the caller died before; 0: it is in another PID namespace */
         _exit(1);
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         (void)signal(fatal[i], SIG_DFL);
-    for (size_t i = 0; i < sizeof for_the_caller / sizeof *for_the_caller; i++)
-        (void)signal(for_the_caller[i], SIG_IGN);
+    tsr_topo_ignore_terminal();
     int null = open("/dev/null", O_RDWR);
     if (null >= 0)
         for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
