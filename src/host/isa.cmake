@@ -1,5 +1,10 @@
 # The kernels are one source, compiled once per level of instructions; the level is chosen at run time.
 set(TSR_ISAS all CACHE STRING "Instruction sets besides generic to compile kernels for: all, none, or a list")
+foreach(isa IN LISTS TSR_ISAS)
+  if(NOT isa MATCHES "^(all|none)$" AND NOT EXISTS ${CMAKE_CURRENT_LIST_DIR}/kernels/sets/${isa}.c)
+    message(FATAL_ERROR "TSR_ISAS: there are no kernels for '${isa}'; src/host/kernels/sets has a source for each set.")
+  endif()
+endforeach()
 
 # Optimised in every build type but Debug: at -O2 the compiler keeps register tiles in memory.
 # No bit depends on these: contraction is off for every target (cmake/flags.cmake), and neither errno nor floating
@@ -24,6 +29,9 @@ function(tsr_kernel_level level)
   set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/sets/${level}.c)
   target_sources(tsr_objects PRIVATE ${source})
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}")
+  if(level STREQUAL "amx") # a test compiles them once more, on emulated tiles
+    set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${ARGN}")
+  endif()
   string(TOUPPER TSR_HAVE_${level} have)
   set_property(SOURCE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels.c APPEND PROPERTY COMPILE_DEFINITIONS ${have})
 endfunction()
@@ -41,10 +49,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
     tsr_kernel_level(avxvnni ${avx2_flags} -mavxvnni)
   endif()
   check_c_compiler_flag("-mamx-tile -mamx-int8" TSR_COMPILER_HAS_AMX) # gcc 11, clang 12
-  if(TSR_COMPILER_HAS_AMX AND (TSR_ISAS STREQUAL "all" OR "amx" IN_LIST TSR_ISAS))
+  if(TSR_COMPILER_HAS_AMX)
     tsr_kernel_level(amx ${amx_flags})
-    # A test compiles them once more, on emulated tiles.
-    set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${amx_flags}")
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
   # With scheduling before register allocation sums are computed one after the other, and vectors are spilled to
