@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "support/program.h"
 
@@ -62,7 +63,38 @@ static void text_does_not_depend_on_processes(void **state)
     }
 }
 
+/* The seed of the first process in all of them: others would choose other tokens. */
+static void processes_draw_one_seed(void **state)
+{
+    (void)state;
+    static char line[8192], together[4096], alone[4096];
+    static const char way[] = "-p 'lighthouse (n.):' -n 24 --devices host:1,threads=1";
+    char path[] = "/tmp/tsr_report_XXXXXX";
+    unsigned long long seed;
+    int report = mkstemp(path);
+    assert_true(report >= 0);
+    snprintf(line, sizeof line, "%s 2 '%s' " RUN "%s 2>%s", TSR_TEST_MPIEXEC, program_path(), way, path);
+    output_of(line, together, sizeof together);
+    FILE *file = fdopen(report, "r");
+    assert_non_null(file);
+    do
+        assert_non_null(fgets(line, sizeof line, file));
+    while (sscanf(line, "seed: %llu; --seed", &seed) != 1);
+    fclose(file);
+    unlink(path);
+    snprintf(line, sizeof line, "'%s' run%s%s --seed %llu 2>/dev/null", program_path(),
+             &RUN[strlen("run --mpi")], way, seed);
+    output_of(line, alone, sizeof alone);
+    assert_string_equal(together, alone);
+}
+
 #else
+
+static void processes_draw_one_seed(void **state)
+{
+    (void)state;
+    skip();
+}
 
 static void text_does_not_depend_on_processes(void **state)
 {
@@ -78,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(text_does_not_depend_on_processes),
+        cmocka_unit_test(processes_draw_one_seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

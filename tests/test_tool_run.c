@@ -264,6 +264,55 @@ static void seeds_make_different_texts(void **state)
     assert_true(n_different > 0);
 }
 
+/* A text of a drawn seed can be made again. */
+static void the_seed_is_drawn_and_shown(void **state)
+{
+    (void)state;
+    unsigned long long seed[2];
+    static char text[1 << 14];
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        generate("-p '" PROMPT "' -n 16", text, sizeof text);
+        const char *shown = strstr(text, "seed: ");
+        assert_non_null(shown);
+        assert_int_equal(sscanf(shown, "seed: %llu; --seed", &seed[i]), 1);
+        snprintf(line, sizeof line, "-p '" PROMPT "' -n 16 --seed %llu 2>&1", seed[i]);
+        generate(line, next_text, sizeof next_text);
+        const char *begin = strstr(text, PROMPT);
+        size_t bytes = strcspn(begin, "\n");
+        assert_memory_equal(next_text, begin, bytes);
+        assert_null(strstr(next_text, "seed: ")); /* it is known */
+    }
+    assert_true(seed[0] != seed[1]);
+    generate("-p '" PROMPT "' -n 1 --temp 0", text, sizeof text);
+    assert_null(strstr(text, "seed: ")); /* it has no effect */
+}
+
+/* The model was trained for 256 tokens. */
+static void a_context_beyond_the_training_is_told_once(void **state)
+{
+    (void)state;
+    static const char warning[] = "warning: the model was trained for 256 tokens of context";
+    static const struct {
+        const char *arguments;
+        bool told;
+    } cases[] = {
+        {"-p '" PROMPT "' -n 4 -c 400", false},
+        {"-p '" PROMPT "' -n 249 -c 400", true}, /* the prompt has 8 */
+        {"-p '" PROMPT "' -n 248 -c 400", false},
+        {"-p '" PROMPT "' -n 1000", false}, /* ends with the context */
+        {"-p '" PROMPT "' -c 300 --ignore-eos --no-display-prompt", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "%s --temp 0 2>&1 >/dev/null", cases[i].arguments);
+        generate(line, next_text, sizeof next_text);
+        const char *told = strstr(next_text, warning);
+        assert_int_equal(told != NULL, cases[i].told);
+        assert_true(!told || !strstr(told + 1, warning));
+    }
+}
+
 static void prompts_come_from_arguments_files_and_stdin(void **state)
 {
     (void)state;
@@ -472,6 +521,8 @@ int main(void)
         cmocka_unit_test(plan_needs_the_header_only),
         cmocka_unit_test(text_is_the_same_for_every_split),
         cmocka_unit_test(seeds_make_different_texts),
+        cmocka_unit_test(the_seed_is_drawn_and_shown),
+        cmocka_unit_test(a_context_beyond_the_training_is_told_once),
         cmocka_unit_test(prompts_come_from_arguments_files_and_stdin),
         cmocka_unit_test(the_report_is_on_stderr),
         cmocka_unit_test(generation_ends_where_the_context_does),

@@ -149,13 +149,15 @@ static tsr_status find_devices(tool_model_options *model, tsr_fit_config *fit_co
     return status;
 }
 
-static int run_in_processes(const run_options *options, const tsr_model_config *config, const char *prompt,
+static int run_in_processes(run_options *options, const tsr_model_config *config, const char *prompt,
                             size_t prompt_bytes)
 {
     tool_processes processes;
     if (!tool_processes_join("run", options->mpi, &processes))
         return TOOL_EXIT_FAILED;
-    int code = run(options, config, &processes, prompt, prompt_bytes);
+    int code = TOOL_EXIT_FAILED;
+    if (tool_processes_share("run", &processes, &options->sampler.seed, sizeof options->sampler.seed))
+        code = run(options, config, &processes, prompt, prompt_bytes);
     fflush(stdout); /* before mpirun sees that this process is done */
     tool_processes_leave(&processes);
     return code;

@@ -49,9 +49,11 @@ typedef enum tool_option_kind {
     TOOL_HEADING /* not an option: `help` is the title of the next ones */
 } tool_option_kind;
 
+enum { TOOL_LIST_LENGTH = 32 };
+
 /* Texts in the order of the command line; they point into argv. */
 typedef struct tool_list {
-    const char *items[32];
+    const char *items[TOOL_LIST_LENGTH];
     int n;
 } tool_list;
 

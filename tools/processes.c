@@ -1,6 +1,7 @@
 /* One process of an MPI job; see processes.h. */
 #include "processes.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #ifdef TSR_TOOL_WITH_MPI
@@ -39,6 +40,37 @@ bool tool_processes_join(const char *command, bool wanted, tool_processes *proce
     fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
     tool_processes_leave(processes_out);
     return false;
+}
+
+static const char *wait_for(const tsr_transport *t, tsr_transfer *transfer)
+{
+    bool done = false;
+    const char *problem = NULL;
+    while (!done && !problem) {
+        problem = t->test(t->user, transfer, &done);
+        sched_yield();
+    }
+    return problem;
+}
+
+bool tool_processes_share(const char *command, const tool_processes *processes, void *bytes, size_t n)
+{
+    const tsr_transport *t = processes->transport;
+    const char *problem = NULL;
+    tsr_transfer transfer;
+    if (t && t->rank > 0) {
+        problem = t->receive(t->user, 0, 0, bytes, n, &transfer);
+        if (!problem)
+            problem = wait_for(t, &transfer);
+    }
+    for (int rank = 1; t && t->rank == 0 && rank < t->n_ranks && !problem; rank++) {
+        problem = t->send(t->user, rank, 0, bytes, n, &transfer);
+        if (!problem)
+            problem = wait_for(t, &transfer);
+    }
+    if (problem)
+        fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
+    return !problem;
 }
 
 void tool_processes_leave(tool_processes *processes)

@@ -16,6 +16,10 @@ typedef struct tool_processes {
 /* Join the other processes if `wanted`; blocks until all have arrived. Output of all but the first is
  * suppressed, since it is the same. False after an error message that names `command`. */
 bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out);
+
+/* Replace bytes[n] by those of the first process. False after an error message that names `command`. */
+bool tool_processes_share(const char *command, const tool_processes *processes, void *bytes, size_t n);
+
 void tool_processes_leave(tool_processes *processes);
 
 #endif

@@ -1,6 +1,6 @@
 /* tsr run, in parts: options (run_options.c), the prompt (run_prompt.c), its tokens (run_tokens.c),
- * generating (run_decode.c) once (run_generate.c) or in a conversation (run_chat.c), the closing tables
- * (run_report.c). cmd_run.c combines them. */
+ * generating (run_decode.c, run_stop.c) once (run_generate.c) or in a conversation (run_chat.c), the closing
+ * tables (run_report.c). cmd_run.c combines them. */
 #ifndef TSR_TOOLS_RUN_H
 #define TSR_TOOLS_RUN_H
 
@@ -24,8 +24,10 @@ typedef struct run_options {
     const char *chat;                 /* a template's name or "auto"; NULL: no template */
     const char *system;               /* NULL: no system message */
     const char *isa, *collectives;
-    int library_tokens; /* as in tsr_runtime_config */
-    int n_predict;      /* -1: no limit */
+    tool_list stop;      /* stop strings */
+    uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
+    int library_tokens;  /* as in tsr_runtime_config */
+    int n_predict;       /* -1: no limit */
     bool interactive, mpi;
     bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;

@@ -100,6 +100,7 @@ static int answer(conversation *c, const run_tokens *tokens)
     d->last = '\0';
     tool_interrupted = 0;
     tool_hear_interrupts(false, true, &before);
+    run_decoder_check_context(d, tokens->n);
     tsr_status status = run_decoder_feed(d, tokens->at, tokens->n);
     if (status == TSR_OK && tool_interrupted)
         status = take_back(c, n_before);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tsr/gguf.h>
+
 #include "interrupt.h"
 #include "tsr.h"
 
@@ -53,17 +55,53 @@ static int find_eog(run_decoder *d)
     return TOOL_GO_ON;
 }
 
+/* Tokens of context that the model knows the positions of. INT64_MAX with RoPE scaling, whose keys differ in
+ * what they say about the context. */
+static int64_t count_trained(const tsr_gguf *gguf, const tsr_model_info *model)
+{
+    static const char *const keys[] = {"rope.scaling.factor", "rope.scale_linear"};
+    char name[80];
+    for (int i = 0; i < TOOL_COUNT(keys); i++) {
+        double factor;
+        snprintf(name, sizeof name, "%s.%s", model->architecture, keys[i]);
+        if (tsr_gguf_has_key(gguf, name) && tsr_gguf_get_f64(gguf, name, &factor) == TSR_OK && factor > 1)
+            return INT64_MAX;
+    }
+    return tsr_gguf_find_tensor(gguf, "rope_factors_long.weight") ? INT64_MAX : model->n_ctx_train;
+}
+
+/* Once. */
+static void warn_of_context(run_decoder *d, int64_t n_tokens)
+{
+    if (n_tokens <= d->n_trained)
+        return;
+    fprintf(stderr,
+            "tsr run: warning: the model was trained for %lld tokens of context and has no RoPE scaling, so "
+            "text beyond them loses its sense; use -c %lld, or a model for longer contexts\n",
+            (long long)d->n_trained, (long long)d->n_trained);
+    d->n_trained = INT64_MAX;
+}
+
+void run_decoder_check_context(run_decoder *d, int64_t n)
+{
+    int64_t n_new = d->options->n_predict > 0 ? d->options->n_predict : 0;
+    int64_t n_all = tsr_session_length(d->engine->session, 0) + n + n_new;
+    warn_of_context(d, n_all < d->n_ctx ? n_all : d->n_ctx);
+}
+
 int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options *options, run_result *result)
 {
     tsr_model_info model;
     tsr_plan_info plan;
     *d = (run_decoder){
         .engine = engine, .options = options, .result = result, .terminal = isatty(STDOUT_FILENO) == 1};
+    d->stop.strings = &options->stop;
     tsr_model_get_info(engine->model, &model);
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     d->n_vocab = model.n_vocab;
     d->n_ctx = plan.n_ctx;
     d->n_batch = plan.n_batch;
+    d->n_trained = count_trained(tsr_model_gguf(engine->model), &model);
     d->logits = malloc((size_t)d->n_vocab * sizeof *d->logits);
     d->silent = calloc((size_t)d->n_batch, sizeof *d->silent);
     if (!d->logits || !d->silent)
@@ -121,6 +159,15 @@ static tsr_status sample(run_decoder *d, int32_t *token_out)
     return tsr_sampler_sample(d->engine->sampler, d->logits, d->n_vocab, token_out);
 }
 
+/* `text` up to a stop string. */
+static void write_answer(run_decoder *d, tsr_bytes text)
+{
+    tsr_bytes parts[2];
+    d->stopped = run_stop_push(&d->stop, text, parts);
+    for (int i = 0; i < 2; i++)
+        run_decoder_write(d, parts[i].data, parts[i].bytes);
+}
+
 static void write_token(run_decoder *d, int32_t token)
 {
     tsr_bytes text = tsr_detokenizer_push(d->stream, token);
@@ -129,12 +176,13 @@ static void write_token(run_decoder *d, int32_t token)
         text.bytes--;
     }
     d->at_start = false;
-    run_decoder_write(d, text.data, text.bytes);
+    write_answer(d, text);
 }
 
 tsr_status run_decoder_continue(run_decoder *d)
 {
     int64_t limit = d->options->n_predict < 0 ? INT64_MAX : d->options->n_predict;
+    d->stopped = false;
     for (int64_t i = 0; !tool_interrupted; i++) {
         int32_t token;
         if (i == limit) {
@@ -149,16 +197,15 @@ tsr_status run_decoder_continue(run_decoder *d)
             return TSR_OK;
         }
         write_token(d, token);
-        if (ferror(stdout)) {
-            d->result->end = "the text cannot be written";
-            return TSR_OK;
-        }
-        if (tsr_session_length(d->engine->session, 0) == d->n_ctx) {
-            d->result->end = "context full; use a larger -c";
-            return TSR_OK;
-        }
-        status = i + 1 < limit || d->keep_last ? compute_token(d, token) : TSR_OK;
-        if (status != TSR_OK)
+        bool full = tsr_session_length(d->engine->session, 0) == d->n_ctx;
+        d->result->end = ferror(stdout) ? "the text cannot be written"
+                         : d->stopped   ? "stop string"
+                         : full         ? "context full; use a larger -c"
+                                        : NULL;
+        bool goes_on = !d->result->end && i + 1 < limit;
+        if (!ferror(stdout) && !full && (goes_on || d->keep_last))
+            status = compute_token(d, token);
+        if (d->result->end || status != TSR_OK)
             return status;
     }
     return TSR_OK;
@@ -167,7 +214,11 @@ tsr_status run_decoder_continue(run_decoder *d)
 void run_decoder_end_line(run_decoder *d)
 {
     tsr_bytes rest = tsr_detokenizer_finish(d->stream);
+    if (!d->stopped)
+        write_answer(d, rest);
+    rest = run_stop_finish(&d->stop);
     run_decoder_write(d, rest.data, rest.bytes);
     if (d->last && d->last != '\n')
         run_decoder_write(d, "\n", 1);
+    warn_of_context(d, tsr_session_length(d->engine->session, 0));
 }

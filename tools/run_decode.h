@@ -3,6 +3,7 @@
 #define TSR_TOOLS_RUN_DECODE_H
 
 #include "run.h"
+#include "run_stop.h"
 
 /* The allocations of generating. */
 typedef struct run_decoder {
@@ -15,16 +16,23 @@ typedef struct run_decoder {
     int32_t *eog;  /* [n_eog] tokens that end a text */
     int n_eog;
     tsr_detokenizer *stream;
-    bool terminal;  /* stdout is one */
-    char last;      /* byte written to stdout */
-    bool keep_last; /* compute the last token of a text, too, since more will follow */
-    bool at_start;  /* of an answer: the space at the beginning of words in some vocabularies is omitted */
+    run_stop stop;
+    int64_t n_trained; /* tokens of context that the model was trained for; INT64_MAX: unknown */
+    bool terminal;     /* stdout is one */
+    char last;         /* byte written to stdout */
+    bool keep_last;    /* compute the last token of a text, too, since more will follow */
+    bool stopped;      /* by a stop string */
+    bool at_start;     /* of an answer: the space at the beginning of words in some vocabularies is omitted */
 } run_decoder;
 
 /* Returns TOOL_GO_ON or an exit code, after an error message; to be closed in any case. */
 int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options *options,
                      run_result *result);
 void run_decoder_close(run_decoder *d);
+
+/* Warn, once, if n further tokens and the ones to generate exceed the context that the model was trained for.
+ * run_decoder_end_line() does so for a text without a limit. */
+void run_decoder_check_context(run_decoder *d, int64_t n);
 
 /* Compute tokens[n] after the present ones; d->logits are those of the last. Ctrl-C ends it between
  * batches; the result counts the computed tokens. */
@@ -33,7 +41,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n);
 /* Sample, write, compute, until an end; result->end has the reason. */
 tsr_status run_decoder_continue(run_decoder *d);
 
-/* Write held back bytes of the last character, and a newline. */
+/* Write held back text, and a newline. */
 void run_decoder_end_line(run_decoder *d);
 
 /* Write text to stdout; to a terminal without control characters, so that neither a model nor a file with a

@@ -8,6 +8,7 @@
 
 static int continue_prompt(run_decoder *d, const char *prompt, size_t prompt_bytes, const run_tokens *tokens)
 {
+    run_decoder_check_context(d, tokens->n);
     if (!d->options->hide_prompt && !d->engine->chat)
         run_decoder_write(d, prompt, prompt_bytes);
     d->at_start = d->engine->chat != NULL;

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <string.h>
+#include <sys/random.h>
 
 #include "tsr.h"
 
@@ -17,6 +18,9 @@ static int check_prompt(run_options *o)
         wrong = "-i reads messages from standard input; give the first message as text or in a file";
     else if (o->system && !o->chat && !o->interactive)
         wrong = "--system needs --chat or -i";
+    for (int i = 0; i < o->stop.n; i++)
+        if (!wrong && !*o->stop.items[i])
+            wrong = "--stop takes a text that is not empty";
     const tsr_chat *named;
     if (!wrong && o->chat && strcmp(o->chat, "auto") != 0 && tsr_chat_find(o->chat, &named) != TSR_OK)
         wrong = tsr_last_error();
@@ -53,10 +57,20 @@ static int check_fit(const run_options *o)
     return TOOL_EXIT_USAGE;
 }
 
+/* Of 32 bits, so that it can be typed. */
+static uint64_t draw_seed(void)
+{
+    uint32_t seed = 0;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed)
+        seed = (uint32_t)(1e9 * tool_clock());
+    return seed;
+}
+
 int run_options_read(int argc, char **argv, run_options *o)
 {
     *o = (run_options){
         .model = TOOL_MODEL_OPTIONS_INIT, .sampler = tsr_sampler_config_default(), .n_predict = -1};
+    o->sampler.seed = o->drawn_seed = draw_seed();
     const tool_option options[] = {
         TOOL_MODEL_ROW(o->model),
         TOOL_MODEL_OPTION_ROWS(o->model),
@@ -86,6 +100,8 @@ int run_options_read(int argc, char **argv, run_options *o)
         {NULL, "--system", TOOL_STRING, &o->system, "TEXT", "system message of a chat", 0, 0},
         {"-n", "--n-predict", TOOL_INT, &o->n_predict, "N",
          "tokens to generate (default -1: to the end of the text)", -1, INT32_MAX},
+        {"-r", "--stop", TOOL_LIST, &o->stop, "TEXT",
+         "end before this text is generated; may be given several times", 0, 0},
         {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
         {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "do not stop at the end of the text", 0, 0},
         TOOL_HEADING_ROW("sampling"),
@@ -101,7 +117,8 @@ int run_options_read(int argc, char **argv, run_options *o)
          "makes repeated tokens less likely, 1 = off (default 1)", 0, 0},
         {NULL, "--repeat-last-n", TOOL_INT, &o->sampler.repeat_last_n, "N",
          "number of last tokens that count as repeated (default 64)", 0, 1 << 24},
-        {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S", "seed of the random numbers (default 0)", 0, 0},
+        {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S",
+         "seed of the random numbers (default: a random one, which is shown)", 0, 0},
         TOOL_HEADING_ROW("messages"),
         {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
     };

@@ -141,6 +141,9 @@ static void print_work(const run_engine *engine, const run_options *options, con
             plan.n_transfers == 1 ? "" : "s", (long long)stats.n_programs, stats.n_programs == 1 ? "" : "s");
     fprintf(stderr, "ended: %s; %lld of %lld tokens of context in use\n", result->end,
             (long long)tsr_session_length(engine->session, 0), (long long)plan.n_ctx);
+    if (options->sampler.seed == options->drawn_seed && options->sampler.temperature > 0)
+        fprintf(stderr, "seed: %llu; --seed %llu makes the same text again\n",
+                (unsigned long long)options->drawn_seed, (unsigned long long)options->drawn_seed);
 }
 
 void run_report(const tsr_runtime *rt, const run_engine *engine, const run_options *options,
