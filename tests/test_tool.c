@@ -95,6 +95,14 @@ static void wrong_options_get_one_line_and_code_2(void **state)
         {"--modell x", "tsr try: unknown option '--modell'; did you mean '--model'?\n"},
         {"--ctx_size=5", "tsr try: unknown option '--ctx_size=5'; did you mean '--ctx-size'?\n"},
         {"--zzzzzzzzzzzz", "tsr try: unknown option '--zzzzzzzzzzzz'; see `tsr try --help`\n"},
+        {"-z", "tsr try: unknown option '-z'; see `tsr try --help`\n"},
+        {"--ml", "tsr try: unknown option '--ml'; see `tsr try --help`\n"},
+        {"--kept", "tsr try: unknown option '--kept'; see `tsr try --help`\n"},
+        {"-temp 0", "tsr try: unknown option '-temp'; did you mean '--temp'?\n"},
+        {"--ts=1", "tsr try: unknown option '--ts=1'; did you mean '-ts'?\n"},
+        {"--keep 0", "tsr try: --keep: a full context is not shifted; `-c N` holds more tokens\n"},
+        {"--threads=4", "tsr try: --threads: threads belong to a device: `--devices host:1,threads=8`; the "
+                        "default is one per core\n"},
         {"file.gguf", "tsr try: 'file.gguf' is not an option; see `tsr try --help`\n"},
         {"-", "tsr try: '-' is not an option; see `tsr try --help`\n"},
         {"-m", "tsr try: -m needs a value: -m FILE\n"},
@@ -175,7 +183,11 @@ static void a_slip_finds_the_word_and_another_word_does_not(void **state)
     static const char *const words[] = {"topo", NULL, "plan", "version"};
     assert_string_equal(tool_closest("topl", words, 4), "topo");
     assert_string_equal(tool_closest("verson", words, 4), "version");
+    assert_string_equal(tool_closest("tpoo", words, 4), "topo");
+    assert_string_equal(tool_closest("--plan", words, 4), "plan");
     assert_null(tool_closest("benchmark", words, 4));
+    assert_null(tool_closest("pn", words, 4));
+    assert_null(tool_closest("plow", words, 4)); /* two of four letters are others */
 }
 
 /* -- tables -- */

@@ -148,7 +148,7 @@ static void the_kernels_of_this_machine_are_shown(void **state)
     json_decref(root);
 
     setenv("TSR_ISA", "sse9", 1);
-    program_check("topo", 1, "'sse9'", text, sizeof text);
+    program_check("topo", 2, "'sse9'", text, sizeof text);
     assert_non_null(strstr(text, "TSR_ISA"));
     root = topo_json("--machine-file synthetic:pu:2"); /* says nothing of kernels */
     assert_true(json_is_null(at(root, "isa")));

@@ -22,6 +22,16 @@ static const struct {
     {"bench", tsr_cmd_bench, TOOL_BENCH_SUMMARY, "links"}, {"synth", tsr_cmd_synth, TOOL_SYNTH_SUMMARY, NULL},
 };
 
+static const struct {
+    int code;
+    const char *meaning;
+} exit_codes[] = {
+    {TOOL_EXIT_OK, "success"},
+    {TOOL_EXIT_FAILED, "failure: a file, memory or a device"},
+    {TOOL_EXIT_USAGE, "the command line is wrong, or a text in it, such as that of --devices, or TSR_ISA"},
+    {TOOL_EXIT_INTERRUPTED, "interrupted with Ctrl-C"},
+};
+
 static int find_command(const char *name)
 {
     for (int i = 0; i < TOOL_COUNT(commands); i++)
@@ -50,7 +60,7 @@ static int complain(const char *name)
 /* The tool itself as a command whose options are commands and exit codes. */
 static void print_usage(tool_help_form form)
 {
-    tool_option rows[TOOL_COUNT(commands) + 8] = {TOOL_HEADING_ROW("commands")};
+    tool_option rows[TOOL_COUNT(commands) + TOOL_COUNT(exit_codes) + 4] = {TOOL_HEADING_ROW("commands")};
     int n = 1;
     for (int i = 0; i < TOOL_COUNT(commands); i++)
         rows[n++] = (tool_option){.long_name = commands[i].name, .help = commands[i].summary};
@@ -58,14 +68,14 @@ static void print_usage(tool_help_form form)
         {NULL, "version", TOOL_FLAG, NULL, NULL, "print the version", 0, 0},
         {NULL, "help", TOOL_FLAG, NULL, "[COMMAND]", "print this text, or the options of a command", 0, 0},
         TOOL_HEADING_ROW("exit status"),
-        {NULL, "0", TOOL_FLAG, NULL, NULL, "success", 0, 0},
-        {NULL, "1", TOOL_FLAG, NULL, NULL, "failure: a file, memory or a device", 0, 0},
-        {NULL, "2", TOOL_FLAG, NULL, NULL,
-         "the command line is wrong, or a text in it, such as that of --devices", 0, 0},
-        {NULL, "130", TOOL_FLAG, NULL, NULL, "interrupted with Ctrl-C", 0, 0},
     };
     for (int i = 0; i < TOOL_COUNT(others); i++)
         rows[n++] = others[i];
+    char numbers[TOOL_COUNT(exit_codes)][12];
+    for (int i = 0; i < TOOL_COUNT(exit_codes); i++) {
+        snprintf(numbers[i], sizeof numbers[i], "%d", exit_codes[i].code);
+        rows[n++] = (tool_option){.long_name = numbers[i], .help = exit_codes[i].meaning};
+    }
     const tool_command tool = {
         .name = "",
         .summary = "run one transformer split over several unequal devices",
@@ -74,8 +84,7 @@ static void print_usage(tool_help_form form)
         .description =
             "Options are given as `--name value` or `--name=value`; a later option overrides an earlier one. "
             "`tsr COMMAND --help` lists the options of a command. Names are those of llama.cpp where it has "
-            "the "
-            "option.\n\n"
+            "the option; other options of llama.cpp are answered with what to type instead.\n\n"
             "Tables and JSON go to standard output; messages and progress go to standard error. `tsr run` "
             "writes "
             "only the generated text to standard output.\n\n"

@@ -110,7 +110,10 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         return TOOL_EXIT_USAGE;
     }
     if (options->split_mode && tsr_split_mode_parse(options->split_mode, &config.split.mode) != TSR_OK)
-        return complain(command, "-sm", options->split_mode, "tensor, layer, none or auto");
+        return complain(command, "-sm", options->split_mode,
+                        strcmp(options->split_mode, "row") == 0
+                            ? "tensor (the row of llama.cpp), layer, none or auto"
+                            : "tensor, layer, none or auto");
     if (options->expert_split &&
         tsr_expert_split_parse(options->expert_split, &config.split.experts) != TSR_OK)
         return complain(command, "--expert-split", options->expert_split, "columns, experts or auto");

@@ -10,37 +10,51 @@
 #include <tsr/bytes.h>
 #include <tsr/topology.h>
 
+#include "foreign_options.h"
 #include "help.h"
 
 enum { LONGEST_WORD = 40 };
 
-/* Edits (insert, delete, replace) that turn a into b; words are cut at LONGEST_WORD. */
-static int edit_distance(const char *a, const char *b)
+static int least(int a, int b)
 {
-    int row[LONGEST_WORD + 1];
-    int n = (int)strnlen(b, LONGEST_WORD);
-    for (int j = 0; j <= n; j++)
-        row[j] = j;
-    for (int i = 1; i <= LONGEST_WORD && a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            int inserted = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-            diagonal = row[j];
-            row[j] = replaced < inserted ? replaced : inserted;
-        }
-    }
-    return row[n];
+    return a < b ? a : b;
 }
 
+/* Edits that turn a into b: a character inserted, deleted or replaced, or two neighbours exchanged. Words are
+ * cut at LONGEST_WORD. */
+static int edit_distance(const char *a, const char *b)
+{
+    int rows[3][LONGEST_WORD + 1];
+    const int m = (int)strnlen(a, LONGEST_WORD), n = (int)strnlen(b, LONGEST_WORD);
+    for (int j = 0; j <= n; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= m; i++) {
+        int *row = rows[i % 3];
+        const int *above = rows[(i - 1) % 3], *two_above = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            row[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), 1 + least(above[j], row[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], two_above[j - 2] + 1);
+        }
+    }
+    return rows[m % 3][n];
+}
+
+static const char *without_dashes(const char *word)
+{
+    return word + strspn(word, "-");
+}
+
+/* Of short words every other one is near, so they get no edits. */
 const char *tool_closest(const char *word, const char *const *candidates, int n)
 {
     const char *best = NULL;
-    int best_distance = (int)strlen(word) / 3 + 1; /* a larger distance is another word, not a typing error */
+    int best_distance = ((int)strlen(without_dashes(word)) + 1) / 4 + 1;
     for (int i = 0; i < n; i++) {
-        int distance = candidates[i] ? edit_distance(word, candidates[i]) : INT_MAX;
-        if (distance <= best_distance && (!best || distance < best_distance)) {
+        int distance =
+            candidates[i] ? edit_distance(without_dashes(word), without_dashes(candidates[i])) : INT_MAX;
+        if (distance < best_distance) {
             best = candidates[i];
             best_distance = distance;
         }
@@ -77,8 +91,10 @@ static int complain_unknown(const tool_command *command, const char *text, FILE 
     }
     char word[LONGEST_WORD + 1];
     snprintf(word, sizeof word, "%.*s", (int)strcspn(text, "="), text);
-    const char *close = tool_closest(word, names, n);
-    if (close)
+    const char *answer = tool_foreign_option(word), *close = tool_closest(word, names, n);
+    if (answer)
+        fprintf(err, "tsr %s: %s: %s\n", command->name, word, answer);
+    else if (close)
         fprintf(err, "tsr %s: unknown option '%s'; did you mean '%s'?\n", command->name, text, close);
     else
         fprintf(err, "tsr %s: unknown option '%s'; see `tsr %s --help`\n", command->name, text,

@@ -27,7 +27,8 @@
 
 #define TOOL_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* Returned by tool_options_parse() when the command should run; all other values are exit codes. */
+/* All exit codes of the tool; main.c has their meanings for --help. TOOL_GO_ON is none of them: functions
+ * that end a command with an exit code return it where the command goes on. */
 enum {
     TOOL_GO_ON = -1,
     TOOL_EXIT_OK = 0,
@@ -87,7 +88,8 @@ typedef struct tool_command {
  * to `out`, or TOOL_EXIT_USAGE after one line on `err` that names the option and the remedy. */
 int tool_options_parse(const tool_command *command, int argc, char **argv, FILE *out, FILE *err);
 
-/* The candidate of `n` most similar to `word`, NULL if none is close: for "did you mean". */
+/* The candidate of `n` most similar to `word`, whatever dashes they begin with; NULL if none is within a few
+ * edits, about one per four letters: for "did you mean". */
 const char *tool_closest(const char *word, const char *const *candidates, int n);
 
 #endif

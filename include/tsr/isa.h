@@ -36,9 +36,9 @@ typedef struct tsr_isa_list {
     bool by_environment; /**< TSR_ISA names the level */
 } tsr_isa_list;
 
-/** Write the levels of this build, and which of them run on this machine. Any thread. TSR_ERR_UNSUPPORTED:
- * TSR_ISA names a level that this build lacks or this machine cannot run; the message has the reason and
- * lists the levels that run. */
+/** Write the levels of this build, and which of them run on this machine. Any thread. TSR_ERR_INVALID:
+ * TSR_ISA names a level that this build lacks. TSR_ERR_UNSUPPORTED: this machine cannot run the level. The
+ * message has the reason and lists the levels that run. */
 TSR_NODISCARD TSR_API tsr_status tsr_isa_discover(tsr_isa_list *list_out);
 
 TSR_END_DECLS

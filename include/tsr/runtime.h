@@ -51,9 +51,10 @@ typedef struct tsr_runtime_config {
 /** The defaults: a single process, a host device per NUMA node, no log. */
 TSR_API tsr_runtime_config tsr_runtime_config_default(void);
 
-/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text or name
- * of collectives. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks an instruction
- * set, or the collectives cannot serve these devices (the message has the reason). TSR_ERR_MEMORY. */
+/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text, or no
+ * name of collectives or kernels. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks
+ * an instruction set, or the collectives cannot serve these devices (the message has the reason).
+ * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
 /** Stop the devices' threads and free everything. No program may run, and no object may exist on the runtime.

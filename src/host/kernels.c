@@ -76,6 +76,7 @@ tsr_status tsr_kernel_set_find(const char *isa, const tsr_kernel_set **set_out)
 {
     const tsr_kernel_set *set = tsr_kernel_set_select(isa);
     const char *why = "this build has none";
+    tsr_status status = TSR_ERR_INVALID;
     char here[128] = "";
     if (set) {
         *set_out = set;
@@ -83,11 +84,13 @@ tsr_status tsr_kernel_set_find(const char *isa, const tsr_kernel_set **set_out)
     }
     for (int i = 0, used = 0; i < N_LEVELS; i++) {
         const char *name = build_levels[i].set->isa, *lacking = lacking_for(&build_levels[i]);
-        if (strcmp(isa, name) == 0)
+        if (strcmp(isa, name) == 0) {
             why = lacking;
+            status = TSR_ERR_UNSUPPORTED;
+        }
         if (!lacking)
             used += snprintf(here + used, sizeof here - (size_t)used, "%s%s", used ? ", " : "", name);
     }
-    return tsr_fail(TSR_ERR_UNSUPPORTED, "no kernels for the instruction set '%s': %s; this machine runs %s",
-                    isa, why, here);
+    return tsr_fail(status, "no kernels for the instruction set '%s': %s; this machine runs %s", isa, why,
+                    here);
 }

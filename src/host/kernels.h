@@ -20,8 +20,8 @@ int tsr_kernel_levels(tsr_kernel_level levels[TSR_KERNEL_LEVELS]);
  * thread. */
 const tsr_kernel_set *tsr_kernel_set_select(const char *isa);
 
-/* tsr_kernel_set_select() with an error: TSR_ERR_UNSUPPORTED says why there is none and which sets there
- * are. */
+/* tsr_kernel_set_select() with an error, which says why there is none and which sets there are.
+ * TSR_ERR_INVALID: this build has none of the name; TSR_ERR_UNSUPPORTED: this machine lacks it. */
 tsr_status tsr_kernel_set_find(const char *isa, const tsr_kernel_set **set_out);
 
 #endif
