@@ -197,11 +197,14 @@ static void bad_arguments_are_refused(void **state)
     assert_non_null(strstr(tsr_last_error(), "sequences 0 to"));
     assert_int_equal(tsr_kv_append(f.kv, 0, -1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_trim(f.kv, 0, 8), TSR_ERR_INVALID);
-    assert_non_null(strstr(tsr_last_error(), "pass 0 to 7"));
+    assert_non_null(strstr(tsr_last_error(), "sequence 0 of 7 tokens cannot be cut to 8; pass 0 to 7"));
     assert_int_equal(tsr_kv_trim(f.kv, 0, -1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_fork(f.kv, 0, 0), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_fork(f.kv, 1, N_SEQ), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_length(f.kv, 0), 7);
+    assert_int_equal(tsr_kv_trim(f.kv, 0, 1), TSR_OK);
+    assert_int_equal(tsr_kv_trim(f.kv, 0, 2), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "sequence 0 of 1 token cannot be cut to 2"));
     tsr_kv_destroy(NULL);
     kv_close(&f);
 }

@@ -43,7 +43,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p hi -ts 3,x", 2, "tensor_split entry 2 is \"x\""},
         {RUN "-p hi -ts 3,-1", 2, "must not be negative"},
         {RUN "-p hi --devices host:2 -ts 1,1,1", 2, "tensor_split entry 3 has no device"},
-        {RUN "-p hi -sm none -mg 7", 2, "main_device is 7"},
+        {RUN "-p hi -sm none -mg 7", 2, "main_device is 7; the last device is number 0"},
         {RUN "-p hi -ctk q6_k", 2, "-ctk takes f32, f16, bf16, q8_0 or q4_0, not 'q6_k'"},
         {RUN "-p hi -ctv nope", 2, "-ctv takes"},
         {RUN "-p hi --reduction bf8", 2, "--reduction takes exact, f32 or bf16"},
@@ -58,6 +58,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p hi --devices host:2,mem=1MiB", 1, "bytes"},
         {"run -m /nope.gguf -p hi", 1, "tsr run: cannot open /nope.gguf: No such file"},
         {"run -m LICENSE -p hi", 1, "not a GGUF file"},
+        {"run -m . -p hi", 1, "cannot open .: it is not a regular file"},
+        {"run -m '' -p hi", 2, "no model given"},
         {"plan -m " MODEL " --workload 512", 2, "--workload takes tokens of the prompt and new tokens"},
         {"plan -m " MODEL " --workload 0,0", 2, "not '0,0'"},
         {"plan -m " MODEL " --workload 9999999999,1", 2, "not '9999999999,1'"},
@@ -352,6 +354,9 @@ static void the_report_is_on_stderr(void **state)
     assert_non_null(strstr(next_text, "reductions (exact, 13 per step)"));
     assert_non_null(strstr(next_text, "2 shape programs"));
     assert_non_null(strstr(next_text, "ended: requested number of tokens"));
+    generate("-n 1 --temp 0 -p '" PROMPT "' 2>&1 >/dev/null", next_text, sizeof next_text);
+    assert_non_null(strstr(
+        next_text, "\n1 step, 13 reductions (exact, 13 per step), 0 transfers per step, 1 shape program\n"));
 }
 
 static void generation_ends_where_the_context_does(void **state)

@@ -105,7 +105,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out)
 {
     tsr_model_config config = tsr_model_config_default();
-    if (!options->model) {
+    if (!options->model || !*options->model) {
         fprintf(stderr, "tsr %s: no model given; use -m FILE; see `tsr %s --help`\n", command, command);
         return TOOL_EXIT_USAGE;
     }

@@ -109,6 +109,8 @@ static int answer(conversation *c, const run_tokens *tokens)
         status = run_decoder_continue(d);
     }
     run_decoder_end_line(d);
+    if (tool_interrupted && !d->last && d->terminal)
+        fprintf(stderr, "\n"); /* after the ^C of the terminal */
     sigaction(SIGINT, &before, NULL);
     tool_interrupted = 0;
     if (status == TSR_OK && length(c) == d->n_ctx)

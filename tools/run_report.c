@@ -6,6 +6,7 @@
 #include <tsr/bytes.h>
 
 #include "format.h"
+#include "tsr.h"
 
 static void add_phase(tool_table *table, const char *name, double seconds, int64_t n_tokens)
 {
@@ -136,9 +137,9 @@ static void print_work(const run_engine *engine, const run_options *options, con
     const char *kind = options->model.reduction ? options->model.reduction : "exact";
     fprintf(stderr,
             "%lld step%s, %lld reduction%s (%s, %d per step), %d transfer%s per step, %lld shape program%s\n",
-            (long long)stats.n_steps, stats.n_steps == 1 ? "" : "s", (long long)stats.n_all_reduces,
-            stats.n_all_reduces == 1 ? "" : "s", kind, plan.n_all_reduces, plan.n_transfers,
-            plan.n_transfers == 1 ? "" : "s", (long long)stats.n_programs, stats.n_programs == 1 ? "" : "s");
+            (long long)stats.n_steps, tool_plural(stats.n_steps), (long long)stats.n_all_reduces,
+            tool_plural(stats.n_all_reduces), kind, plan.n_all_reduces, plan.n_transfers,
+            tool_plural(plan.n_transfers), (long long)stats.n_programs, tool_plural(stats.n_programs));
     fprintf(stderr, "ended: %s; %lld of %lld tokens of context in use\n", result->end,
             (long long)tsr_session_length(engine->session, 0), (long long)plan.n_ctx);
     if (options->sampler.seed == options->drawn_seed && options->sampler.temperature > 0)

@@ -33,6 +33,12 @@ int tool_fail(const char *command, tsr_status status);
 /* Prints warnings to stderr, and all other levels with `verbose`. */
 tsr_logger tool_logger(bool verbose);
 
+/* "s" unless n is 1. */
+static inline const char *tool_plural(long long n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* Seconds of a monotonic clock. */
 double tool_clock(void);
 

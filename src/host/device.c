@@ -241,16 +241,17 @@ static tsr_status start_team(tsr_host_device *host, const tsr_host_device_config
     int n_unpinned = config->pin ? tsr_team_n_unpinned(host->team) : config->n_threads;
     if (config->pin && n_unpinned > 0)
         tsr_log(config->logger, TSR_LOG_WARN,
-                "device %s: %d of %d threads could not be pinned; timing may vary", name, n_unpinned,
-                config->n_threads);
+                "device %s: %d of %d thread%s could not be pinned; timing may vary", name, n_unpinned,
+                config->n_threads, tsr_plural(config->n_threads));
     if (total <= processors)
         host->base.polls = tsr_event_polls(n_unpinned > 0 ? POLL_UNPINNED_NS : POLL_PINNED_NS);
     /* Between jobs the application's threads, which are not pinned, need the processors. */
     int idle_polls = total < processors ? tsr_event_polls(POLL_UNPINNED_NS) : 0;
     tsr_team_set_polls(host->team, host->base.polls, idle_polls);
     tsr_team_adapt(host->team, total <= processors && n_unpinned == 0);
-    tsr_log(config->logger, TSR_LOG_DEBUG, "device %s: %d threads, %s kernels, %s", name, config->n_threads,
-            host->kernels->isa, host->base.polls ? "polling before sleeping" : "sleeping immediately");
+    tsr_log(config->logger, TSR_LOG_DEBUG, "device %s: %d thread%s, %s kernels, %s", name, config->n_threads,
+            tsr_plural(config->n_threads), host->kernels->isa,
+            host->base.polls ? "polling before sleeping" : "sleeping immediately");
 out:
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", name);
 }

@@ -19,8 +19,8 @@ tsr_status tsr_planner_read_split(tsr_planner *planner)
         return tsr_split_request_read(config->split.tensor_split, config->split.n_tensor_split,
                                       planner->n_devices, &planner->request);
     if (config->split.main_device < 0 || config->split.main_device >= planner->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "main_device is %d; there are %d devices", config->split.main_device,
-                        planner->n_devices);
+        return tsr_fail(TSR_ERR_INVALID, "main_device is %d; the last device is number %d",
+                        config->split.main_device, planner->n_devices - 1);
     planner->request = (tsr_split_request){.n = planner->n_devices};
     planner->request.share[config->split.main_device] = 1;
     return TSR_OK;

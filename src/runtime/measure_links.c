@@ -90,8 +90,8 @@ static tsr_status measure_links(tsr_runtime *rt, tsr_links *links)
     int n = rt->n_devices, n_pairs = n * (n - 1) / 2;
     tsr_device_set everyone = tsr_device_set_all(n);
     if (n != links->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "the links are between %d devices, the runtime has %d",
-                        links->n_devices, n);
+        return tsr_fail(TSR_ERR_INVALID, "the links are between %d device%s, the runtime has %d",
+                        links->n_devices, tsr_plural(links->n_devices), n);
     if (n < 2)
         return TSR_OK;
     TSR_TRY(tsr_mem_array((size_t)(1 + 3 * n_pairs) * N_SIZES, sizeof *b.values, "measured values of links",

@@ -14,8 +14,8 @@ tsr_status tsr_split_request_read(const float *tensor_split, int n, int n_device
 
     if (n < 0 || n_devices < 1 || n_devices > TSR_MAX_DEVICES)
         return tsr_fail(TSR_ERR_INVALID,
-                        "tensor_split of %d entries over %d devices: 1 to %d devices can share", n, n_devices,
-                        TSR_MAX_DEVICES);
+                        "tensor_split of length %d over %d device%s: 1 to %d devices can share", n, n_devices,
+                        tsr_plural(n_devices), TSR_MAX_DEVICES);
     if (!tensor_split)
         n = 0;
     if (n > n_devices)

@@ -68,8 +68,8 @@ int tsr_cmd_synth(int argc, char **argv)
         return TOOL_EXIT_USAGE;
     }
     if (n_layers > model.shape.n_layers) {
-        fprintf(stderr, "tsr synth: '%s' has %d layers; --layers takes a number from 1 to %d\n", text,
-                model.shape.n_layers, model.shape.n_layers);
+        fprintf(stderr, "tsr synth: '%s' has %d layers; --layers takes no more\n", text,
+                model.shape.n_layers);
         return TOOL_EXIT_USAGE;
     }
     if (n_layers)

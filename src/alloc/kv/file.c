@@ -46,9 +46,9 @@ static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *sav
         good = tsr_kv_saved_valid(kv, g, saved->length, saved->first[g]);
     if (!good)
         return tsr_fail(TSR_ERR_INVALID,
-                        "sequence %d cannot be restored with %lld tokens; it must be empty, and the saved "
+                        "sequence %d cannot be restored with %lld token%s; it must be empty, and the saved "
                         "sequence complete",
-                        seq, (long long)saved->length);
+                        seq, (long long)saved->length, tsr_plural(saved->length));
     if (saved->length > kv->n_ctx)
         return tsr_fail(TSR_ERR_FULL,
                         "%lld tokens of a sequence exceed the context of %lld; open with a larger n_ctx",
@@ -98,8 +98,9 @@ static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int
     const int32_t *pages = tsr_kv_pages(kv, group, seq, &span);
     if (!pages || index < span.first || index >= span.end)
         return tsr_fail(TSR_ERR_INVALID,
-                        "sequence %d of %lld tokens has no KV page %d; it has %d pages from %d on", seq,
-                        (long long)tsr_kv_length(kv, seq), index, span.end - span.first, span.first);
+                        "sequence %d of %lld token%s has no KV page %d; it has %d page%s from %d on", seq,
+                        (long long)tsr_kv_length(kv, seq), tsr_plural(tsr_kv_length(kv, seq)), index,
+                        span.end - span.first, tsr_plural(span.end - span.first), span.first);
     *page_out = pages[index];
     return TSR_OK;
 }

@@ -252,9 +252,10 @@ tsr_status tsr_kv_group_prepare_restore(tsr_kv_group *group, const tsr_kv_origin
     int n = origin->span.end - origin->span.first - (shared.end - shared.first);
     if (n > tsr_kv_group_n_free(group))
         return tsr_fail(TSR_ERR_FULL,
-                        "%d more KV pages of %lld tokens are needed, %d of %d are free; remove or shorten a "
+                        "%d more KV page%s of %lld tokens needed, %d of %d free; remove or shorten a "
                         "sequence, or open with a larger n_ctx",
-                        n, (long long)group->page_tokens, tsr_kv_group_n_free(group), group->n_pages);
+                        n, tsr_plural(n), (long long)group->page_tokens, tsr_kv_group_n_free(group),
+                        group->n_pages);
     status = commit(group, TSR_MAX(n - group->n_returned, 0));
     if (status != TSR_OK)
         tsr_kv_group_unprepare(group);

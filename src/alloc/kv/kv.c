@@ -200,11 +200,12 @@ bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens)
 
 static tsr_status fail_full(const tsr_kv_group *group, const tsr_kv_growth *growth)
 {
-    return tsr_fail(TSR_ERR_FULL,
-                    "sequence %d needs %d more KV pages of %lld tokens, %d of %d are free; remove or shorten "
-                    "a sequence, or open with a larger n_ctx",
-                    growth->seq, growth->n_wanted, (long long)group->page_tokens, tsr_kv_group_n_free(group),
-                    group->n_pages);
+    return tsr_fail(
+        TSR_ERR_FULL,
+        "sequence %d needs %d more KV page%s of %lld tokens, %d of %d are free; remove or shorten "
+        "a sequence, or open with a larger n_ctx",
+        growth->seq, growth->n_wanted, tsr_plural(growth->n_wanted), (long long)group->page_tokens,
+        tsr_kv_group_n_free(group), group->n_pages);
 }
 
 tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
@@ -223,9 +224,9 @@ tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
     if (n_tokens > kv->n_ctx - length)
         return tsr_fail(
             TSR_ERR_FULL,
-            "sequence %d has %lld tokens; %lld more exceed the context of %lld; open with a larger "
+            "sequence %d has %lld token%s; %lld more exceed the context of %lld; open with a larger "
             "n_ctx",
-            seq, (long long)length, (long long)n_tokens, (long long)kv->n_ctx);
+            seq, (long long)length, tsr_plural(length), (long long)n_tokens, (long long)kv->n_ctx);
     for (int g = 0; g < kv->n_groups; g++) {
         growth[g] = tsr_kv_group_growth(&kv->groups[g], seq, length, n_tokens);
         if (!tsr_kv_group_fits(&kv->groups[g], &growth[g]))
@@ -260,8 +261,9 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
     TSR_TRY(check_seq(kv, seq));
     int64_t old_length = kv->lengths[seq], least = tsr_kv_min_length(kv, seq);
     if (length < 0 || length > old_length)
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens cannot be cut to %lld; pass 0 to %lld",
-                        seq, (long long)old_length, (long long)length, (long long)old_length);
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld token%s cannot be cut to %lld; pass 0 to %lld",
+                        seq, (long long)old_length, tsr_plural(old_length), (long long)length,
+                        (long long)old_length);
     if (length > 0 && length < least)
         return tsr_fail(
             TSR_ERR_INVALID,
@@ -288,8 +290,8 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst)
     TSR_TRY(check_seq(kv, src));
     TSR_TRY(check_seq(kv, dst));
     if (kv->lengths[dst] > 0)
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d holds %lld tokens; remove it before it becomes a fork",
-                        dst, (long long)kv->lengths[dst]);
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d holds %lld token%s; remove it before it becomes a fork",
+                        dst, (long long)kv->lengths[dst], tsr_plural(kv->lengths[dst]));
     for (int g = 0; g < kv->n_groups && src != dst; g++)
         tsr_kv_group_fork(&kv->groups[g], src, dst, kv->lengths[src]);
     kv->lengths[dst] = kv->lengths[src];

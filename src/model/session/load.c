@@ -89,8 +89,8 @@ static tsr_status check_sequence(const loading *l, uint32_t index)
                                       : s->first[g] == 0;
     if (!kept || s->shared > s->length || !whole || !parented)
         return tsr_fail(TSR_ERR_FORMAT,
-                        "'%s': entry %u (sequence %d, %lld tokens, %lld shared) makes no sense", l->path,
-                        index, s->id, (long long)s->length, (long long)s->shared);
+                        "'%s': entry %u (sequence %d, %lld token%s, %lld shared) makes no sense", l->path,
+                        index, s->id, (long long)s->length, tsr_plural(s->length), (long long)s->shared);
     return TSR_OK;
 }
 
@@ -119,11 +119,11 @@ static tsr_status read_header(loading *l, const int *seqs, int n_seqs)
     TSR_TRY(check_header(l));
     uint32_t n = l->header.n_sequences;
     if (seqs && n_seqs != (int64_t)n)
-        return tsr_fail(TSR_ERR_INVALID, "'%s' holds %u sequences, and there are places for %d", l->path, n,
-                        n_seqs);
+        return tsr_fail(TSR_ERR_INVALID, "'%s' holds %u sequence%s, and there is room for %d", l->path, n,
+                        tsr_plural(n), n_seqs);
     if (n > (uint32_t)l->session->model->config.session.n_seq_max)
-        return tsr_fail(TSR_ERR_FULL, "'%s' holds %u sequences, the session %d (n_seq_max)", l->path, n,
-                        l->session->model->config.session.n_seq_max);
+        return tsr_fail(TSR_ERR_FULL, "'%s' holds %u sequence%s, the session %d (n_seq_max)", l->path, n,
+                        tsr_plural(n), l->session->model->config.session.n_seq_max);
     size_t bytes = n * sizeof *l->sequences;
     TSR_TRY(tsr_mem_array(TSR_MAX(n, 1u), sizeof *l->sequences, "saved sequences", &l->sequences));
     TSR_TRY(get(l, l->sequences, bytes));

@@ -325,8 +325,8 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
     const tsr_model *model = session->model;
     bool any_output = false;
     if (batch->n_tokens < 0 || (batch->n_tokens > 0 && !batch->tokens))
-        return tsr_fail(TSR_ERR_INVALID, "batch: %lld tokens at %p", (long long)batch->n_tokens,
-                        (const void *)batch->tokens);
+        return tsr_fail(TSR_ERR_INVALID, "batch: %lld token%s at %p", (long long)batch->n_tokens,
+                        tsr_plural(batch->n_tokens), (const void *)batch->tokens);
     for (int64_t i = 0; i < batch->n_tokens; i++) {
         if (batch->tokens[i] < 0 || batch->tokens[i] >= model->shape.hparams.n_vocab)
             return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld",
@@ -357,9 +357,10 @@ static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
         if (++lengths[seq_of(batch, i)] > n_ctx)
             return tsr_fail(
                 TSR_ERR_FULL,
-                "sequence %d has %lld tokens; the batch's exceed the context of %lld; open with a "
+                "sequence %d has %lld token%s; the batch's exceed the context of %lld; open with a "
                 "larger n_ctx",
-                seq_of(batch, i), (long long)tsr_kv_length(session->kv, seq_of(batch, i)), (long long)n_ctx);
+                seq_of(batch, i), (long long)tsr_kv_length(session->kv, seq_of(batch, i)),
+                tsr_plural(tsr_kv_length(session->kv, seq_of(batch, i))), (long long)n_ctx);
     return TSR_OK;
 }
 

@@ -118,7 +118,8 @@ tsr_status tsr_tokenizer_encode_ranges(const tsr_tokenizer *tokenizer, const cha
     encoder.capacity = tokens ? capacity : 0;
     TSR_TRY(encode_text(&encoder, &in, flags));
     if (tokens && encoder.n > capacity)
-        TSR_TRY(tsr_fail(TSR_ERR_FULL, "the text needs room for %zu tokens, not %zu", encoder.n, capacity));
+        TSR_TRY(tsr_fail(TSR_ERR_FULL, "the text needs room for %zu token%s, not %zu", encoder.n,
+                         tsr_plural((long long)encoder.n), capacity));
     *n_out = encoder.n;
 out:
     tsr_encoder_release(&encoder);

@@ -455,8 +455,8 @@ int tsr_links_n_devices(const tsr_links *links)
 tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *link_out)
 {
     if (from < 0 || to < 0 || from >= links->n_devices || to >= links->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "no link from device %d to device %d; there are %d devices", from,
-                        to, links->n_devices);
+        return tsr_fail(TSR_ERR_INVALID, "no link from device %d to device %d of %d device%s", from, to,
+                        links->n_devices, tsr_plural(links->n_devices));
     const tsr_link_route *route = tsr_links_route(links, from, to);
     *link_out = (tsr_link){.kind = route->kind,
                            .bytes_per_s = route_rate(links, route),
