@@ -5,11 +5,12 @@
  *     links.c         tsr bench links: transfers and all-reduces
  *     environment.c   machine, model and settings
  *     ratios.c        the divisions to try: given, a sweep, a search
+ *     split_text.c    a division as text for -ts
  *     engine.c        a model opened with one division after another
  *     measure.c       rounds of tests within a budget of time
  *     synthetic.c     models of random weights, and extrapolation of layers
  *     report.c        the results; all formats are derived from them:
- *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c */
+ *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c  advice.c */
 #ifndef TSR_TOOLS_BENCH_H
 #define TSR_TOOLS_BENCH_H
 
@@ -26,7 +27,7 @@
 typedef struct bench_options {
     tool_model_options model;
     int n_layers;                        /* layers of a synthetic model; 0: all */
-    const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1" */
+    const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1"; NULL: "sweep" */
     const char *prompts, *gens, *depths; /* lists of numbers; NULL: the default, which may be cut to the
                                           * budget */
     int n_rounds;
@@ -40,7 +41,6 @@ typedef struct bench {
     tsr_topology *topo;
     tsr_device_list *list;
     tsr_links *links;
-    tsr_gguf *gguf;
     tsr_device_rates rates[TSR_MAX_DEVICES];
     bench_engine engine;
     bench_report report;
@@ -78,8 +78,16 @@ int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out)
  * time per layer. Noted in the report. */
 tsr_status bench_extrapolate(bench *b, const bench_synthetic *synthetic);
 
-/* Text of a split for -ts: percentages that sum to 100. */
-void bench_split_text(const float *split, int n, char text[BENCH_TEXT]);
+/* A split in percent for -ts, with up to `digits` digits after the point: "62.5,37.5". */
+void bench_split_percent(const float *split, int n, int digits, char text[BENCH_SPLIT_TEXT]);
+
+/* The same with as few digits as give the same shares. False if BENCH_SPLIT_DIGITS digits do not: then the
+ * text has that many digits and other shares. */
+enum { BENCH_SPLIT_DIGITS = 2 };
+bool bench_split_text(const float *split, int n, char text[BENCH_SPLIT_TEXT]);
+
+/* The same; a split whose shares are not those of the text becomes that of the text. */
+void bench_split_round(float *split, int n, char text[BENCH_SPLIT_TEXT]);
 
 /* Give every row in [first, n_rows) repetitions, after its prediction. Cuts for the budget are noted. */
 tsr_status bench_measure(bench *b, int first);

@@ -41,7 +41,6 @@ static void close_all(bench *b)
     tsr_runtime *rt = b->engine.rt;
     bench_engine_close(&b->engine);
     tsr_runtime_close(rt);
-    tsr_gguf_close(b->gguf);
     tsr_links_destroy(b->links);
     tsr_device_list_destroy(b->list);
     tsr_topology_destroy(b->topo);
@@ -156,7 +155,7 @@ static int open_model(bench *b)
     tsr_gguf_config header = tsr_gguf_config_default();
     header.header_only = true;
     b->engine.path = b->options->model.model;
-    tsr_status status = tsr_gguf_open(b->engine.path, &header, &b->gguf);
+    tsr_status status = tsr_gguf_open(b->engine.path, &header, &b->engine.gguf);
     return status == TSR_OK ? bench_rows_make(b) : tool_fail("bench", status);
 }
 
@@ -168,7 +167,7 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     set_context(b);
     bench_describe_environment(b);
     tsr_status status = bench_measure(b, 0);
-    if (status == TSR_OK && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
+    if (status == TSR_OK && o->ratios && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
         status = bench_search(b);
     if (status == TSR_OK && synthetic->n_layers_half)
         status = bench_extrapolate(b, synthetic);
@@ -253,11 +252,7 @@ int tsr_cmd_bench(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "links") == 0)
         return tsr_cmd_bench_links(argc - 1, argv + 1);
-    bench_options o = {.model = TOOL_MODEL_OPTIONS_INIT,
-                       .ratios = "sweep",
-                       .n_rounds = 5,
-                       .budget_s = 120,
-                       .output = "table"};
+    bench_options o = {.model = TOOL_MODEL_OPTIONS_INIT, .n_rounds = 5, .budget_s = 120, .output = "table"};
     const tool_option options[] = {
         TOOL_MODEL_ROW(o.model),
         TOOL_SYNTHETIC_ROW(o.model),

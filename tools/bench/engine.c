@@ -3,6 +3,7 @@
  * and sequences keep their tokens. */
 #include "bench/engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "bench/bench.h"
@@ -14,7 +15,11 @@ static void set_split(const bench_engine *engine, const bench_row *row, tsr_mode
     config->split.n_tensor_split = row->kind == BENCH_ROW_PLANNED ? 0 : engine->list->n_devices;
 }
 
-/* Note the bytes of each device; for the planner's division also the division itself. */
+static bool is_used(const bench_row_device *device)
+{
+    return device->bytes[TSR_MEMORY_WEIGHTS] > 0;
+}
+
 static void note_devices(const tsr_plan *plan, const bench_report *report, bench_row *row)
 {
     tsr_plan_device device;
@@ -27,11 +32,80 @@ static void note_devices(const tsr_plan *plan, const bench_report *report, bench
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             to->bytes[o] = device.bytes[o];
         to->capacity = device.memory_cap == SIZE_MAX ? 0 : device.memory_cap;
-        if (row->kind == BENCH_ROW_PLANNED)
-            row->split[d] = (float)device.requested;
     }
-    if (row->kind == BENCH_ROW_PLANNED)
-        bench_split_text(row->split, report->n_devices, row->text);
+}
+
+/* Whether -ts TEXT puts the same granules on every device. */
+static bool text_gives(const bench_engine *engine, const bench_report *report, const bench_row *row,
+                       const char *text)
+{
+    tsr_model_config config = engine->config;
+    float split[TSR_MAX_DEVICES];
+    tsr_plan *plan = NULL;
+    bench_row *other = calloc(1, sizeof *other);
+    bool same = false;
+    config.split.tensor_split = split;
+    if (other && tsr_split_parse(text, split, report->n_devices, &config.split.n_tensor_split) == TSR_OK &&
+        tsr_plan_create(engine->gguf, engine->list, &config, &plan) == TSR_OK) {
+        note_devices(plan, report, other);
+        same = bench_same_granules(report, other, row);
+    }
+    tsr_plan_destroy(plan);
+    free(other);
+    return same;
+}
+
+/* A split that rounds to the granules of all classes. A share that is nearer to a count than half a granule
+ * rounds to it, so each class leaves an interval to each device's share. Between the lower ends of what all
+ * classes leave, which sum up to less than 1, and the upper ones, which sum up to more, are shares that sum
+ * up to 1. */
+static void split_of_granules(const tsr_plan *plan, const bench_report *report, const bench_row *row,
+                              float *split)
+{
+    double low[TSR_MAX_DEVICES], high[TSR_MAX_DEVICES], sum_low = 0, sum_high = 0;
+    tsr_plan_info info;
+    tsr_plan_get_info(plan, &info);
+    for (int d = 0; d < report->n_devices; d++) {
+        low[d] = 0;
+        high[d] = 1;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            double n = (double)info.n_granules[c], count = (double)row->devices[d].granules[c];
+            if (n > 0) {
+                low[d] = fmax(low[d], (count - 0.5) / n);
+                high[d] = fmin(high[d], (count + 0.5) / n);
+            }
+        }
+        if (!is_used(&row->devices[d]))
+            high[d] = 0;
+        sum_low += low[d];
+        sum_high += high[d];
+    }
+    double t = sum_high > sum_low ? fmin(fmax((1 - sum_low) / (sum_high - sum_low), 0), 1) : 0;
+    for (int d = 0; d < report->n_devices; d++)
+        split[d] = (float)fmax(low[d] + t * (high[d] - low[d]), 0);
+}
+
+/* The text of the planner's row. The planner divides attention, FFN and output each in its own way, so no
+ * split may give all of its granules. */
+static void find_text(const bench_engine *engine, const tsr_plan *plan, const bench_report *report,
+                      bench_row *row)
+{
+    enum { MOST_DIGITS = 4 };
+    char text[BENCH_SPLIT_TEXT];
+    float rounding[TSR_MAX_DEVICES];
+    const float *splits[] = {row->split, rounding};
+    tsr_plan_device device;
+    for (int d = 0; d < report->n_devices; d++)
+        row->split[d] = tsr_plan_get_device(plan, d, &device) == TSR_OK ? (float)device.requested : 0;
+    split_of_granules(plan, report, row, rounding);
+    for (int digits = 0; digits <= MOST_DIGITS; digits++)
+        for (size_t s = 0; s < sizeof splits / sizeof *splits; s++) {
+            bench_split_percent(splits[s], report->n_devices, digits, row->text);
+            if (text_gives(engine, report, row, row->text))
+                return;
+        }
+    bench_split_percent(row->split, report->n_devices, BENCH_SPLIT_DIGITS, text);
+    snprintf(row->text, sizeof row->text, "~%.*s", BENCH_SPLIT_TEXT - 2, text);
 }
 
 static tsr_status no_memory(void)
@@ -73,6 +147,8 @@ tsr_status bench_engine_open(bench_engine *engine, const bench_report *report, b
         status = load(engine);
     if (status == TSR_OK) {
         note_devices(tsr_model_plan(engine->model), report, row);
+        if (row->kind == BENCH_ROW_PLANNED && !*row->text)
+            find_text(engine, tsr_model_plan(engine->model), report, row);
         engine->row = row;
     }
     return status;
@@ -106,7 +182,7 @@ static tsr_status read_shares(const bench_engine *engine, double seconds, bench_
         double wait = (double)times.wait_ns * 1e-9 / seconds;
         double collective = (double)times.collective_ns * 1e-9 / seconds;
         shares[d] = (bench_shares){0};
-        if (times.known && engine->row->devices[d].bytes[TSR_MEMORY_WEIGHTS])
+        if (times.known && is_used(&engine->row->devices[d]))
             shares[d] = (bench_shares){1 - collective, collective - wait, wait};
     }
     return status;
@@ -136,10 +212,9 @@ tsr_status bench_engine_touch(bench_engine *engine, int depth)
 }
 
 /* The prediction of a plan assumes half of the context before each step, so the context sets the depth. */
-static tsr_status predict_test(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
-                               bench_row *row, int t)
+static tsr_status predict_test(const bench_engine *engine, const bench_test *test, const bench_row *row,
+                               double *seconds_out)
 {
-    const bench_test *test = &report->tests[t];
     tsr_plan *plan = NULL;
     tsr_plan_times times = {0};
     tsr_model_config config = engine->config;
@@ -148,25 +223,29 @@ static tsr_status predict_test(const bench_engine *engine, const tsr_gguf *gguf,
     config.session.n_ctx = 2 * (int64_t)test->depth + tokens;
     if (test->n_prompt && test->n_prompt < config.session.n_batch)
         config.session.n_batch = test->n_prompt;
-    tsr_status status = tsr_plan_create(gguf, engine->list, &config, &plan);
-    if (status == TSR_OK) {
+    tsr_status status = tsr_plan_create(engine->gguf, engine->list, &config, &plan);
+    if (status == TSR_OK)
         tsr_plan_predict(plan, &times);
-        if (row != engine->row)
-            note_devices(plan, report, row);
-    }
     tsr_plan_destroy(plan);
     const tsr_plan_phase *phase = test->n_prompt ? &times.prompt : &times.decode;
-    row->cells[t].predicted_s =
-        phase->n_tokens ? phase->total_ns * 1e-9 * tokens / (double)phase->n_tokens : 0;
+    *seconds_out = phase->n_tokens ? phase->total_ns * 1e-9 * tokens / (double)phase->n_tokens : 0;
     return status;
 }
 
-tsr_status bench_engine_predict(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
-                                bench_row *row)
+tsr_status bench_engine_predict(const bench_engine *engine, const bench_report *report, bench_row *row)
 {
-    tsr_status status = TSR_OK;
+    tsr_model_config config = engine->config;
+    tsr_plan *plan = NULL;
+    set_split(engine, row, &config);
+    tsr_status status = tsr_plan_create(engine->gguf, engine->list, &config, &plan);
+    if (status == TSR_OK) {
+        note_devices(plan, report, row);
+        if (row->kind == BENCH_ROW_PLANNED && !*row->text)
+            find_text(engine, plan, report, row);
+    }
+    tsr_plan_destroy(plan);
     for (int t = 0; t < report->n_tests && status == TSR_OK; t++)
-        status = predict_test(engine, gguf, report, row, t);
+        status = predict_test(engine, &report->tests[t], row, &row->cells[t].predicted_s);
     return status;
 }
 
@@ -174,6 +253,7 @@ void bench_engine_close(bench_engine *engine)
 {
     tsr_session_destroy(engine->session);
     tsr_model_close(engine->model);
+    tsr_gguf_close(engine->gguf);
     free(engine->tokens);
     free(engine->logits);
     *engine = (bench_engine){0};

@@ -14,6 +14,7 @@ typedef struct bench_engine {
     tsr_model_config config; /* its tensor_split is that of the open row */
 
     /* Owned by the engine. */
+    tsr_gguf *gguf; /* the model's header, opened by the caller */
     tsr_model *model;
     tsr_session *session;
     const bench_row *row; /* the model has its split; NULL: none */
@@ -22,7 +23,8 @@ typedef struct bench_engine {
     float *logits; /* [n_vocab] */
 } bench_engine;
 
-/* Divide the model by `row`, and note the bytes of each device in the row. No effect if the row is open. */
+/* Divide the model by `row`, and note the granules and bytes of each device in the row. No effect if the
+ * row is open. */
 tsr_status bench_engine_open(bench_engine *engine, const bench_report *report, bench_row *row);
 
 /* Run a test once: `seconds` of its own tokens, without those before them. Programs of new shapes are
@@ -34,9 +36,9 @@ tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double
 /* One token after `depth` others: the part of a first run that is not the prompt's. */
 tsr_status bench_engine_touch(bench_engine *engine, int depth);
 
-/* The planner's prediction of every test of the row, if rates are known, and of the bytes of each device. */
-tsr_status bench_engine_predict(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
-                                bench_row *row);
+/* The planner's prediction of every test of the row, if rates are known, and the granules and bytes of each
+ * device, as bench_engine_open() will have them. */
+tsr_status bench_engine_predict(const bench_engine *engine, const bench_report *report, bench_row *row);
 
 /* Close the model and zero the engine. All zeros is fine. */
 void bench_engine_close(bench_engine *engine);

@@ -97,21 +97,21 @@ static void describe_model(const bench *b, bench_environment *e)
     tsr_gguf_string name;
     const tsr_model_config *config = &b->engine.config;
     tool_text_print(e->model_path, sizeof e->model_path, "%s", b->engine.path);
-    if (tsr_gguf_get_string(b->gguf, "general.architecture", &name) == TSR_OK)
+    if (tsr_gguf_get_string(b->engine.gguf, "general.architecture", &name) == TSR_OK)
         tool_text_copy(e->architecture, sizeof e->architecture, name.data, name.bytes);
-    if (tsr_gguf_get_string(b->gguf, "general.name", &name) == TSR_OK)
+    if (tsr_gguf_get_string(b->engine.gguf, "general.name", &name) == TSR_OK)
         tool_text_copy(e->model_name, sizeof e->model_name, name.data, name.bytes);
-    for (int64_t i = 0; i < tsr_gguf_n_tensors(b->gguf); i++) {
-        const tsr_gguf_tensor *t = tsr_gguf_tensor_at(b->gguf, i);
+    for (int64_t i = 0; i < tsr_gguf_n_tensors(b->engine.gguf); i++) {
+        const tsr_gguf_tensor *t = tsr_gguf_tensor_at(b->engine.gguf, i);
         e->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
         e->weight_bytes += t->bytes;
     }
     uint64_t layers = 0;
     char key[64];
     snprintf(key, sizeof key, "%s.block_count", e->architecture);
-    if (tsr_gguf_get_u64(b->gguf, key, &layers) == TSR_OK)
+    if (tsr_gguf_get_u64(b->engine.gguf, key, &layers) == TSR_OK)
         e->n_layers = (int64_t)layers;
-    describe_types(b->gguf, e);
+    describe_types(b->engine.gguf, e);
     e->n_ctx = config->session.n_ctx;
     e->n_batch = config->session.n_batch;
     snprintf(e->type_k, sizeof e->type_k, "%s", tsr_type_name(config->session.type_k));

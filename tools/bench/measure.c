@@ -2,6 +2,8 @@
  * rows run in turn: a few visits to each, in alternating order, each with one warm-up and then some
  * repetitions of every test. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "bench/bench.h"
 #include "interrupt.h"
@@ -44,7 +46,8 @@ static tsr_status leave_out(bench *b, bench_row *row, tsr_status status)
     if (status != TSR_ERR_MEMORY)
         return status;
     row->left_out = true;
-    bench_report_note(&b->report, "%s is left out: %s", row->text, tsr_last_error());
+    bench_report_note(&b->report, "%s is left out: %s",
+                      *row->text ? row->text : bench_row_kind_name(row->kind), tsr_last_error());
     return TSR_OK;
 }
 
@@ -167,6 +170,41 @@ static tsr_status keep_to_budget(bench *b, bench_row *row, int n_rows, int *n_ro
     return status;
 }
 
+/* The earlier row with the granules of rows[r], or NULL. */
+static const bench_row *same_as(const bench_report *report, int r)
+{
+    for (int other = 0; other < r && !report->rows[r]->left_out; other++)
+        if (!report->rows[other]->left_out &&
+            bench_same_granules(report, report->rows[other], report->rows[r]))
+            return report->rows[other];
+    return NULL;
+}
+
+/* A split with the granules of an earlier row is measured and listed once. */
+static void drop_doubles(bench_report *report)
+{
+    int n_given = 0;
+    for (int r = 0; r < report->n_rows; r++) {
+        bench_row *row = report->rows[r];
+        const bench_row *same = same_as(report, r);
+        if (!same)
+            continue;
+        if (row->kind == BENCH_ROW_GIVEN)
+            n_given++;
+        else
+            bench_report_note(report, "the %s split is %s (%s)", bench_row_kind_name(row->kind), same->text,
+                              bench_row_kind_name(same->kind));
+        report->n_rows--;
+        memmove(report->rows + r, report->rows + r + 1, (size_t)(report->n_rows - r) * sizeof *report->rows);
+        free(row);
+        r--;
+    }
+    if (n_given)
+        bench_report_note(
+            report, "%d split%s of --ratios divide%s the model like a row before, and %s not listed again",
+            n_given, n_given == 1 ? "" : "s", n_given == 1 ? "s" : "", n_given == 1 ? "is" : "are");
+}
+
 tsr_status bench_measure(bench *b, int first)
 {
     bench_report *report = &b->report;
@@ -175,12 +213,17 @@ tsr_status bench_measure(bench *b, int first)
     if (first == 0 && b->options->budget_s > 0)
         status = keep_to_budget(b, report->rows[0], n_rows, &n_rounds);
     for (int r = first; r < report->n_rows && status == TSR_OK; r++) {
-        status = bench_engine_predict(&b->engine, b->gguf, report, report->rows[r]);
+        status = bench_engine_predict(&b->engine, report, report->rows[r]);
         if (status != TSR_OK)
             status = leave_out(b, report->rows[r], status);
     }
+    if (status == TSR_OK)
+        drop_doubles(report);
+    if (first == 0 && report->rows[0]->text[0] == '~')
+        bench_report_note(report, "%s is about the planner's split, which no -ts gives exactly",
+                          report->rows[0]->text);
     if (status == TSR_OK && !tool_interrupted)
-        status = bench_measure_rows(b, report->rows + first, n_rows, n_rounds);
+        status = bench_measure_rows(b, report->rows + first, report->n_rows - first, n_rounds);
     report->interrupted = tool_interrupted;
     return status;
 }

@@ -16,7 +16,7 @@ bool bench_print_csv(const bench_report *report, FILE *out);
 /* The environment of the measurement, and the notes. */
 void bench_print_environment(const bench_report *report, FILE *out);
 
-/* The tensor_split to use, and its gain; nothing if there is one row. */
+/* The tensor_split to use, and its gain, where they exceed the noise; nothing if there is one row. */
 void bench_print_advice(const bench_report *report, FILE *out);
 
 /* In the format of docs/bench.schema.json; a new reference, NULL when out of memory. */

@@ -214,22 +214,22 @@ static void draw_predicted(const speed_axes *axes, FILE *out)
 
 static void draw_measured(const speed_axes *axes, FILE *out)
 {
-    const bench_row *best = bench_best_row(axes->report);
+
     fprintf(out, "<polyline class=\"a open\" stroke-width=\"1.5\" points=\"");
     for (int i = 0; i < axes->n; i++)
         fprintf(out, "%.1f,%.1f ", x_at(axes, i), y_at(axes, rate_of(axes, axes->rows[i])));
     fprintf(out, "\"/>\n");
     for (int i = 0; i < axes->n; i++) {
         const bench_row *row = axes->rows[i];
-        const char *class = row == best ? "best" : "a";
+        const char *class = bench_is_best(axes->report, row) ? "best" : "a";
         bench_stat stat = bench_stat_of(&axes->report->tests[axes->test], &row->cells[axes->test]);
         fprintf(out,
                 "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke-width=\"2\"/>\n"
                 "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"><title>",
                 class, x_at(axes, i), x_at(axes, i), y_at(axes, stat.low), y_at(axes, stat.high), class,
-                x_at(axes, i), y_at(axes, stat.median), row == best ? "5" : "3.5");
+                x_at(axes, i), y_at(axes, stat.median), bench_is_best(axes->report, row) ? "5" : "3.5");
         bench_print_text(row->text, out);
-        fprintf(out, ": %.2f tokens/s, middle half %.2f to %.2f</title></circle>\n", stat.median, stat.low,
+        fprintf(out, ": %.2f tokens/s, spread %.2f to %.2f</title></circle>\n", stat.median, stat.low,
                 stat.high);
     }
 }
@@ -237,7 +237,7 @@ static void draw_measured(const speed_axes *axes, FILE *out)
 static void draw_legend(FILE *out)
 {
     fprintf(out, "<circle class=\"a\" cx=\"20\" cy=\"37\" r=\"3.5\"/>\n");
-    put_text(out, 28, 41, "start", "soft", "measured, bar: middle half");
+    put_text(out, 28, 41, "start", "soft", "measured, bar: spread");
     fprintf(out, "<circle class=\"best\" cx=\"188\" cy=\"37\" r=\"4.5\"/>\n");
     put_text(out, 197, 41, "start", "soft", "best of all tests");
     fprintf(out, "<line class=\"b\" x1=\"296\" x2=\"318\" y1=\"37\" y2=\"37\" stroke-dasharray=\"5 4\" "
@@ -300,7 +300,7 @@ static void legend_entry(FILE *out, double x, const char *class, const char *tex
 
 static void time_panel(const bench_report *report, const bench_row *row, int x, int y, FILE *out)
 {
-    char title[BENCH_TEXT + 40];
+    char title[BENCH_SPLIT_TEXT + 64];
     int last = report->n_tests - 1, n = report->n_devices < MOST_BARS ? report->n_devices : MOST_BARS;
     snprintf(title, sizeof title, "Time in %s with %s", report->tests[last].name, row->text);
     begin_panel(out, x, y, title);
@@ -332,7 +332,7 @@ static bool is_to_scale(const bench_report *report, const bench_row *row, double
 
 static void memory_panel(const bench_report *report, const bench_row *row, int x, int y, FILE *out)
 {
-    char title[BENCH_TEXT + 16];
+    char title[BENCH_SPLIT_TEXT + 16];
     int n = report->n_devices < MOST_BARS ? report->n_devices : MOST_BARS;
     snprintf(title, sizeof title, "Memory with %s", row->text);
     begin_panel(out, x, y, title);

@@ -1,6 +1,5 @@
 /* The tests to run, and the divisions of the model to run them with. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,37 +90,13 @@ int bench_tests_read(const bench_options *options, bench_report *report)
 
 /* -- divisions -- */
 
-/* Print without trailing zeros: "62.5", "50". */
-static int print_percent(char *text, size_t capacity, double percent)
-{
-    int n = snprintf(text, capacity, "%.2f", percent);
-    while (n > 0 && (size_t)n < capacity && text[n - 1] == '0')
-        text[--n] = '\0';
-    if (n > 0 && (size_t)n < capacity && text[n - 1] == '.')
-        text[--n] = '\0';
-    return n;
-}
-
-void bench_split_text(const float *split, int n, char text[BENCH_TEXT])
-{
-    double sum = 0;
-    int used = 0;
-    for (int d = 0; d < n; d++)
-        sum += (double)split[d];
-    text[0] = '\0';
-    for (int d = 0; d < n && used < BENCH_TEXT - 12; d++) {
-        if (d)
-            text[used++] = ',';
-        used += print_percent(text + used, (size_t)(BENCH_TEXT - used), 100 * (double)split[d] / sum);
-    }
-}
-
 static int no_memory(void)
 {
     fprintf(stderr, "tsr bench: out of memory for results\n");
     return TOOL_EXIT_FAILED;
 }
 
+/* The planner's row has no split yet. */
 static int add_row(bench *b, bench_row_kind kind, const float *split)
 {
     bench_row *row = bench_report_add_row(&b->report);
@@ -130,7 +105,7 @@ static int add_row(bench *b, bench_row_kind kind, const float *split)
     row->kind = kind;
     if (split) {
         memcpy(row->split, split, (size_t)b->list->n_devices * sizeof *split);
-        bench_split_text(split, b->list->n_devices, row->text);
+        bench_split_round(row->split, b->list->n_devices, row->text);
     }
     return TOOL_GO_ON;
 }
@@ -176,19 +151,47 @@ static int add_sweep(bench *b, int n_ratios)
     return code;
 }
 
+/* One split of a list: as given, in percent if a few digits are enough. */
+static int add_given(bench *b, const char *text)
+{
+    float split[TSR_MAX_DEVICES] = {0};
+    int n_devices = b->list->n_devices, n_parsed;
+    double sum = 0;
+    if (tsr_split_parse(text, split, n_devices, &n_parsed) != TSR_OK)
+        return tool_fail("bench", TSR_ERR_INVALID);
+    for (int d = 0; d < n_devices; d++)
+        sum += (double)split[d];
+    if (!(sum > 0)) {
+        fprintf(stderr,
+                "tsr bench: '%s' of --ratios gives no device a share; at least one number must be above 0\n",
+                text);
+        return TOOL_EXIT_USAGE;
+    }
+    int code = add_row(b, BENCH_ROW_GIVEN, NULL);
+    if (code != TOOL_GO_ON)
+        return code;
+    bench_row *row = b->report.rows[b->report.n_rows - 1];
+    memcpy(row->split, split, sizeof split);
+    if (!bench_split_text(split, n_devices, row->text))
+        snprintf(row->text, sizeof row->text, "%s", text);
+    return TOOL_GO_ON;
+}
+
 /* "1,1;3,1" */
 static int add_list(bench *b, const char *list)
 {
     int code = TOOL_GO_ON;
     for (const char *at = list; *at && code == TOOL_GO_ON;) {
-        char text[256];
-        float split[TSR_MAX_DEVICES] = {0};
-        int n_parsed;
+        char text[BENCH_SPLIT_TEXT];
         size_t length = strcspn(at, ";");
+        if (length >= sizeof text) {
+            fprintf(stderr,
+                    "tsr bench: a split of --ratios has %zu characters, more than %d; give fewer digits\n",
+                    length, (int)sizeof text - 1);
+            return TOOL_EXIT_USAGE;
+        }
         snprintf(text, sizeof text, "%.*s", (int)length, at);
-        if (tsr_split_parse(text, split, b->list->n_devices, &n_parsed) != TSR_OK)
-            return tool_fail("bench", TSR_ERR_INVALID);
-        code = add_row(b, BENCH_ROW_GIVEN, split);
+        code = add_given(b, text);
         at += length + (at[length] == ';');
     }
     return code;
@@ -208,16 +211,23 @@ static int sweep_size(const char *text, int *n_out)
 
 int bench_rows_make(bench *b)
 {
-    const char *ratios = b->options->ratios;
+    const char *ratios = b->options->ratios ? b->options->ratios : "sweep";
+    const bool is_sweep = strncmp(ratios, "sweep", 5) == 0 && (!ratios[5] || ratios[5] == ':');
     int n_ratios, code = add_row(b, BENCH_ROW_PLANNED, NULL);
-    if (code != TOOL_GO_ON || b->list->n_devices == 1)
+    if (code != TOOL_GO_ON || (b->list->n_devices == 1 && !b->options->ratios))
         return code;
-    if (strncmp(ratios, "sweep", 5) == 0 && (!ratios[5] || ratios[5] == ':')) {
+    if (!is_sweep && strcmp(ratios, "auto") != 0)
+        return add_list(b, ratios);
+    if (b->list->n_devices == 1) {
+        fprintf(stderr,
+                "tsr bench: --ratios %s needs two devices or more, and %s is the only one; see --devices\n",
+                ratios, b->list->devices[0].name);
+        return TOOL_EXIT_USAGE;
+    }
+    if (is_sweep) {
         code = sweep_size(ratios, &n_ratios);
         return code == TOOL_GO_ON ? add_sweep(b, n_ratios) : code;
     }
-    if (strcmp(ratios, "auto") != 0)
-        return add_list(b, ratios);
     code = add_even(b);
     return code == TOOL_GO_ON ? add_by_memory(b) : code;
 }

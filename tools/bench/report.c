@@ -1,6 +1,7 @@
 /* The data of a report; see bench/report.h. */
 #include "bench/report.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,24 +78,47 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The quantile q of sorted[n], interpolated. */
-static double quantile(const double *sorted, int n, double q)
+/* The values to leave out at each end of n sorted ones, so that the rest encloses the true median with a
+ * confidence of 90 %: the number of values below the median is binomial (the sign test). */
+static int n_outside(int n)
 {
-    double at = q * (n - 1);
-    int below = (int)at, above = below + 1 < n ? below + 1 : below;
-    return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
+    double term = pow(0.5, n), tail = 0;
+    int k = 0;
+    for (; 2 * (tail + term) <= 0.1; k++) {
+        tail += term;
+        term *= (double)(n - k) / (k + 1);
+    }
+    return k > 0 ? k - 1 : 0;
 }
 
 bench_stat bench_stat_of(const bench_test *test, const bench_cell *cell)
 {
     double rates[BENCH_MAX_REPETITIONS];
-    int n = cell->n < BENCH_MAX_REPETITIONS ? cell->n : BENCH_MAX_REPETITIONS;
+    int n = cell->n < BENCH_MAX_REPETITIONS ? cell->n : BENCH_MAX_REPETITIONS, outside = n_outside(n);
     if (n == 0)
         return (bench_stat){0};
     for (int i = 0; i < n; i++)
         rates[i] = bench_test_tokens(test) / cell->seconds[i];
     qsort(rates, (size_t)n, sizeof *rates, by_value);
-    return (bench_stat){quantile(rates, n, 0.5), quantile(rates, n, 0.25), quantile(rates, n, 0.75)};
+    return (bench_stat){(rates[(n - 1) / 2] + rates[n / 2]) / 2, rates[outside], rates[n - 1 - outside], n};
+}
+
+bench_stat bench_row_stat(const bench_report *report, const bench_row *row)
+{
+    double tokens = 0, median = 0, low = 0, high = 0;
+    int n = BENCH_MAX_REPETITIONS;
+    for (int t = 0; t < report->n_tests; t++) {
+        bench_stat stat = bench_stat_of(&report->tests[t], &row->cells[t]);
+        int more = bench_test_tokens(&report->tests[t]);
+        if (stat.n == 0)
+            return (bench_stat){0};
+        tokens += more;
+        median += more / stat.median;
+        low += more / stat.low;
+        high += more / stat.high;
+        n = stat.n < n ? stat.n : n;
+    }
+    return (bench_stat){tokens / median, tokens / low, tokens / high, n};
 }
 
 double bench_predicted_rate(const bench_test *test, const bench_cell *cell)
@@ -102,17 +126,28 @@ double bench_predicted_rate(const bench_test *test, const bench_cell *cell)
     return cell->predicted_s > 0 ? bench_test_tokens(test) / cell->predicted_s : 0;
 }
 
-bool bench_within_noise(bench_stat a, bench_stat b)
+double bench_noise(bench_stat a, bench_stat b)
 {
-    return a.low <= b.high && b.low <= a.high;
+    bench_stat fast = a.median > b.median ? a : b, slow = a.median > b.median ? b : a;
+    if (fast.n < BENCH_LEAST_REPETITIONS || slow.n < BENCH_LEAST_REPETITIONS)
+        return INFINITY;
+    return (fast.median - fast.low + slow.high - slow.median) / slow.median;
 }
 
-bool bench_rows_within_noise(const bench_report *report, const bench_row *a, const bench_row *b)
+bool bench_within_noise(bench_stat a, bench_stat b)
 {
-    for (int t = 0; t < report->n_tests; t++)
-        if (!bench_within_noise(bench_stat_of(&report->tests[t], &a->cells[t]),
-                                bench_stat_of(&report->tests[t], &b->cells[t])))
+    return isinf(bench_noise(a, b)) || (a.low <= b.high && b.low <= a.high);
+}
+
+bool bench_same_granules(const bench_report *report, const bench_row *a, const bench_row *b)
+{
+    for (int d = 0; d < report->n_devices; d++) {
+        const bench_row_device *x = &a->devices[d], *y = &b->devices[d];
+        /* layers on different devices have equal granules, but not equal weights */
+        if (memcmp(x->granules, y->granules, sizeof x->granules) != 0 ||
+            x->bytes[TSR_MEMORY_WEIGHTS] != y->bytes[TSR_MEMORY_WEIGHTS])
             return false;
+    }
     return true;
 }
 
@@ -124,36 +159,18 @@ uint64_t bench_total_bytes(const bench_row_device *device)
     return sum;
 }
 
-double bench_row_seconds(const bench_report *report, const bench_row *row)
-{
-    double sum = 0;
-    for (int t = 0; t < report->n_tests; t++) {
-        double rate = bench_stat_of(&report->tests[t], &row->cells[t]).median;
-        if (!(rate > 0))
-            return 0;
-        sum += bench_test_tokens(&report->tests[t]) / rate;
-    }
-    return sum;
-}
-
 const bench_row *bench_best_row(const bench_report *report)
 {
     const bench_row *best = NULL;
-    double least = 0;
+    double most = 0;
     for (int r = 0; r < report->n_rows; r++) {
-        double seconds = bench_row_seconds(report, report->rows[r]);
-        if (seconds > 0 && (!best || seconds < least)) {
+        double rate = bench_row_stat(report, report->rows[r]).median;
+        if (rate > most) {
             best = report->rows[r];
-            least = seconds;
+            most = rate;
         }
     }
     return best;
-}
-
-const bench_row *bench_shown_row(const bench_report *report)
-{
-    const bench_row *best = bench_best_row(report);
-    return best ? best : report->rows[0];
 }
 
 const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind kind)
@@ -162,4 +179,29 @@ const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind ki
         if (report->rows[r]->kind == kind)
             return report->rows[r];
     return NULL;
+}
+
+bool bench_is_best(const bench_report *report, const bench_row *row)
+{
+    const bench_row *best = bench_best_row(report);
+    bench_stat its = bench_row_stat(report, row);
+    bool any_slower = false;
+    if (its.n < BENCH_LEAST_REPETITIONS || !bench_within_noise(its, bench_row_stat(report, best)))
+        return false;
+    for (int r = 0; r < report->n_rows && !any_slower; r++) {
+        bench_stat other = bench_row_stat(report, report->rows[r]);
+        any_slower = other.n && !bench_within_noise(other, bench_row_stat(report, best));
+    }
+    return any_slower;
+}
+
+const bench_row *bench_shown_row(const bench_report *report)
+{
+    const bench_row *best = bench_best_row(report), *planned = bench_row_of_kind(report, BENCH_ROW_PLANNED);
+    bench_stat its = {0};
+    if (!best)
+        return report->rows[0];
+    if (planned)
+        its = bench_row_stat(report, planned);
+    return its.n && bench_within_noise(its, bench_row_stat(report, best)) ? planned : best;
 }

@@ -9,7 +9,14 @@
 
 #include <tsr/plan.h>
 
-enum { BENCH_TEXT = 96, BENCH_MAX_TESTS = 24, BENCH_MAX_NOTES = 8, BENCH_MAX_REPETITIONS = 1000 };
+enum {
+    BENCH_TEXT = 96,
+    BENCH_SPLIT_TEXT = 12 * TSR_MAX_DEVICES,
+    BENCH_MAX_TESTS = 24,
+    BENCH_MAX_NOTES = 8,
+    BENCH_MAX_REPETITIONS = 1000,
+    BENCH_LEAST_REPETITIONS = 3 /* fewer do not show the noise */
+};
 
 /* Either a prompt of n_prompt tokens computed in one go or n_gen tokens one after another, after `depth`
  * tokens in the context. */
@@ -33,9 +40,12 @@ typedef struct bench_cell {
     bench_shares shares[TSR_MAX_DEVICES]; /* means over the repetitions */
 } bench_cell;
 
-/* Median and quartiles of tokens per second. */
+/* Tokens per second: the median of n repetitions, and the interval [low, high] that holds the true median
+ * with a confidence of 90 % or more. With 3 or 4 repetitions the interval is all of them, and the
+ * confidence 75 and 87 %. */
 typedef struct bench_stat {
     double median, low, high;
+    int n;
 } bench_stat;
 
 typedef enum bench_row_kind {
@@ -57,7 +67,9 @@ typedef struct bench_row_device {
 
 typedef struct bench_row {
     bench_row_kind kind;
-    char text[BENCH_TEXT]; /* a tensor_split, as for -ts */
+    /* A tensor_split: -ts TEXT divides the model like this row. "~62.1,37.9": the planner's split, which no
+     * tensor_split gives exactly. */
+    char text[BENCH_SPLIT_TEXT];
     float split[TSR_MAX_DEVICES];
     bench_row_device devices[TSR_MAX_DEVICES];
     bench_cell cells[BENCH_MAX_TESTS]; /* one per test */
@@ -112,28 +124,38 @@ void bench_test_name(bench_test *test);
 /* Tokens that a test computes. */
 int bench_test_tokens(const bench_test *test);
 
-/* Of the repetitions so far; all 0 if there are none. Quartiles by linear interpolation. */
+/* Of the repetitions so far; all 0 if there are none. */
 bench_stat bench_stat_of(const bench_test *test, const bench_cell *cell);
+
+/* Of all tests together, whose times are added; all 0 if a test is missing. */
+bench_stat bench_row_stat(const bench_report *report, const bench_row *row);
 
 /* Predicted tokens per second; 0 if the planner has no rates. */
 double bench_predicted_rate(const bench_test *test, const bench_cell *cell);
 
-/* Whether the middle halves of two results overlap, so that their difference may be chance. */
+/* Whether the intervals of two results overlap, so that their difference may be chance; true with fewer than
+ * BENCH_LEAST_REPETITIONS of one of them. */
 bool bench_within_noise(bench_stat a, bench_stat b);
 
-/* Whether bench_within_noise() holds in every test of two rows. */
-bool bench_rows_within_noise(const bench_report *report, const bench_row *a, const bench_row *b);
+/* The difference that bench_within_noise() demands, as a part of the slower median; INFINITY with too few
+ * repetitions. */
+double bench_noise(bench_stat a, bench_stat b);
+
+/* Whether two rows put the same granules on every device. */
+bool bench_same_granules(const bench_report *report, const bench_row *a, const bench_row *b);
 
 /* Bytes of all owners together. */
 uint64_t bench_total_bytes(const bench_row_device *device);
 
-/* Median seconds of all tests together, which the search minimises; 0 if a test is missing. */
-double bench_row_seconds(const bench_report *report, const bench_row *row);
-
-/* The row with the least time, or the first row of a kind; NULL if there is none. */
+/* The row with the least time in all tests, or the first row of a kind; NULL if there is none. */
 const bench_row *bench_best_row(const bench_report *report);
-/* The row shown in detail: the best row, or the first. */
-const bench_row *bench_shown_row(const bench_report *report);
 const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind kind);
+
+/* Whether the row is as fast as the best row within noise, and another row is slower beyond noise. */
+bool bench_is_best(const bench_report *report, const bench_row *row);
+
+/* The row to use, which is shown in detail: the planner's unless the best row is faster beyond noise; without
+ * results the first row. */
+const bench_row *bench_shown_row(const bench_report *report);
 
 #endif

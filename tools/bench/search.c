@@ -36,19 +36,11 @@ static double share_of(const search *s, const bench_row *row, int device)
     return (double)row->split[device] / sum;
 }
 
-static bool same_granules(const bench_report *report, const bench_row *a, const bench_row *b)
-{
-    for (int d = 0; d < report->n_devices; d++)
-        if (memcmp(a->devices[d].granules, b->devices[d].granules, sizeof a->devices[d].granules) != 0)
-            return false;
-    return true;
-}
-
 /* A row with the granules of another row would be measured twice. */
 static bool is_new(const bench_report *report, const bench_row *row)
 {
     for (int r = 0; r < report->n_rows; r++)
-        if (report->rows[r] != row && same_granules(report, report->rows[r], row))
+        if (report->rows[r] != row && bench_same_granules(report, report->rows[r], row))
             return false;
     return true;
 }
@@ -75,8 +67,8 @@ static tsr_status try_move(search *s, int from, int to, bench_row **row_out)
     row->kind = BENCH_ROW_SEARCHED;
     for (int d = 0; d < report->n_devices; d++)
         row->split[d] = (float)(share_of(s, s->centre, d) - (d == from) * moved + (d == to) * moved);
-    bench_split_text(row->split, report->n_devices, row->text);
-    tsr_status status = bench_engine_predict(&s->b->engine, s->b->gguf, report, row);
+    bench_split_round(row->split, report->n_devices, row->text);
+    tsr_status status = bench_engine_predict(&s->b->engine, report, row);
     if (status == TSR_OK && is_new(report, row)) {
         *row_out = row;
         return TSR_OK;
@@ -129,10 +121,15 @@ static tsr_status neighbours(search *s, bench_row *rows[NEIGHBOURS], int *n_out)
     return status;
 }
 
+static double rate_of(const bench_report *report, const bench_row *row)
+{
+    return bench_row_stat(report, row).median;
+}
+
 static bool is_better(const bench_report *report, const bench_row *row, const bench_row *than)
 {
-    return bench_row_seconds(report, row) < bench_row_seconds(report, than) &&
-           !bench_rows_within_noise(report, row, than);
+    bench_stat its = bench_row_stat(report, row), old = bench_row_stat(report, than);
+    return its.median > old.median && !bench_within_noise(its, old);
 }
 
 /* Measure around the centre, then move to the best neighbour or halve the piece. */
@@ -171,8 +168,7 @@ static tsr_status compare_finalists(search *s)
     for (int r = 0; r < report->n_rows; r++) {
         int faster = 0;
         for (int other = 0; other < report->n_rows; other++)
-            faster +=
-                bench_row_seconds(report, report->rows[other]) < bench_row_seconds(report, report->rows[r]);
+            faster += rate_of(report, report->rows[other]) > rate_of(report, report->rows[r]);
         if (faster < FINALISTS || report->rows[r]->kind != BENCH_ROW_SEARCHED)
             rows[n++] = report->rows[r];
     }
@@ -188,8 +184,7 @@ tsr_status bench_search(bench *b)
     if (b->options->budget_s)
         s.deadline = tool_clock() + b->options->budget_s;
     for (int r = 0; r < b->report.n_rows; r++)
-        if (!s.centre ||
-            bench_row_seconds(&b->report, b->report.rows[r]) < bench_row_seconds(&b->report, s.centre))
+        if (!s.centre || rate_of(&b->report, b->report.rows[r]) > rate_of(&b->report, s.centre))
             s.centre = b->report.rows[r];
     while (status == TSR_OK && s.piece >= last_piece && !tool_interrupted && tool_clock() < s.deadline)
         status = step(&s);

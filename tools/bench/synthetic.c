@@ -72,7 +72,7 @@ static tsr_status copy_rows(const bench *from, bench *half)
     tsr_status status = TSR_OK;
     for (int r = 0; r < from->report.n_rows && status == TSR_OK; r++) {
         bench_row *row = copy_row(&half->report, from->report.rows[r]);
-        status = row ? bench_engine_predict(&half->engine, half->gguf, &half->report, row) : TSR_ERR_MEMORY;
+        status = row ? bench_engine_predict(&half->engine, &half->report, row) : TSR_ERR_MEMORY;
     }
     return status;
 }
@@ -90,14 +90,13 @@ static tsr_status measure_half(bench *b, const bench_synthetic *s, bench *half)
         (bench_engine){.rt = b->engine.rt, .list = b->list, .path = s->half_path, .config = b->engine.config};
     bench_engine_close(&b->engine);
     b->engine.rt = half->engine.rt;
-    tsr_status status = tsr_gguf_open(s->half_path, &header, &half->gguf);
+    tsr_status status = tsr_gguf_open(s->half_path, &header, &half->engine.gguf);
     if (status == TSR_OK)
         status = copy_rows(b, half);
     if (status == TSR_OK)
         status =
             bench_measure_rows(half, half->report.rows, half->report.n_rows, b->report.rows[0]->cells[0].n);
     bench_engine_close(&half->engine);
-    tsr_gguf_close(half->gguf);
     return status;
 }
 

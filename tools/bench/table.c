@@ -43,19 +43,26 @@ static void add_rate(tool_table *table, double rate)
         tool_table_cell(table, "-");
 }
 
-/* Half the distance between the quartiles, in percent of the median. */
+/* Half the interval, in percent of the median. */
 static void add_spread(tool_table *table, bench_stat stat)
 {
-    if (stat.median > 0)
+    if (stat.n >= BENCH_LEAST_REPETITIONS)
         tool_table_cell(table, "%.1f %%", 50 * (stat.high - stat.low) / stat.median);
     else
         tool_table_cell(table, "-");
 }
 
+/* "planned, best" */
+static void add_mark(tool_table *table, const bench_report *report, const bench_row *row)
+{
+    const char *kind = row->kind == BENCH_ROW_GIVEN ? "" : bench_row_kind_name(row->kind);
+    bool best = bench_is_best(report, row);
+    tool_table_cell(table, "%s%s%s", kind, best && *kind ? ", " : "", best ? "best" : "");
+}
+
 /* One line per division and test. */
 void bench_fill_speeds(const bench_report *report, tool_table *table)
 {
-    const bench_row *best = report->n_rows > 1 ? bench_best_row(report) : NULL;
     tool_table_header(table, 7,
                       (const char *[]){"split", "", "test", "tokens/s", "spread", "predicted", "n"});
     for (int r = 0; r < report->n_rows; r++) {
@@ -64,8 +71,7 @@ void bench_fill_speeds(const bench_report *report, tool_table *table)
             const bench_cell *cell = &row->cells[t];
             bench_stat stat = bench_stat_of(&report->tests[t], cell);
             tool_table_cell(table, "%s", row->text);
-            tool_table_cell(table, "%s%s", row->kind == BENCH_ROW_GIVEN ? "" : bench_row_kind_name(row->kind),
-                            row == best ? (row->kind == BENCH_ROW_GIVEN ? "best" : ", best") : "");
+            add_mark(table, report, row);
             tool_table_cell(table, "%s", report->tests[t].name);
             add_rate(table, stat.median);
             add_spread(table, stat);
@@ -106,28 +112,6 @@ void bench_fill_devices(const bench_report *report, tool_table *table)
         add_share(table, shares->reduce, known);
         add_share(table, shares->wait, known);
     }
-}
-
-static void print_gain(const bench_report *report, const bench_row *best, bench_row_kind kind, FILE *out)
-{
-    const bench_row *other = bench_row_of_kind(report, kind);
-    double mine = bench_row_seconds(report, best), its = other ? bench_row_seconds(report, other) : 0;
-    if (!(its > 0) || other == best)
-        return;
-    fprintf(out, "  %+.1f %% tokens/s against %s (%s)%s\n", 100 * (its / mine - 1), other->text,
-            bench_row_kind_name(kind), bench_rows_within_noise(report, best, other) ? ", within noise" : "");
-}
-
-void bench_print_advice(const bench_report *report, FILE *out)
-{
-    const bench_row *best = report->n_rows > 1 ? bench_best_row(report) : NULL;
-    if (!best)
-        return;
-    fprintf(out, "\nUse -ts %s%s\n", best->text,
-            best->kind == BENCH_ROW_PLANNED ? ", the planner's default" : "");
-    print_gain(report, best, BENCH_ROW_EVEN, out);
-    print_gain(report, best, BENCH_ROW_BY_MEMORY, out);
-    print_gain(report, best, BENCH_ROW_PLANNED, out);
 }
 
 bool bench_print_table(const bench_report *report, FILE *out)
