@@ -1,5 +1,5 @@
-/* Parser of the --devices text, and of byte counts. The grammar is in tsr/topology.h. The text is cut at
- * commas and each piece is parsed separately, so that a message can quote the piece. */
+/* Parser of the --devices text. The grammar is in tsr/device_list.h. The text is cut at commas and each piece
+ * is parsed separately, so that a message can quote the piece. */
 #include "topo/devices/device_text.h"
 
 #include <ctype.h>
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include <tsr/bytes.h>
 
@@ -48,37 +47,6 @@ static bool parse_number(const char *text, int least, int most, int *value_out)
         return false;
     *value_out = (int)value;
     return true;
-}
-
-tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out)
-{
-    static const struct {
-        const char *suffix;
-        double factor;
-    } units[] = {{"", 1},       {"B", 1},        {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
-                 {"TB", 1e12},  {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20},  {"MiB", 0x1p20},
-                 {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40},   {"TiB", 0x1p40}};
-    const char *p = text ? text : "";
-    /* Parsed by hand: strtod would also accept signs, exponents, "nan", and another locale's comma. */
-    double value = 0, place = 1;
-    bool digits = false;
-    for (; isdigit((unsigned char)*p); p++, digits = true)
-        value = value * 10 + (*p - '0');
-    if (*p == '.')
-        for (p++; isdigit((unsigned char)*p); p++, digits = true)
-            value += (*p - '0') * (place /= 10);
-    while (*p == ' ')
-        p++;
-    for (size_t i = 0; digits && i < sizeof units / sizeof *units; i++) {
-        if (strcasecmp(p, units[i].suffix) != 0)
-            continue;
-        if (value * units[i].factor >= 0x1p63)
-            return tsr_fail(TSR_ERR_INVALID, "'%s' exceeds the memory of any machine", text);
-        *bytes_out = (uint64_t)(value * units[i].factor);
-        return TSR_OK;
-    }
-    return tsr_fail(TSR_ERR_INVALID, "cannot parse byte count '%s'; write e.g. 200MiB, 1.5GB or 4096",
-                    text ? text : "(null)");
 }
 
 /* "0-7" or "3"; a piece "16-23" after it continues the list. */
