@@ -136,9 +136,8 @@ static bool is_rope_factors(const tsr_hparams *hp, const char *name)
 
 static bool is_of_prediction_layer(const tsr_hparams *hp, const char *name)
 {
-    int layer;
-    return sscanf(name, "blk.%5d.", &layer) == 1 && layer >= hp->n_layers &&
-           layer < hp->n_layers + hp->n_predict_layers;
+    int64_t layer = tsr_weight_name_layer(name);
+    return layer >= hp->n_layers && layer < hp->n_layers + hp->n_predict_layers;
 }
 
 tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hp)

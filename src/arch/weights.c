@@ -3,6 +3,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
@@ -23,6 +25,14 @@ void tsr_weights_free(tsr_weights *weights)
     tsr_mem_free(weights->list);
     tsr_mem_free(weights->layers);
     *weights = (tsr_weights){0};
+}
+
+int64_t tsr_weight_name_layer(const char *name)
+{
+    const size_t n_digits = strncmp(name, "blk.", 4) == 0 ? strspn(name + 4, "0123456789") : 0;
+    if (n_digits < 1 || n_digits > 9 || name[4 + n_digits] != '.')
+        return -1;
+    return strtol(name + 4, NULL, 10);
 }
 
 static tsr_status append(tsr_weights *weights, tsr_weight **weight_out)

@@ -130,6 +130,9 @@ int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role);
 
 tsr_block tsr_weight_block(const tsr_weight *weight);
 
+/* The layer N in a tensor's name "blk.N.<rest>"; -1: a name of another form. */
+int64_t tsr_weight_name_layer(const char *name);
+
 /* The class whose counts divide the role; TSR_CLASS_COUNT: a role that is whole everywhere. */
 tsr_split_class_id tsr_weight_class(const tsr_weight *weight);
 

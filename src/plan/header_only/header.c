@@ -87,7 +87,7 @@ static tsr_status count_layers(tsr_header *p)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < tsr_gguf_n_tensors(p->gguf); i++)
-        n = TSR_MAX(n, tsr_arch_table_layer(tsr_gguf_tensor_at(p->gguf, i)->name) + 1);
+        n = TSR_MAX(n, tsr_weight_name_layer(tsr_gguf_tensor_at(p->gguf, i)->name) + 1);
     if (p->by_size && p->n_layers < n && n <= 1 << 12)
         p->n_layers = n;
     p->n_layers = TSR_MAX(p->n_layers, p->by_size);

@@ -98,47 +98,22 @@ bool tsr_arch_table_has(const char *architecture)
     return false;
 }
 
-/* One number of at most nine digits; NULL if there is none at `text`, else what follows it. */
-static const char *skip_number(const char *text, int64_t *number_out)
+/* Whether a name is the pattern with a number of at most nine digits for every '#'. */
+static bool matches(const char *pattern, const char *name)
 {
-    const char *p = text;
-    *number_out = 0;
-    for (; *p >= '0' && *p <= '9'; p++)
-        if (p - text < 9)
-            *number_out = *number_out * 10 + (*p - '0');
-    return p > text && p - text <= 9 ? p : NULL;
-}
-
-static bool matches(const char *pattern, const char *name, int64_t *layer_out)
-{
-    int64_t number;
-    *layer_out = -1;
     for (; *pattern; pattern++) {
-        if (*pattern != '#') {
-            if (*pattern != *name++)
-                return false;
-            continue;
-        }
-        name = skip_number(name, &number);
-        if (!name)
+        size_t n_digits = *pattern == '#' ? strspn(name, "0123456789") : 0;
+        if (*pattern == '#' ? n_digits < 1 || n_digits > 9 : *pattern != *name)
             return false;
-        if (*layer_out < 0)
-            *layer_out = number;
+        name += *pattern == '#' ? n_digits : 1;
     }
     return *name == '\0';
 }
 
-const tsr_tensor_row *tsr_arch_table_find(const char *name, int64_t *layer_out)
+const tsr_tensor_row *tsr_arch_table_find(const char *name)
 {
     for (size_t i = 0; i < COUNT(tensors); i++)
-        if (matches(tensors[i].name, name, layer_out))
+        if (matches(tensors[i].name, name))
             return &tensors[i];
     return NULL;
-}
-
-int64_t tsr_arch_table_layer(const char *name)
-{
-    int64_t layer;
-    const char *end = strncmp(name, "blk.", 4) == 0 ? skip_number(name + 4, &layer) : NULL;
-    return end && *end == '.' ? layer : -1;
 }

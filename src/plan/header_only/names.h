@@ -38,10 +38,7 @@ enum {
 /* Whether all tensors of the architecture are in the table. */
 bool tsr_arch_table_has(const char *architecture);
 
-/* The row of a tensor; NULL if no architecture has one of that name. *layer_out: the first number, or -1. */
-const tsr_tensor_row *tsr_arch_table_find(const char *name, int64_t *layer_out);
-
-/* The number after "blk." at the start of a name; -1 if there is none. */
-int64_t tsr_arch_table_layer(const char *name);
+/* The row of a tensor; NULL: no architecture has a tensor of that name. */
+const tsr_tensor_row *tsr_arch_table_find(const char *name);
 
 #endif

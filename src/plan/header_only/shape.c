@@ -189,14 +189,13 @@ static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
     tsr_status status = TSR_OK;
     tsr_header p;
     tsr_header_layer l = {0};
-    int64_t last_layer = -1, layer;
+    int64_t last_layer = -1;
     (void)hp;
     TSR_TRY(tsr_header_read(w->gguf, &p));
     for (int64_t i = 0; i < tsr_gguf_n_tensors(w->gguf); i++) {
         const tsr_gguf_tensor *source = tsr_gguf_tensor_at(w->gguf, i);
-        const tsr_tensor_row *row = tsr_arch_table_find(source->name, &layer);
-        if (!row)
-            layer = tsr_arch_table_layer(source->name);
+        const tsr_tensor_row *row = tsr_arch_table_find(source->name);
+        const int64_t layer = tsr_weight_name_layer(source->name);
         if ((row && row->flags & TSR_TENSOR_CALLER) || layer >= p.n_layers)
             continue;
         if (layer >= 0 && layer != last_layer)
@@ -220,7 +219,7 @@ static tsr_status declare_by_size(tsr_weights *w, const tsr_hparams *hp)
     (void)hp;
     for (int64_t i = 0; i < tsr_gguf_n_tensors(w->gguf); i++) {
         const tsr_gguf_tensor *source = tsr_gguf_tensor_at(w->gguf, i);
-        int64_t layer = tsr_arch_table_layer(source->name);
+        int64_t layer = tsr_weight_name_layer(source->name);
         bool embedding = strcmp(source->name, "token_embd.weight") == 0;
         bool output = strcmp(source->name, "output.weight") == 0 && source->ne[1] == hp->n_vocab;
         bool matrix = layer >= 0 && source->n_dims > 1 && source->ne[1] > 1;
@@ -368,10 +367,10 @@ static void fill_hparams(const tsr_header *p, tsr_hparams *hp)
 static void remark_strangers(tsr_model_shape *shape)
 {
     const char *first = NULL;
-    int64_t layer, n = 0;
+    int64_t n = 0;
     for (int64_t i = 0; i < tsr_gguf_n_tensors(shape->gguf); i++) {
         const char *name = tsr_gguf_tensor_at(shape->gguf, i)->name;
-        if (tsr_arch_table_find(name, &layer) || tsr_arch_table_layer(name) >= shape->hparams.n_layers)
+        if (tsr_arch_table_find(name) || tsr_weight_name_layer(name) >= shape->hparams.n_layers)
             continue;
         first = first ? first : name;
         n++;
