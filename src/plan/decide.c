@@ -335,7 +335,7 @@ static tsr_status choose_stages(decision *dec)
     bool single = true;
     for (int i = 0; i < dec->pipeline.n_stages; i++)
         single = single && tsr_device_set_count(dec->pipeline.stages[i].devices) == 1;
-    dec->out->proven = dec->pipeline.proven && (single || !dec->goal.cost.decode);
+    dec->out->proven = dec->pipeline.proven && (single || !tsr_goal_is_mixed(&dec->goal));
 out:
     return status;
 }

@@ -3,8 +3,7 @@
 
 #include "core/mem.h"
 
-/* Whether both kinds of steps count. */
-static bool is_mixed(const tsr_goal *goal)
+bool tsr_goal_is_mixed(const tsr_goal *goal)
 {
     return goal->n_decodes > 0 && goal->n_prompts > 0;
 }
@@ -36,6 +35,13 @@ static double walk_ns(void *user, int c, const int64_t *counts)
            goal->n_prompts * phase_ns(&goal->prompt, c, counts);
 }
 
+static double transfer_ns(void *user, tsr_device_set from, tsr_device_set to, bool outputs)
+{
+    tsr_goal *goal = user;
+    return goal->n_decodes * goal->decode.transfer_ns(&goal->decode, from, to, outputs) +
+           goal->n_prompts * goal->prompt.transfer_ns(&goal->prompt, from, to, outputs);
+}
+
 /* goal->cost from the two phases. */
 static void mix(tsr_goal *goal)
 {
@@ -46,10 +52,7 @@ static void mix(tsr_goal *goal)
     cost->problem.sync_ns = sync_ns;
     cost->problem.walk_ns = goal->decode.n_touched || goal->prompt.n_touched ? walk_ns : NULL;
     cost->problem.user = goal;
-    cost->decode = &goal->decode;
-    cost->prompt = &goal->prompt;
-    cost->n_decodes = goal->n_decodes;
-    cost->n_prompts = goal->n_prompts;
+    cost->transfer_ns = transfer_ns;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         for (int d = 0; d < cost->problem.n_devices; d++) {
             const tsr_cost_class *a = &goal->decode.classes[c], *b = &goal->prompt.classes[c];
@@ -70,7 +73,7 @@ tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
     goal->n_prompts = (double)n_prompt / (double)n_tokens;
     TSR_TRY(tsr_model_cost_init(planner, 1, &goal->decode));
     TSR_TRY(tsr_model_cost_init(planner, n_tokens, &goal->prompt));
-    if (is_mixed(goal))
+    if (tsr_goal_is_mixed(goal))
         mix(goal);
     else
         TSR_TRY(tsr_model_cost_init(planner,
@@ -90,7 +93,7 @@ double tsr_goal_ns(const tsr_goal *goal, double decode_ns, double prompt_ns)
 bool tsr_goal_is_exact(const tsr_goal *goal, const int64_t counts[][TSR_MAX_DEVICES], double total_ns)
 {
     tsr_cost_result decode, prompt;
-    if (!is_mixed(goal))
+    if (!tsr_goal_is_mixed(goal))
         return true;
     tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
     tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);

@@ -17,6 +17,9 @@ typedef struct tsr_goal {
  * known. */
 tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal_out);
 
+/* Whether the workload has steps of both phases. */
+bool tsr_goal_is_mixed(const tsr_goal *goal);
+
 /* The time of the workload by the times of both kinds of steps; 0 without a workload. */
 double tsr_goal_ns(const tsr_goal *goal, double decode_ns, double prompt_ns);
 

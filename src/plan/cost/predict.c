@@ -88,11 +88,11 @@ static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *c
     for (int64_t l = 0; l < split->n_layers; l++) {
         tsr_device_set attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
         tsr_device_set ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
-        ns += tsr_model_cost_transfer_ns(cost, here, attention, false);
-        ns += tsr_model_cost_transfer_ns(cost, attention, ffn, false);
+        ns += cost->transfer_ns(cost->problem.user, here, attention, false);
+        ns += cost->transfer_ns(cost->problem.user, attention, ffn, false);
         here = ffn;
     }
-    return ns + tsr_model_cost_transfer_ns(cost, here, split->groups[split->output_group].devices, true);
+    return ns + cost->transfer_ns(cost->problem.user, here, split->groups[split->output_group].devices, true);
 }
 
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase)

@@ -39,8 +39,8 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, i
     for (int a = 0; a < p->n_devices; a++)
         for (int b = 0; b < p->n_devices; b++) {
             tsr_device_set from = tsr_device_set_one(a), to = tsr_device_set_one(b);
-            stages->transfer_ns[a][b] = tsr_model_cost_transfer_ns(cost, from, to, false);
-            stages->output_transfer_ns[a][b] = tsr_model_cost_transfer_ns(cost, from, to, true);
+            stages->transfer_ns[a][b] = cost->transfer_ns(cost->problem.user, from, to, false);
+            stages->output_transfer_ns[a][b] = cost->transfer_ns(cost->problem.user, from, to, true);
         }
     stages->problem = (tsr_pipeline_problem){
         .n_devices = p->n_devices,

@@ -148,12 +148,9 @@ static bool by_links(const tsr_model_cost *cost, int from, int to)
            (link.measured || !cost->rates[0].measured);
 }
 
-double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set from, tsr_device_set to,
-                                  bool outputs)
+static double transfer_ns(void *user, tsr_device_set from, tsr_device_set to, bool outputs)
 {
-    if (cost->decode)
-        return cost->n_decodes * tsr_model_cost_transfer_ns(cost->decode, from, to, outputs) +
-               cost->n_prompts * tsr_model_cost_transfer_ns(cost->prompt, from, to, outputs);
+    const tsr_model_cost *cost = user;
     tsr_device_set missing = to & ~from;
     uint64_t bytes = cost->row_bytes * (uint64_t)(outputs ? cost->n_outputs : cost->n_tokens);
     int sender = tsr_device_set_first(from), all = cost->problem.n_devices;
@@ -249,6 +246,7 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
                                        .sync_ns = sync_ns,
                                        .walk_ns = cost->n_touched ? walk_ns : NULL,
                                        .user = cost};
+    cost->transfer_ns = transfer_ns;
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         size_t n = (size_t)TSR_MAX(shape->granules.n[c], 1);
         cost->classes[c] =

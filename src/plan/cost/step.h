@@ -18,9 +18,9 @@ typedef struct tsr_model_cost {
     uint64_t row_bytes;            /* of one token's activations */
     uint64_t sync_bytes;           /* of one device's partial sums in an all-reduce */
     double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
-    /* Of a workload (plan/cost/goal.h): n_decodes steps of one, n_prompts of the other. NULL: a step */
-    const struct tsr_model_cost *decode, *prompt;
-    double n_decodes, n_prompts;
+    /* Nanoseconds of a transfer of the activations, of all tokens or only of those with outputs, from the
+     * devices `from` to the devices of `to` that do not have them. `user` is problem.user. */
+    double (*transfer_ns)(void *user, tsr_device_set from, tsr_device_set to, bool outputs);
 } tsr_model_cost;
 
 /* Whether planner->config.plan.rates has the rates of all weight types of the model, for all devices. */
@@ -30,10 +30,5 @@ bool tsr_model_cost_known(const tsr_planner *planner);
  * for at most config.session.n_outputs_max rows. Rooms are unlimited and all devices are allowed.
  * TSR_ERR_INVALID if rates are not known. The cost borrows the rates and links of planner->config. */
 tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost_out);
-
-/* Nanoseconds of a transfer of a step's activations, of all tokens or only of those with outputs, from the
- * devices `from` to the devices of `to` that do not have them. */
-double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set from, tsr_device_set to,
-                                  bool outputs);
 
 #endif
