@@ -146,6 +146,46 @@ static void caps_are_kept_or_named(void **state)
     assert_int_equal(n_tight, 0);
 }
 
+/* Without caps a plan states what each device lacks. Shares follow the caps, so that all devices lack about
+ * the same part, and shares that are given stay. Where there is room, nothing is missing. */
+static void a_plan_without_caps_states_what_is_missing(void **state)
+{
+    const fixture *f = *state;
+    static const char *const specs[] = {"host:1,mem=2MiB,host:1,mem=1MiB", "host:2,mem=1MiB",
+                                        "host:1,mem=1GiB,host:1"};
+    float split[] = {1, 3};
+    const size_t margin = 256 << 10;
+    for (size_t i = 0; i < 6; i++) {
+        tsr_model_config config = tsr_model_config_default();
+        tsr_plan *plan = NULL;
+        tsr_plan_info info;
+        bool short_of_room = false;
+        config.split.tensor_split = i < 3 ? NULL : split;
+        config.split.n_tensor_split = i < 3 ? 0 : 2;
+        config.margin.bytes = &margin;
+        config.margin.n = 1;
+        tsr_device_list *list;
+        runner_ok(tsr_device_list_create(f->topo, specs[i % 3], NULL, &list), specs[i % 3]);
+        runner_ok(tsr_plan_create_uncapped(f->gguf, list, &config, &plan), specs[i % 3]);
+        tsr_device_list_destroy(list);
+        tsr_plan_get_info(plan, &info);
+        for (int d = 0; d < 2; d++) {
+            tsr_plan_device device = device_of(plan, d);
+            size_t room = device.memory_cap - margin;
+            size_t missing = device.total_bytes > room ? device.total_bytes - room : 0;
+            assert_int_equal(device.missing_bytes, missing);
+            short_of_room = short_of_room || missing > 0;
+        }
+        assert_int_equal(info.fits, !short_of_room);
+        assert_int_equal(info.fits, i % 3 == 2);
+        if (i == 0)
+            assert_float_equal(device_of(plan, 0).requested, 1792.0 / (1792 + 768), 1e-9);
+        if (i >= 3)
+            assert_float_equal(device_of(plan, 0).requested, 0.25, 1e-9);
+        tsr_plan_destroy(plan);
+    }
+}
+
 static void what_cannot_fit_names_device_and_bytes(void **state)
 {
     const fixture *f = *state;
@@ -448,6 +488,7 @@ int main(void)
         cmocka_unit_test(a_cap_moves_granules),
         cmocka_unit_test(caps_are_kept_or_named),
         cmocka_unit_test(what_cannot_fit_names_device_and_bytes),
+        cmocka_unit_test(a_plan_without_caps_states_what_is_missing),
         cmocka_unit_test(the_largest_configs_do_not_overflow),
         cmocka_unit_test(a_header_is_enough_for_a_plan),
         cmocka_unit_test(devices_beyond_the_granules_are_remarked_on),

@@ -61,12 +61,11 @@ static void a_table_divides_kv_by_what_layers_see(void **state)
 {
     (void)state;
     write_header("gemma2", SYNTH_POST_NORMS, 1024);
-    check_text("", "\nKV     full layers  windowed layers\n"
-                   "host0      192 MiB          9.2 MiB\n"
-                   "host1      192 MiB          9.2 MiB\n"
-                   "all        384 MiB         18.4 MiB\n"
+    check_text("", "\nKV       full layers  windowed layers\n"
+                   "host0-1      192 MiB          9.2 MiB\n"
+                   "all          384 MiB         18.4 MiB\n"
                    "3 of 6 layers are windowed: they see the last 1024 tokens\n");
-    check_text("--swa-full", "\nall        384 MiB          384 MiB\n");
+    check_text("--swa-full", "\nall          384 MiB          384 MiB\n");
     check_text("-sm none", "\nhost1            -                -\n");
 }
 
@@ -75,10 +74,9 @@ static void a_key_that_is_not_known_is_named(void **state)
 {
     (void)state;
     write_header("llama", 0, 1024);
-    check_text("",
-               "\nNote: arena estimated: architecture llama is planned, not run: key "
-               "llama.attention.sliding_window = 1024 is unknown to architecture llama and may change the "
-               "result; if it does not, remove it with gguf-new-metadata\n");
+    check_text("", "\nNote: arena estimated: architecture llama is planned, not run: key\n"
+                   "  llama.attention.sliding_window = 1024 is unknown to architecture llama and may\n"
+                   "  change the result; if it does not, remove it with gguf-new-metadata\n");
 }
 
 /* There is nothing to divide where layers are alike. */

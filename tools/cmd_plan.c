@@ -6,6 +6,40 @@
 #include "json_plan.h"
 #include "options.h"
 #include "plan_inputs.h"
+#include "remedies.h"
+
+static void print_plan(const tsr_plan *plan, const tool_remedies *remedies, bool why)
+{
+    tsr_plan_print_summary(plan, tool_write, stdout);
+    tool_remedies_print(remedies, stdout);
+    printf("\n");
+    tsr_plan_print_tables(plan, tool_write, stdout);
+    if (why) {
+        printf("\n");
+        tsr_plan_explain(plan, tool_write, stdout);
+    }
+}
+
+/* A plan, or without room for it the plan of a machine with more memory, and what would fit. */
+static tsr_status make_plan(const tool_model_options *model, const tool_machine_options *machine,
+                            const tool_plan_inputs *in, tsr_plan **plan_out, tool_remedies *remedies_out)
+{
+    tsr_plan_info info;
+    tsr_plan *plan = NULL;
+    tsr_status status = tsr_plan_create(in->gguf, in->devices, &in->config, plan_out);
+    if (status != TSR_ERR_MEMORY)
+        return status;
+    if (tsr_plan_create_uncapped(in->gguf, in->devices, &in->config, &plan) != TSR_OK)
+        return TSR_ERR_MEMORY;
+    tsr_plan_get_info(plan, &info);
+    if (info.fits) { /* the shortage was not the devices' */
+        tsr_plan_destroy(plan);
+        return TSR_ERR_MEMORY;
+    }
+    tool_remedies_find(model, machine, in, plan, remedies_out);
+    *plan_out = plan;
+    return TSR_OK;
+}
 
 int tsr_cmd_plan(int argc, char **argv)
 {
@@ -49,24 +83,27 @@ int tsr_cmd_plan(int argc, char **argv)
     if (code != TOOL_GO_ON)
         return code;
 
+    tool_model_open_context(&model, &config);
+
     tsr_plan *plan = NULL;
     tool_plan_inputs in = {0};
+    tool_remedies remedies = {0};
     tsr_status status = tool_plan_inputs_open(&model, &machine, &config, &in);
     if (status == TSR_OK)
-        status = tsr_plan_create(in.gguf, in.devices, &in.config, &plan);
+        status = make_plan(&model, &machine, &in, &plan, &remedies);
     tool_plan_inputs_close(&in);
     if (status != TSR_OK) {
         code = tool_fail("plan", status);
     } else if (as_json) {
-        code = tool_json_print("plan", tool_json_plan(plan, model.synthetic ? model.synthetic : model.model));
+        json_t *root = tool_json_plan(plan, model.synthetic ? model.synthetic : model.model);
+        json_object_set_new(root, "next", tool_remedies_json(&remedies));
+        code = tool_json_print("plan", root);
     } else {
-        tsr_plan_print(plan, tool_write, stdout);
-        if (why) {
-            printf("\n");
-            tsr_plan_explain(plan, tool_write, stdout);
-        }
+        print_plan(plan, &remedies, why);
         code = TOOL_EXIT_OK;
     }
+    if (code == TOOL_EXIT_OK && remedies.n)
+        code = TOOL_EXIT_NO_ROOM;
     tsr_plan_destroy(plan);
     return code;
 }

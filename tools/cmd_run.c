@@ -88,13 +88,16 @@ static void close_engine(tsr_runtime *rt, run_engine *engine)
 }
 
 /* Printed without -v, too: the result is less than the model allows. */
-static void show_cuts(const tsr_fit *fit)
+static void show_cuts(const run_options *options, const tsr_fit *fit)
 {
-    tsr_fit_info info;
+    tsr_fit_info info = {.n_steps = 0};
     if (fit)
         tsr_fit_get_info(fit, &info);
-    if (fit && info.n_steps)
+    if (info.n_steps && options->fit)
         tsr_fit_print_cuts(fit, tool_write, stderr);
+    else if (info.n_steps)
+        fprintf(stderr, "context: %lld of %lld tokens, the most that fit; -c N sets another\n",
+                (long long)info.chosen.n_ctx, (long long)info.wanted.n_ctx);
 }
 
 /* Separated from the generated text, since both may be on one terminal. */
@@ -119,7 +122,7 @@ static int run(const run_options *options, const tsr_model_config *config, const
     if (status != TSR_OK) {
         code = tool_fail("run", status);
     } else {
-        show_cuts(tsr_model_fit(engine.model));
+        show_cuts(options, tsr_model_fit(engine.model));
         if (options->verbose)
             show_plan(tsr_model_plan(engine.model));
         code = (options->interactive ? run_converse : run_generate)(&engine, options, prompt, prompt_bytes,
@@ -181,6 +184,8 @@ int tsr_cmd_run(int argc, char **argv)
         code = run_prompt_read(&options, &prompt, &prompt_bytes);
     if (code == TOOL_GO_ON) {
         config.plan.fit = options.fit ? &fit_config : NULL;
+        if (!options.mpi) /* each process would choose by the memory of its own machine */
+            tool_model_open_context(&options.model, &config);
         config.load.verify_upload = options.verify_upload;
         config.load.progress = tool_progress;
         config.load.progress_user = (void *)"loading";

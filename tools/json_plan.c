@@ -35,15 +35,23 @@ static json_t *device_classes(const tsr_plan_device *device)
     return object;
 }
 
+/* SIZE_MAX: there is no limit. */
+static json_t *limit_json(size_t bytes)
+{
+    return bytes == SIZE_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
 static json_t *device_object(const tsr_plan_device *device)
 {
-    json_t *cap = device->memory_cap == SIZE_MAX ? json_null() : json_integer((json_int_t)device->memory_cap);
-    return json_pack("{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:I, s:o, s:I}", "name", device->name, "kind",
-                     tsr_device_kind_name(device->kind), "used", device->used, "requested", device->requested,
-                     "classes", device_classes(device), "n_layers", (json_int_t)device->n_layers, "bytes",
-                     tool_json_bytes(device->bytes), "total_bytes", (json_int_t)device->total_bytes,
-                     "kv_windowed_bytes", (json_int_t)device->kv_windowed_bytes, "memory_cap_bytes", cap,
-                     "arena_bound_bytes", (json_int_t)device->arena_bound_bytes);
+    return json_pack(
+        "{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:I, s:I}", "name", device->name,
+        "kind", tsr_device_kind_name(device->kind), "used", device->used, "requested", device->requested,
+        "classes", device_classes(device), "n_layers", (json_int_t)device->n_layers, "bytes",
+        tool_json_bytes(device->bytes), "total_bytes", (json_int_t)device->total_bytes, "kv_windowed_bytes",
+        (json_int_t)device->kv_windowed_bytes, "memory_cap_bytes", limit_json(device->memory_cap),
+        "margin_bytes", (json_int_t)device->margin_bytes, "free_bytes", limit_json(device->free_bytes),
+        "missing_bytes", (json_int_t)device->missing_bytes, "arena_bound_bytes",
+        (json_int_t)device->arena_bound_bytes);
 }
 
 static json_t *devices(const tsr_plan *plan, int n)
@@ -66,8 +74,9 @@ static json_t *notes(const tsr_plan *plan)
 
 static json_t *phase_object(const tsr_plan_phase *phase)
 {
-    return json_pack("{s:I, s:f, s:f}", "n_tokens", (json_int_t)phase->n_tokens, "ns", phase->total_ns,
-                     "transfer_ns", phase->transfer_ns);
+    return json_pack("{s:I, s:f, s:f, s:f}", "n_tokens", (json_int_t)phase->n_tokens, "ns", phase->total_ns,
+                     "tokens_per_s", (double)phase->n_tokens / phase->total_ns * 1e9, "transfer_ns",
+                     phase->transfer_ns);
 }
 
 static json_t *alternatives(const tsr_plan *plan)
@@ -97,15 +106,16 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
 {
     tsr_plan_info info;
     tsr_plan_get_info(plan, &info);
-    return json_pack("{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:b, s:b, s:o, "
-                     "s:o, s:o, s:o}",
-                     "model", tool_text_json(model), "split_mode", tsr_split_mode_name(info.mode),
-                     "expert_split", info.has_experts ? tsr_expert_split_name(info.expert_split) : NULL,
-                     "n_ctx", (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch,
-                     "type_k", tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
-                     (json_int_t)info.n_layers, "n_windowed", (json_int_t)info.n_windowed, "window",
-                     (json_int_t)info.window, "n_all_reduces", info.n_all_reduces, "n_transfers",
-                     info.n_transfers, "runnable", info.runnable, "exact_arena", info.exact_arena, "classes",
-                     classes(&info), "devices", devices(plan, info.n_devices), "predicted", predicted(plan),
-                     "notes", notes(plan));
+    return json_pack(
+        "{s:o, s:b, s:s, s:s?, s:I, s:I, s:b, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:b, s:b, s:o, "
+        "s:o, s:o, s:o}",
+        "model", tool_text_json(model), "fits", info.fits, "split_mode", tsr_split_mode_name(info.mode),
+        "expert_split", info.has_experts ? tsr_expert_split_name(info.expert_split) : NULL, "n_ctx",
+        (json_int_t)info.n_ctx, "n_ctx_train", (json_int_t)info.n_ctx_train, "n_ctx_fitted",
+        info.n_ctx_fitted, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch, "type_k",
+        tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
+        (json_int_t)info.n_layers, "n_windowed", (json_int_t)info.n_windowed, "window",
+        (json_int_t)info.window, "n_all_reduces", info.n_all_reduces, "n_transfers", info.n_transfers,
+        "runnable", info.runnable, "exact_arena", info.exact_arena, "classes", classes(&info), "devices",
+        devices(plan, info.n_devices), "predicted", predicted(plan), "notes", notes(plan));
 }

@@ -27,8 +27,9 @@ static const struct {
     const char *meaning;
 } exit_codes[] = {
     {TOOL_EXIT_OK, "success"},
-    {TOOL_EXIT_FAILED, "failure: a file, memory or a device"},
+    {TOOL_EXIT_FAILED, "failure: a file or a device"},
     {TOOL_EXIT_USAGE, "the command line is wrong, or a text in it, such as that of --devices, or TSR_ISA"},
+    {TOOL_EXIT_NO_ROOM, "not enough memory: the model does not fit"},
     {TOOL_EXIT_INTERRUPTED, "interrupted with Ctrl-C"},
 };
 
@@ -194,7 +195,9 @@ int tool_fail(const char *command, tsr_status status)
 {
     fflush(stdout);
     fprintf(stderr, "tsr %s: %s\n", command, tsr_last_error());
-    return status == TSR_ERR_INVALID ? TOOL_EXIT_USAGE : TOOL_EXIT_FAILED;
+    return status == TSR_ERR_INVALID  ? TOOL_EXIT_USAGE
+           : status == TSR_ERR_MEMORY ? TOOL_EXIT_NO_ROOM
+                                      : TOOL_EXIT_FAILED;
 }
 
 static void print_log(tsr_log_level level, const char *text, void *user)

@@ -142,7 +142,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         return code;
     config.split.tensor_split = config.split.n_tensor_split ? tensor_split : NULL;
     config.split.main_device = options->main_device;
-    config.session.n_ctx = options->n_ctx;
+    config.session.n_ctx = options->n_ctx < 0 ? 0 : options->n_ctx;
     config.session.n_seq_max = options->n_seq;
     config.session.n_batch = options->n_batch;
     config.load.copy_weights = options->no_mmap;
@@ -150,6 +150,15 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     config.compute.activation_bits = options->activations;
     *config_out = config;
     return TOOL_GO_ON;
+}
+
+void tool_model_open_context(tool_model_options *options, tsr_model_config *config)
+{
+    if (options->n_ctx >= 0 || config->plan.fit)
+        return;
+    options->context_fit = tsr_fit_config_default();
+    options->context_fit.context_only = true;
+    config->plan.fit = &options->context_fit;
 }
 
 const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo)

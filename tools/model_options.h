@@ -2,7 +2,7 @@
 #ifndef TSR_TOOLS_MODEL_OPTIONS_H
 #define TSR_TOOLS_MODEL_OPTIONS_H
 
-#include <tsr/plan.h>
+#include <tsr/fit.h>
 #include <tsr/split.h>
 
 #include "offload_options.h"
@@ -13,16 +13,17 @@ typedef struct tool_model_options {
     const char *model, *devices;
     const char *synthetic; /* of commands that have TOOL_SYNTHETIC_ROW */
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
-    int main_device, n_ctx, n_seq, n_batch, activations;
+    int main_device, n_ctx, n_seq, n_batch, activations; /* n_ctx -1: not given */
     bool no_mmap, swa_full;
     const char *margin, *workload;
     size_t margins[TSR_MAX_DEVICES]; /* of `margin`, once read */
+    tsr_fit_config context_fit;      /* of tool_model_open_context() */
     tool_offload_options offload;
 } tool_model_options;
 
-#define TOOL_MODEL_OPTIONS_INIT                                                             \
-    {                                                                                       \
-        .n_seq = 1, .n_batch = 512, .activations = 16, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
+#define TOOL_MODEL_OPTIONS_INIT                                                                          \
+    {                                                                                                    \
+        .n_ctx = -1, .n_seq = 1, .n_batch = 512, .activations = 16, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
     }
 
 /* Rows for a command's table of options, in this order; `o` is a tool_model_options. The last group may be
@@ -49,7 +50,7 @@ typedef struct tool_model_options {
     TOOL_OFFLOAD_OPTION_ROWS((o).offload),                                                        \
     TOOL_HEADING_ROW("context, batches and precision"),                                           \
     {"-c", "--ctx-size", TOOL_INT, &(o).n_ctx, "N",                                               \
-     "tokens of context (default 0: as the model was trained)", 0, 1 << 30},                      \
+     "tokens of context, 0: as trained (default: as trained, or the most that fit)", 0, 1 << 30}, \
     {"-b", "--batch-size", TOOL_INT, &(o).n_batch, "N",                                           \
      "most tokens computed in one step (default 512)", 1, 1 << 16},                               \
     {"-ub", "--ubatch-size", TOOL_INT, &(o).n_batch, "N", "the same as -b", 1, 1 << 16},          \
@@ -75,6 +76,10 @@ typedef struct tool_model_options {
  * TOOL_EXIT_USAGE after one line on stderr. */
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
+
+/* Without -c, and unless another fit is set: let the plan have the largest context that fits, with
+ * TSR_FIT_MARGIN free on GPUs if there is no --margin. The config borrows `options`. */
+void tool_model_open_context(tool_model_options *options, tsr_model_config *config);
 
 /* The --devices text to use on a machine: as given, or the default (see tool_offload_devices). */
 const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo);

@@ -34,6 +34,7 @@ enum {
     TOOL_EXIT_OK = 0,
     TOOL_EXIT_FAILED = 1,
     TOOL_EXIT_USAGE = 2,
+    TOOL_EXIT_NO_ROOM = 3,      /* the model does not fit into the memory */
     TOOL_EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as in shells */
 };
 

@@ -1,6 +1,6 @@
 /* Functions common to the commands of the tsr tool. A command is in cmd_<name>.c, has the signature below
- * with its own name as argv[0], returns an exit code (0 done, 1 failed, 2 wrong command line), and has a
- * line in main.c's table. */
+ * with its own name as argv[0], returns an exit code (0 done, 1 failed, 2 wrong command line, 3 not enough
+ * memory), and has a line in main.c's table. */
 #ifndef TSR_TOOLS_TSR_H
 #define TSR_TOOLS_TSR_H
 
@@ -27,7 +27,8 @@ int tsr_cmd_synth(int argc, char **argv);
 int tsr_cmd_bench(int argc, char **argv);       /* and, by the first argument: */
 int tsr_cmd_bench_links(int argc, char **argv); /* argv[0] is "links" */
 
-/* Print "tsr COMMAND: the last error" and return the exit code: 2 for a wrong command line, 1 otherwise. */
+/* Print "tsr COMMAND: the last error" and return the exit code: 2 for a wrong command line, 3 for a lack of
+ * memory, 1 otherwise. */
 int tool_fail(const char *command, tsr_status status);
 
 /* Prints warnings to stderr, and all other levels with `verbose`. */

@@ -54,8 +54,9 @@ typedef struct tsr_fit_config {
     /** [n_margins] bytes to leave free: one for all devices, or one per device in their order; NULL:
      * config->margin, or without that TSR_FIT_MARGIN on each. Devices without a cap have none */
     const size_t *margins;
-    int n_margins;     /**< entries of `margins` */
-    bool context_only; /**< cut nothing but the context, and set no offload device apart */
+    int n_margins; /**< entries of `margins` */
+    /** cut nothing but the context, set no offload device apart, and leave TSR_FIT_MARGIN on GPUs only */
+    bool context_only;
 } tsr_fit_config;
 
 /** The defaults: no other KV type, TSR_FIT_CTX_MIN, TSR_FIT_MARGIN on each device. */

@@ -41,6 +41,16 @@ typedef struct tsr_plan tsr_plan;
  * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                  const tsr_model_config *config, tsr_plan **plan_out);
+
+/** Plan as if no device had a cap, to show what is missing where tsr_plan_create() found no room: devices
+ * whose bytes exceed their caps have tsr_plan_device.missing_bytes. Without a tensor_split the shares follow
+ * the caps instead of the speed, so that all devices lack about the same part of their memory. A fit is not
+ * made; with config->plan.fit an open context is the least that the fit may leave. Errors as
+ * tsr_plan_create(). */
+TSR_NODISCARD TSR_API tsr_status tsr_plan_create_uncapped(const tsr_gguf *gguf,
+                                                          const tsr_device_list *devices,
+                                                          const tsr_model_config *config,
+                                                          tsr_plan **plan_out);
 TSR_API void tsr_plan_destroy(tsr_plan *plan); /**< NULL is fine */
 
 /** Classes of tensors that are divided by the same counts. */
@@ -59,6 +69,7 @@ typedef struct tsr_plan_info {
     int n_devices;                       /**< those without a share included */
     tsr_split_mode mode;                 /**< as configured, or the choice of "auto" */
     int64_t n_ctx;                       /**< as planned */
+    int64_t n_ctx_train;                 /**< tokens of context that the model was trained with */
     int n_seq_max;                       /**< sequences of a session, as planned */
     int n_batch;                         /**< most tokens of a step, as planned */
     tsr_type type_k;                     /**< of keys in the KV region */
@@ -73,9 +84,11 @@ typedef struct tsr_plan_info {
     bool runnable;                 /**< tsr_model_open() can load it; otherwise a note has the reason */
     bool has_experts;              /**< a mixture of experts, divided as expert_split says */
     tsr_expert_split expert_split; /**< how they are divided */
-    bool exact_arena; /**< false: the arena is that of a similar graph, or not counted; a note says which */
-    int n_prompt;     /**< of config.workload */
-    int n_new;        /**< of config.workload */
+    bool exact_arena;  /**< false: the arena is that of a similar graph, or not counted; a note says which */
+    bool fits;         /**< false, of tsr_plan_create_uncapped() only: some device has missing_bytes */
+    bool n_ctx_fitted; /**< a fit cut the context: n_ctx is the largest that fits */
+    int n_prompt;      /**< of config.workload */
+    int n_new;         /**< of config.workload */
 } tsr_plan_info;
 
 /** What a plan puts on one device. */
@@ -92,6 +105,8 @@ typedef struct tsr_plan_device {
     size_t kv_windowed_bytes;          /**< of bytes[TSR_MEMORY_KV], of layers with a sliding window */
     size_t memory_cap;                 /**< SIZE_MAX = no cap */
     size_t margin_bytes;               /**< of the cap, left free as a fit demanded */
+    size_t free_bytes;                 /**< of the cap, beyond total_bytes; SIZE_MAX = no cap */
+    size_t missing_bytes;              /**< of total_bytes and the margin, beyond the cap */
     size_t arena_bound_bytes;          /**< no packing of the activations could be smaller */
 } tsr_plan_device;
 
@@ -167,8 +182,14 @@ TSR_API void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *us
  * no remark with this index. */
 TSR_API const char *tsr_plan_note(const tsr_plan *plan, int index);
 
-/** Print the whole plan as tables, for people to read. */
+/** Print a plan for people to read, in lines of at most 80 columns: first a summary, then tables and notes.
+ * Devices with consecutive names whose rows are equal share a row ("cuda0-3"). */
 TSR_API void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user);
+/** The summary: whether the model fits, the memory that is left free or missing, predicted speeds, and the
+ * context. */
+TSR_API void tsr_plan_print_summary(const tsr_plan *plan, tsr_write_fn write, void *user);
+/** The rest: how the model is divided, memory and shares of every device, notes. */
+TSR_API void tsr_plan_print_tables(const tsr_plan *plan, tsr_write_fn write, void *user);
 
 TSR_END_DECLS
 #endif

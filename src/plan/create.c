@@ -19,8 +19,23 @@ out:
     return status;
 }
 
-tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
-                           const tsr_model_config *config, tsr_plan **plan_out)
+/* Give an open context the least value that the fit of `config` may leave. */
+static tsr_status set_least_context(tsr_planner *planner, tsr_model_config *config)
+{
+    tsr_fit_config limits;
+    tsr_status status = TSR_OK;
+    if (!config->plan.fit || config->session.n_ctx)
+        return TSR_OK;
+    TSR_TRY(tsr_fit_limits_read(config, planner->n_devices, &limits));
+    tsr_fit_set_margins(&limits, config, planner->props, planner->n_devices);
+    config->session.n_ctx = TSR_MIN(limits.n_ctx_min, planner->shape.hparams.n_ctx_train);
+    TSR_TRY(tsr_planner_set_config(planner, config));
+out:
+    return status;
+}
+
+static tsr_status create(const tsr_gguf *gguf, const tsr_device_list *devices, const tsr_model_config *config,
+                         bool uncapped, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_config own;
@@ -28,10 +43,14 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     tsr_fit *fit = NULL;
     tsr_plan *plan = NULL;
     if (!plan_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
+        return tsr_fail(TSR_ERR_INVALID, "plan_out must not be NULL");
     TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_planner_init_for_list(gguf, devices, &own, &planner));
-    if (planner.config.plan.fit) {
+    planner.uncapped = uncapped;
+    if (uncapped) {
+        TSR_TRY(set_least_context(&planner, &own));
+        TSR_TRY(tsr_planner_plan(&planner, &plan));
+    } else if (planner.config.plan.fit) {
         TSR_TRY(tsr_planner_fit(&planner, &own, &fit));
         plan = tsr_fit_take_plan(fit);
     } else {
@@ -45,4 +64,16 @@ out:
     tsr_fit_destroy(fit);
     tsr_planner_free(&planner);
     return status;
+}
+
+tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
+                           const tsr_model_config *config, tsr_plan **plan_out)
+{
+    return create(gguf, devices, config, false, plan_out);
+}
+
+tsr_status tsr_plan_create_uncapped(const tsr_gguf *gguf, const tsr_device_list *devices,
+                                    const tsr_model_config *config, tsr_plan **plan_out)
+{
+    return create(gguf, devices, config, true, plan_out);
 }

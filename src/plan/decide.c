@@ -30,7 +30,7 @@ typedef struct decision {
 
 static size_t room_of(const decision *dec, int d)
 {
-    return tsr_device_props_room(&dec->in->props[d]);
+    return dec->in->uncapped ? SIZE_MAX : tsr_device_props_room(&dec->in->props[d]);
 }
 
 /* Bytes of device d under the split that was measured last. */
@@ -394,25 +394,29 @@ out:
  * a tensor_split. With pinned blocks "auto" becomes tensor mode, and layer mode gets even shares. */
 static void find_mode(decision *dec)
 {
-    const bool is_open = dec->in->n_devices > 1 && dec->in->request.automatic;
+    const bool is_open = dec->in->n_devices > 1 && dec->in->request.automatic && !dec->in->uncapped;
     dec->mode = dec->in->config.split.mode;
     if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->out->map.any))
         dec->mode = TSR_SPLIT_MODE_TENSOR;
     dec->out->automatic = is_open && !(dec->mode == TSR_SPLIT_MODE_LAYER && dec->out->map.any);
 }
 
-/* The shares of the request; even shares are for the devices that are not reserved. */
+/* The shares of the request. Automatic ones are for the devices that are not reserved: even, or in proportion
+ * to the rooms that the plan does not keep to. */
 static void find_shares(decision *dec)
 {
     const tsr_split_request *request = &dec->in->request;
-    const tsr_device_set reserved = dec->out->map.reserved;
-    int n = 0;
+    double weight[TSR_MAX_DEVICES], all = 0;
+    bool by_room = dec->in->uncapped;
     for (int d = 0; d < request->n; d++)
-        n += !tsr_device_set_has(reserved, d);
+        by_room = by_room && tsr_device_props_room(&dec->in->props[d]) < SIZE_MAX;
+    for (int d = 0; d < request->n; d++) {
+        double room = by_room ? (double)tsr_device_props_room(&dec->in->props[d]) : 0;
+        weight[d] = tsr_device_set_has(dec->out->map.reserved, d) ? 0 : TSR_MAX(room, 1);
+        all += weight[d];
+    }
     for (int d = 0; d < request->n; d++)
-        dec->shares[d] = !request->automatic               ? request->share[d]
-                         : tsr_device_set_has(reserved, d) ? 0
-                                                           : 1.0 / n;
+        dec->shares[d] = request->automatic ? weight[d] / all : request->share[d];
 }
 
 tsr_status tsr_plan_decide(const tsr_planner *planner, tsr_plan_choice *choice_out)

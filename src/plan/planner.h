@@ -17,6 +17,7 @@ typedef struct tsr_planner {
     tsr_weights weights;       /* declared: names, shapes and types without a buffer */
     tsr_model_config config;   /* resolved, with rates where they are known */
     tsr_split_request request; /* read from the config; in split mode "none" the main device has it all */
+    bool uncapped;             /* caps are only compared with the bytes; automatic shares follow them */
 } tsr_planner;
 
 /* Resolve `config` for the planner's model and devices. planner->request does not change. */

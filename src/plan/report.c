@@ -49,6 +49,10 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_props *pro
     device->arena_bound_bytes = m->arena_bound[d];
     memcpy(device->bytes, m->used[d], sizeof device->bytes);
     device->total_bytes = tsr_used_total(device->bytes);
+    device->missing_bytes = tsr_device_props_missing(props, device->total_bytes);
+    device->free_bytes = props->memory_cap == SIZE_MAX             ? SIZE_MAX
+                         : props->memory_cap > device->total_bytes ? props->memory_cap - device->total_bytes
+                                                                   : 0;
     device->kv_windowed_bytes = m->kv_windowed[d];
     device->used = device->total_bytes > 0;
     fill_layers(plan, d, device);
@@ -90,13 +94,17 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
                                  .expert_split = tsr_expert_split_of(hp),
                                  .exact_arena = !shape->arch->header_only,
                                  .n_prompt = resolved->workload.n_prompt,
-                                 .n_new = resolved->workload.n_new};
+                                 .n_new = resolved->workload.n_new,
+                                 .fits = true,
+                                 .n_ctx_train = hp->n_ctx_train};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];
         plan->info.granule_size[c] = shape->granules.size[c];
     }
-    for (int d = 0; d < n_devices; d++)
+    for (int d = 0; d < n_devices; d++) {
         fill_device(plan, d, &planner->props[d], m, &plan->devices[d]);
+        plan->info.fits = plan->info.fits && plan->devices[d].missing_bytes == 0;
+    }
     TSR_TRY(tsr_plan_predict_times(planner, plan));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));

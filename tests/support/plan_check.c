@@ -60,10 +60,16 @@ static void check_shares(const checked *c, bool capped)
             assert_int_equal(total, 0);
             assert_int_equal(device->n_layers, 0);
         }
+        assert_int_equal(device->missing_bytes, 0);
+        if (device->memory_cap == SIZE_MAX)
+            assert_int_equal(device->free_bytes, SIZE_MAX);
+        else
+            assert_int_equal(device->free_bytes, device->memory_cap - device->total_bytes);
         if (device->requested > 0 && !capped && !c->mixed && c->info.mode == TSR_SPLIT_MODE_LAYER)
             assert_true(fabs((double)device->n_layers - device->requested * (double)(c->info.n_layers + 1)) <
                         2); /* the output matrix is one item more */
     }
+    assert_true(c->info.fits);
     assert_float_equal(sum, 1, 1e-9);
     if (c->info.mode != TSR_SPLIT_MODE_TENSOR && !c->mixed)
         assert_int_equal(n_layers, c->info.n_layers);
@@ -337,6 +343,7 @@ void plan_check_equal(const tsr_plan *a, const tsr_plan *b)
     tsr_plan_info info[2];
     tsr_plan_get_info(a, &info[0]);
     tsr_plan_get_info(b, &info[1]);
+    info[1].n_ctx_fitted = info[0].n_ctx_fitted; /* a config may state what a fit chose */
     assert_memory_equal(&info[0], &info[1], sizeof info[0]);
     for (int d = 0; d < info[0].n_devices; d++) {
         tsr_plan_device device[2];

@@ -143,8 +143,10 @@ static void set_context(bench *b)
         longest = tokens > longest ? tokens : longest;
         prompt = test->n_prompt > prompt ? test->n_prompt : prompt;
     }
-    if (b->engine.config.session.n_ctx == 0)
+    if (b->engine.config.session.n_ctx == 0) {
         b->engine.config.session.n_ctx = longest;
+        fprintf(stderr, "context: %d tokens, for the longest test; -c N sets another\n", longest);
+    }
     if (prompt && prompt < b->engine.config.session.n_batch)
         b->engine.config.session.n_batch = prompt;
 }

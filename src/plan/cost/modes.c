@@ -25,12 +25,11 @@ static void find_rooms(modes *m)
             const tsr_plan_device *device = &m->plan->devices[d];
             size_t fixed =
                 device->total_bytes - device->bytes[TSR_MEMORY_WEIGHTS] - device->bytes[TSR_MEMORY_KV];
-            bool limited = device->memory_cap != SIZE_MAX;
+            const tsr_device_props props = {.memory_cap = device->memory_cap, .margin = device->margin_bytes};
             most = TSR_MAX(most, fixed);
-            m->goal->cost.rooms[d] =
-                (tsr_split_room){.capacity_bytes = device->memory_cap - (limited ? device->margin_bytes : 0),
-                                 .fixed_bytes = device->used ? fixed : most,
-                                 .name = device->name};
+            m->goal->cost.rooms[d] = (tsr_split_room){.capacity_bytes = tsr_device_props_room(&props),
+                                                      .fixed_bytes = device->used ? fixed : most,
+                                                      .name = device->name};
         }
 }
 

@@ -44,6 +44,25 @@ static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
     return TSR_OK;
 }
 
+tsr_status tsr_fit_limits_read(const tsr_model_config *config, int n_devices, tsr_fit_config *limits_out)
+{
+    *limits_out = tsr_fit_config_default();
+    tsr_status status =
+        tsr_config_read("tsr_fit_config", config->plan.fit, offsetof(tsr_fit_config, context_only),
+                        limits_out, sizeof *limits_out);
+    return status == TSR_OK ? check_limits(limits_out, n_devices) : status;
+}
+
+void tsr_fit_set_margins(const tsr_fit_config *limits, const tsr_model_config *config,
+                         tsr_device_props *props, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (limits->margins)
+            props[d].margin = limits->margins[limits->n_margins == 1 ? 0 : d];
+        else if (!config->margin.bytes && (!limits->context_only || props[d].kind == TSR_DEVICE_CUDA))
+            props[d].margin = TSR_FIT_MARGIN;
+}
+
 /* -- what is missing -- */
 
 /* n_gpu_layers above the number of layers means that no layer is offloaded. */
@@ -115,18 +134,8 @@ static void fill_wanted(const tsr_fitting *fitting)
         device->used = device->total_bytes > 0;
         device->memory_cap = props->memory_cap;
         device->margin_bytes = props->margin;
+        device->missing_bytes = tsr_device_props_missing(props, device->total_bytes);
     }
-}
-
-/* Those of the fit, otherwise those of the config, which the planner has, otherwise the default. */
-static void set_margins(const tsr_fitting *fitting, tsr_device_props *props)
-{
-    const tsr_fit_config *limits = &fitting->limits;
-    for (int d = 0; d < fitting->planner->n_devices; d++)
-        if (limits->margins)
-            props[d].margin = limits->margins[limits->n_margins == 1 ? 0 : d];
-        else if (!fitting->given->margin.bytes)
-            props[d].margin = TSR_FIT_MARGIN;
 }
 
 /* The plan of fitting->now, and the given config with what was chosen. */
@@ -138,6 +147,7 @@ static tsr_status fill_result(const tsr_fitting *fitting)
     TSR_TRY(tsr_planner_set_config(&planner, &fitting->now->config));
     TSR_TRY(tsr_plan_report(&planner, &fitting->now->choice, &fit->plan));
     fit->info.chosen = tsr_fit_choice_of(&planner.shape, &fitting->now->config);
+    fit->plan->info.n_ctx_fitted = fit->info.chosen.n_ctx < fit->info.wanted.n_ctx;
     fit->config = *fitting->given;
     fit->config.session.n_ctx = fit->info.chosen.n_ctx;
     fit->config.session.type_k = fit->info.chosen.type_k;
@@ -178,15 +188,12 @@ tsr_status tsr_planner_fit(tsr_planner *planner, const tsr_model_config *given, 
     fit->info.n_devices = planner->n_devices;
     fitting->planner = planner;
     fitting->given = given;
-    fitting->limits = tsr_fit_config_default();
-    TSR_TRY(tsr_config_read("tsr_fit_config", given->plan.fit, offsetof(tsr_fit_config, context_only),
-                            &fitting->limits, sizeof fitting->limits));
+    TSR_TRY(tsr_fit_limits_read(given, planner->n_devices, &fitting->limits));
     fitting->fit = fit;
     fitting->now = &fitting->attempts[0];
     fitting->next = &fitting->attempts[1];
     fitting->spare = &fitting->attempts[2];
-    TSR_TRY(check_limits(&fitting->limits, planner->n_devices));
-    set_margins(fitting, planner->props);
+    tsr_fit_set_margins(&fitting->limits, given, planner->props, planner->n_devices);
     TSR_TRY(run(fitting));
     *fit_out = fit;
     fit = NULL;
@@ -265,7 +272,7 @@ tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *devic
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the fit has %d", device,
                         fit->info.n_devices);
     *device_out = fit->wanted[device];
-    *missing_bytes_out = tsr_fit_missing(&fit->wanted[device]);
+    *missing_bytes_out = fit->wanted[device].missing_bytes;
     return TSR_OK;
 }
 

@@ -69,17 +69,17 @@ tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_c
  * are set; the plan of the fit has no notes about shared memory. */
 tsr_status tsr_planner_fit(tsr_planner *planner, const tsr_model_config *given, tsr_fit **fit_out);
 
+/* Read and check config->plan.fit, which is set, for n_devices devices. */
+tsr_status tsr_fit_limits_read(const tsr_model_config *config, int n_devices, tsr_fit_config *limits_out);
+
+/* Set props[n].margin: that of the fit, otherwise that of the config, otherwise the default. */
+void tsr_fit_set_margins(const tsr_fit_config *limits, const tsr_model_config *config,
+                         tsr_device_props *props, int n);
+
 /* Limit the caps of a planner for a runtime to the memory that is free now, where weights are copied. */
 tsr_status tsr_planner_limit_to_free(tsr_planner *planner, const tsr_runtime *rt);
 
 /* The fit's plan, which the caller now owns. */
 tsr_plan *tsr_fit_take_plan(tsr_fit *fit);
-
-/* Bytes of what the device would hold and of its margin that it does not have. */
-static inline size_t tsr_fit_missing(const tsr_plan_device *wanted)
-{
-    tsr_device_props props = {.memory_cap = wanted->memory_cap, .margin = wanted->margin_bytes};
-    return tsr_device_props_missing(&props, wanted->total_bytes);
-}
 
 #endif

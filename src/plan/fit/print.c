@@ -39,7 +39,7 @@ static void put_saved(const tsr_plan_printer *p, const tsr_fit *fit, const tsr_f
 static bool lacks_on_some_device(const tsr_fit *fit)
 {
     for (int d = 0; d < fit->info.n_devices; d++)
-        if (tsr_fit_missing(&fit->wanted[d]))
+        if (fit->wanted[d].missing_bytes)
             return true;
     return false;
 }

@@ -1,0 +1,104 @@
+/* The first lines of a printed plan: does the model fit, how fast will it be, how long is its context. */
+#include <stdio.h>
+#include <string.h>
+
+#include <tsr/bytes.h>
+
+#include "core/mem.h"
+#include "plan/print/text.h"
+
+enum { LIST_BYTES = 768 };
+
+/* The bytes of a device that a list is about; SIZE_MAX: the device is not in the list. */
+typedef size_t amount_fn(const tsr_plan_device *device);
+
+static size_t missing_of(const tsr_plan_device *device)
+{
+    return device->missing_bytes ? device->missing_bytes : SIZE_MAX;
+}
+
+static size_t free_of(const tsr_plan_device *device)
+{
+    return device->used && !device->missing_bytes ? device->free_bytes : SIZE_MAX;
+}
+
+/* "1 GiB free on each of cuda0-1, 3.2 GiB on cuda2"; empty for an empty list. */
+static void write_list(const tsr_plan *plan, amount_fn *amount, const char *word, char list[LIST_BYTES])
+{
+    char bytes[TSR_BYTES_TEXT], other[TSR_BYTES_TEXT], name[TSR_PLAN_CELL_BYTES];
+    size_t used = 0;
+    list[0] = '\0';
+    for (int d = 0, n = 1; d < plan->info.n_devices && used < LIST_BYTES; d += n, n = 1) {
+        const tsr_plan_device *devices = &plan->devices[d];
+        if (amount(devices) == SIZE_MAX)
+            continue;
+        tsr_bytes_text(amount(devices), bytes);
+        while (d + n < plan->info.n_devices && tsr_plan_names_follow(devices[n - 1].name, devices[n].name) &&
+               amount(&devices[n]) != SIZE_MAX &&
+               strcmp(tsr_bytes_text(amount(&devices[n]), other), bytes) == 0)
+            n++;
+        tsr_plan_name_range(devices, n, name);
+        used += (size_t)snprintf(list + used, LIST_BYTES - used, "%s%s%s on %s%s", used ? ", " : "", bytes,
+                                 used ? "" : word, n > 1 ? "each of " : "", name);
+    }
+}
+
+static void put_room(const tsr_plan_printer *p)
+{
+    char missing[LIST_BYTES], left[LIST_BYTES], bytes[TSR_BYTES_TEXT], margin[64] = "";
+    size_t most = 0;
+    for (int d = 0; d < p->plan->info.n_devices; d++)
+        most = TSR_MAX(most, p->plan->devices[d].missing_bytes ? p->plan->devices[d].margin_bytes : 0);
+    if (most)
+        snprintf(margin, sizeof margin, ", with %s to stay free", tsr_bytes_text(most, bytes));
+    write_list(p->plan, missing_of, " missing", missing);
+    write_list(p->plan, free_of, " free", left);
+    if (!p->plan->info.fits)
+        tsr_plan_put_wrapped(p, "Does not fit: %s%s%s%s", missing, margin, left[0] ? "; " : "", left);
+    else
+        tsr_plan_put_wrapped(p, "Fits: %s", left[0] ? left : "the devices have no cap");
+}
+
+/* "28.6", "578": three digits, or all before the point. */
+static const char *speed_text(int64_t n_tokens, double ns, char text[32])
+{
+    double speed = (double)n_tokens / ns * 1e9;
+    snprintf(text, 32, speed < 1000 ? "%.3g" : "%.0f", speed);
+    return text;
+}
+
+static void put_speed(const tsr_plan_printer *p)
+{
+    const tsr_plan_times *t = &p->plan->times;
+    char decode[32], prompt[32];
+    if (t->known)
+        tsr_plan_put_wrapped(p, "Predicted: decode %s tokens/s, prompt %s tokens/s (rates %s)",
+                             speed_text(1, t->decode.total_ns, decode),
+                             speed_text(t->prompt.n_tokens, t->prompt.total_ns, prompt),
+                             t->measured ? "measured" : "not measured");
+    else
+        tsr_plan_put_wrapped(p, "Predicted: nothing, since rates of a device with these types of weights are "
+                                "unknown; `tsr bench` measures them");
+}
+
+static void put_context(const tsr_plan_printer *p)
+{
+    const tsr_plan_info *info = &p->plan->info;
+    long long n = (long long)info->n_ctx, trained = (long long)info->n_ctx_train;
+    if (n == trained)
+        tsr_plan_put(p, "Context: %lld tokens, as trained\n", n);
+    else if (n > trained)
+        tsr_plan_put(p, "Context: %lld tokens, more than the %lld trained\n", n, trained);
+    else
+        tsr_plan_put(p, "Context: %lld of %lld trained tokens%s\n", n, trained,
+                     info->n_ctx_fitted ? ", the most that fit; -c N sets another" : "");
+}
+
+void tsr_plan_print_summary(const tsr_plan *plan, tsr_write_fn write, void *user)
+{
+    tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
+    put_room(&p);
+    if (plan->info.fits)
+        put_speed(&p);
+    put_context(&p);
+}
