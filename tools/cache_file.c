@@ -3,10 +3,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <tsr/isa.h>
 #include <tsr/version.h>
@@ -62,15 +58,7 @@ static void entry_name(const tsr_topology *topo, const tsr_device_list *list, ch
 
 bool tool_cache_path(const char *file, char path[TOOL_PATH])
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int n;
-    if (cache && *cache == '/') /* by the XDG specification, relative paths are ignored */
-        n = snprintf(path, TOOL_PATH, "%s/tsr/%s", cache, file);
-    else if (home && *home)
-        n = snprintf(path, TOOL_PATH, "%s/.cache/tsr/%s", home, file);
-    else
-        return false;
-    return n < TOOL_PATH;
+    return tool_user_path("XDG_CACHE_HOME", ".cache", file, path);
 }
 
 json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_device_list *list)
@@ -92,19 +80,6 @@ bool tool_cache_number(const json_t *object, const char *key, double *out)
 
 /* -- writing -- */
 
-/* Create every folder of `path`. */
-static bool make_folders(char *path)
-{
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
-        *slash = '/';
-        if (!made)
-            return false;
-    }
-    return true;
-}
-
 static bool write_json(FILE *file, const void *root)
 {
     return json_dumpf(root, file, JSON_INDENT(1)) == 0;
@@ -124,7 +99,7 @@ bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_devic
 {
     char path[TOOL_PATH], name[20];
     errno = ENOENT;
-    if (!tool_cache_path(file, path) || !make_folders(path)) {
+    if (!tool_cache_path(file, path) || !tool_make_folders(path)) {
         json_decref(values);
         return false;
     }

@@ -12,7 +12,7 @@
 #include <tsr/device_list.h>
 #include <tsr/topology.h>
 
-enum { TOOL_PATH = 4096 };
+#include "user_file.h"
 
 /* $XDG_CACHE_HOME/tsr/FILE, or below ~/.cache; false if neither variable is set. */
 bool tool_cache_path(const char *file, char path[TOOL_PATH]);

@@ -1,6 +1,6 @@
 /* tsr run, in parts: options (run_options.c), the prompt (run_prompt.c), its tokens (run_tokens.c),
- * generating (run_decode.c, run_stop.c) once (run_generate.c) or in a conversation (run_chat.c), the closing
- * tables (run_report.c). cmd_run.c combines them. */
+ * generating (run_decode.c, run_stop.c) once (run_generate.c) or in a conversation (run_chat.c, run_lines.c),
+ * the closing tables (run_report.c). cmd_run.c combines them. */
 #ifndef TSR_TOOLS_RUN_H
 #define TSR_TOOLS_RUN_H
 
@@ -28,7 +28,7 @@ typedef struct run_options {
     uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
     int library_tokens;  /* as in tsr_runtime_config */
     int n_predict;       /* -1: no limit */
-    bool interactive, mpi;
+    bool interactive, no_history, mpi;
     bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 

@@ -2,26 +2,22 @@
  *
  * Previous messages stay in the session; only a new message and the end of the previous answer are encoded
  * and computed. So an answer that was stopped early is continued from its last token. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "interrupt.h"
 #include "run_decode.h"
+#include "run_lines.h"
 #include "run_tokens.h"
 #include "tsr.h"
 
-/* The lines of a message from standard input, without their ends; NULL at the end of the input. */
+/* A message of one or several lines. */
 typedef struct chat_input {
-    char *line;
-    size_t line_capacity;
+    run_lines *lines;
     char *text; /* the message */
     size_t bytes, capacity;
-    bool terminal;
 } chat_input;
-
-typedef enum chat_read { CHAT_MESSAGE, CHAT_INTERRUPTED, CHAT_END, CHAT_NO_MEMORY } chat_read;
 
 static bool append(chat_input *in, const char *text, size_t bytes)
 {
@@ -40,29 +36,20 @@ static bool append(chat_input *in, const char *text, size_t bytes)
 }
 
 /* A message is a line; a backslash at its end continues it in the next line. */
-static chat_read read_message(chat_input *in)
+static run_line read_message(chat_input *in)
 {
     in->bytes = 0;
     for (bool more = false;; more = true) {
-        if (in->terminal)
-            fprintf(stderr, more ? "  " : "> ");
-        errno = 0;
-        ssize_t n = getline(&in->line, &in->line_capacity, stdin);
-        if (n < 0 && errno == EINTR) {
-            clearerr(stdin);
-            return CHAT_INTERRUPTED;
-        }
-        if (n < 0 && errno == ENOMEM)
-            return CHAT_NO_MEMORY;
-        if (n < 0)
-            return more ? CHAT_MESSAGE : CHAT_END;
-        while (n > 0 && (in->line[n - 1] == '\n' || in->line[n - 1] == '\r'))
-            n--;
-        bool goes_on = n > 0 && in->line[n - 1] == '\\';
-        if (!append(in, in->line, (size_t)n - goes_on) || (goes_on && !append(in, "\n", 1)))
-            return CHAT_NO_MEMORY;
+        const char *line;
+        size_t n;
+        run_line got = run_lines_read(in->lines, more ? "  " : "> ", &line, &n);
+        if (got != RUN_LINE)
+            return got == RUN_LINE_END && more ? RUN_LINE : got;
+        bool goes_on = n > 0 && line[n - 1] == '\\';
+        if (!append(in, line, n - goes_on) || (goes_on && !append(in, "\n", 1)))
+            return RUN_LINE_NO_MEMORY;
         if (!goes_on)
-            return CHAT_MESSAGE;
+            return RUN_LINE;
     }
 }
 
@@ -145,14 +132,14 @@ static int converse(conversation *c, chat_input *in)
     while (code == TOOL_GO_ON && !ferror(stdout)) {
         struct sigaction before;
         tool_hear_interrupts(false, false, &before);
-        chat_read got = read_message(in);
+        run_line got = read_message(in);
         sigaction(SIGINT, &before, NULL);
         tool_interrupted = 0;
-        if (got == CHAT_END)
+        if (got == RUN_LINE_END)
             break;
-        if (got == CHAT_NO_MEMORY)
+        if (got == RUN_LINE_NO_MEMORY)
             return run_fail_memory();
-        if (got == CHAT_INTERRUPTED)
+        if (got == RUN_LINE_INTERRUPTED)
             fprintf(stderr, "\n(Ctrl-D ends)\n");
         else if (strcmp(in->text, "/clear") == 0)
             code = clear(c);
@@ -166,20 +153,23 @@ int run_converse(const run_engine *engine, const run_options *options, const cha
                  run_result *result)
 {
     conversation c = {0};
-    chat_input in = {.terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO)};
+    const bool terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+    chat_input in = {.lines = run_lines_open(terminal, !options->no_history)};
     int code = run_decoder_open(&c.decoder, engine, options, result);
+    if (code == TOOL_GO_ON && !in.lines)
+        code = run_fail_memory();
     c.decoder.keep_last = true;
-    if (in.terminal)
+    if (terminal)
         fprintf(stderr, "Ctrl-C stops an answer, /clear starts a new conversation, Ctrl-D ends.\n");
     if (code == TOOL_GO_ON && first)
         code = say(&c, first, first_bytes);
     if (code == TOOL_GO_ON)
         code = converse(&c, &in);
-    if (in.terminal)
+    if (terminal)
         fprintf(stderr, "\n");
     result->end = ferror(stdout) ? "cannot write the text" : "end of the conversation";
     free(in.text);
-    free(in.line);
+    run_lines_close(in.lines);
     run_decoder_close(&c.decoder);
     return code;
 }

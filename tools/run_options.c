@@ -95,6 +95,8 @@ int run_options_read(int argc, char **argv, run_options *o)
          "read the prompt from a file; - reads standard input", 0, 0},
         {"-i", "--interactive", TOOL_FLAG, &o->interactive, NULL,
          "hold a conversation, one message per line of input", 0, 0},
+        {NULL, "--no-history", TOOL_FLAG, &o->no_history, NULL, "do not keep the lines of -i for later calls",
+         0, 0},
         {NULL, "--chat", TOOL_STRING, &o->chat, "NAME",
          "chat template: chatml, llama3, gemma, ...; auto (default with -i): the file's", 0, 0},
         {NULL, "--system", TOOL_STRING, &o->system, "TEXT", "system message of a chat", 0, 0},

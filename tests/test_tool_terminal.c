@@ -1,0 +1,287 @@
+/* tsr on a terminal: lines of a conversation are edited, and recalled in later calls. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "support/directory.h"
+#include "support/program.h"
+
+#define MODEL "examples/models/glossary-7m-Q8_0.gguf"
+
+/* A process with a terminal as standard input and standard error. */
+typedef struct session {
+    pid_t process;
+    int terminal;         /* the user's end */
+    int output;           /* standard output, a file */
+    char screen[1 << 16]; /* what it wrote to the terminal after the last expected text */
+    size_t bytes;
+} session;
+
+static void start(session *s, char *const arguments[])
+{
+    char path[] = "/tmp/tsr_output_XXXXXX";
+    const char *program = program_path();
+    struct winsize size = {.ws_row = 24, .ws_col = 80};
+    *s = (session){.terminal = posix_openpt(O_RDWR | O_NOCTTY), .output = mkstemp(path)};
+    assert_true(s->terminal >= 0 && s->output >= 0);
+    unlink(path);
+    assert_true(grantpt(s->terminal) == 0 && unlockpt(s->terminal) == 0);
+    assert_int_equal(ioctl(s->terminal, TIOCSWINSZ, &size), 0);
+    s->process = fork();
+    assert_true(s->process >= 0);
+    if (s->process == 0) {
+        setsid(); /* Ctrl-C comes from the controlling terminal, the first that is opened */
+        int end = open(ptsname(s->terminal), O_RDWR);
+        dup2(end, STDIN_FILENO);
+        dup2(s->output, STDOUT_FILENO);
+        dup2(end, STDERR_FILENO);
+        close(end);
+        close(s->terminal);
+        execv(program, arguments);
+        _exit(127);
+    }
+}
+
+/* Read what appears on the screen until `text` does. */
+static void expect(session *s, const char *text)
+{
+    struct pollfd wait = {.fd = s->terminal, .events = POLLIN};
+    while (!strstr(s->screen, text)) {
+        ssize_t n = poll(&wait, 1, 60000) > 0
+                        ? read(s->terminal, s->screen + s->bytes, sizeof s->screen - 1 - s->bytes)
+                        : 0;
+        if (n <= 0)
+            fail_msg("no '%s' on the screen: %s", text, s->screen);
+        s->bytes += (size_t)n;
+        s->screen[s->bytes] = '\0';
+    }
+    const char *rest = strstr(s->screen, text) + strlen(text);
+    s->bytes -= (size_t)(rest - s->screen);
+    memmove(s->screen, rest, s->bytes + 1);
+}
+
+/* libedit shows the prompt before it takes the terminal out of canonical mode, in which ^R has a meaning. */
+static void expect_prompt(session *s)
+{
+    struct termios mode;
+    expect(s, "> ");
+    for (int wait_ms = 0; wait_ms < 60000; wait_ms++) {
+        assert_int_equal(tcgetattr(s->terminal, &mode), 0);
+        if (!(mode.c_lflag & ICANON))
+            return;
+        usleep(1000);
+    }
+    fail_msg("the terminal stays in canonical mode");
+}
+
+static void type(session *s, const char *keys)
+{
+    assert_int_equal(write(s->terminal, keys, strlen(keys)), strlen(keys));
+}
+
+/* Wait for the end; the text of standard output. */
+static void finish(session *s, char *text, size_t bytes)
+{
+    int how;
+    char rest[4096];
+    while (read(s->terminal, rest, sizeof rest) > 0) /* EIO: the process has ended */
+        ;
+    assert_int_equal(waitpid(s->process, &how, 0), s->process);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+    ssize_t n = pread(s->output, text, bytes - 1, 0);
+    assert_true(n >= 0);
+    text[n] = '\0';
+    close(s->terminal);
+    close(s->output);
+}
+
+#define ENTER  "\r"
+#define UP     "\033[A"
+#define LEFT   "\033[D"
+#define CTRL_A "\001"
+#define CTRL_C "\003"
+#define CTRL_D "\004"
+#define CTRL_R "\022"
+
+static char *const chat[] = {"tsr", "run", "-m",  MODEL, "--chat",    "chatml", "--temp", "0", "-n",
+                             "6",   "-c",  "256", "-i",  "--devices", "host:1", NULL,     NULL};
+
+/* The answers to lines in a pipe. */
+static void answers(const char *lines, char *text, size_t bytes)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "run -m " MODEL
+             " --chat chatml --temp 0 -n 6 -c 256 -i --devices host:1 <<'END' 2>/dev/null\n%s\nEND",
+             lines);
+    assert_int_equal(program_run(arguments, text, bytes), 0);
+    assert_true(strlen(text) > 1);
+}
+
+static int set_terminal(void **state)
+{
+    setenv("TERM", "xterm", 1);
+    setenv("HOME", "/nowhere", 1); /* no .editrc */
+    setenv("LC_ALL", "C", 1);      /* lines are UTF-8 all the same */
+    return directory_make(state);
+}
+
+/* A history of the test's own. */
+static char state_home[256];
+
+static int set_state_home(void **state)
+{
+    static int n;
+    char name[16];
+    (void)state;
+    snprintf(name, sizeof name, "%d", n++);
+    snprintf(state_home, sizeof state_home, "%s", directory_file(name));
+    return setenv("XDG_STATE_HOME", state_home, 1);
+}
+
+static void need_libedit(void)
+{
+#ifndef TSR_TEST_LIBEDIT
+    print_message("skipped: built without libedit\n");
+    skip();
+#endif
+}
+
+static void arrow_up_brings_the_former_line(void **state)
+{
+    (void)state;
+    session s;
+    char once[1024], text[4096];
+    need_libedit();
+    answers("lens", once, sizeof once);
+    start(&s, chat);
+    expect_prompt(&s);
+    type(&s, "lens" ENTER);
+    expect_prompt(&s);
+    type(&s, "/clear" ENTER);
+    expect_prompt(&s);
+    type(&s, UP UP);
+    expect(&s, "lens");
+    type(&s, ENTER);
+    expect_prompt(&s);
+    type(&s, CTRL_D);
+    finish(&s, text, sizeof text);
+    size_t bytes = strlen(once);
+    assert_int_equal(strlen(text), 2 * bytes);
+    assert_memory_equal(text, once, bytes);
+    assert_string_equal(text + bytes, once);
+}
+
+static void lines_are_utf8_and_can_be_edited(void **state)
+{
+    (void)state;
+    session s;
+    char expected[1024], text[4096];
+    need_libedit();
+    answers("a für\u2013lens", expected, sizeof expected);
+    start(&s, chat);
+    expect_prompt(&s);
+    type(&s, "fr\u2013lens" LEFT LEFT LEFT LEFT LEFT LEFT "ü" CTRL_A "a " ENTER);
+    expect(&s, "\n");
+    expect_prompt(&s);
+    type(&s, CTRL_D);
+    finish(&s, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void ctrl_c_drops_the_line_and_continues(void **state)
+{
+    (void)state;
+    session s;
+    char expected[1024], text[4096];
+    need_libedit();
+    answers("lens", expected, sizeof expected);
+    start(&s, chat);
+    expect_prompt(&s);
+    type(&s, "something else");
+    expect(&s, "else");
+    type(&s, CTRL_C);
+    expect(&s, "(Ctrl-D ends)");
+    expect_prompt(&s);
+    type(&s, "lens" ENTER);
+    expect_prompt(&s);
+    type(&s, CTRL_D);
+    finish(&s, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+static void converse(char *const arguments[], const char *recall, const char *shown, const char *line)
+{
+    session s;
+    char text[4096];
+    start(&s, arguments);
+    expect_prompt(&s);
+    type(&s, recall);
+    if (*shown)
+        expect(&s, shown);
+    type(&s, line);
+    expect_prompt(&s);
+    type(&s, CTRL_D);
+    finish(&s, text, sizeof text);
+    assert_true(strlen(text) > 1);
+}
+
+static void lines_are_kept_for_later_calls_and_for_their_owner_only(void **state)
+{
+    (void)state;
+    struct stat about;
+    char folder[300], path[320];
+    need_libedit();
+    snprintf(folder, sizeof folder, "%s/tsr", state_home);
+    snprintf(path, sizeof path, "%s/history", folder);
+    umask(022);
+    converse(chat, "", "", "buoy" ENTER);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(stat(folder, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0700);
+    converse(chat, UP, "buoy", " castle" ENTER);
+    assert_int_equal(chmod(path, 0644), 0);
+    converse(chat, CTRL_R "cas", "buoy castle", "\033" ENTER); /* ESC ends the search */
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+}
+
+static void without_history_no_file_is_written(void **state)
+{
+    (void)state;
+    struct stat about;
+    char *arguments[sizeof chat / sizeof *chat];
+    need_libedit();
+    memcpy(arguments, chat, sizeof chat);
+    arguments[sizeof chat / sizeof *chat - 2] = "--no-history";
+    converse(arguments, "", "", "buoy" ENTER);
+    assert_int_equal(stat(state_home, &about), -1);
+}
+
+int main(void)
+{
+#define ON_TERMINAL(test) cmocka_unit_test_setup(test, set_state_home)
+    const struct CMUnitTest tests[] = {
+        ON_TERMINAL(arrow_up_brings_the_former_line),
+        ON_TERMINAL(lines_are_utf8_and_can_be_edited),
+        ON_TERMINAL(ctrl_c_drops_the_line_and_continues),
+        ON_TERMINAL(lines_are_kept_for_later_calls_and_for_their_owner_only),
+        ON_TERMINAL(without_history_no_file_is_written),
+    };
+    return cmocka_run_group_tests(tests, set_terminal, directory_remove);
+}
