@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tsr)
 
-# Two export sets: who links the shared library needs no hwloc, PCRE2 or Expat to build against.
+# Two export sets: who links the shared library needs no hwloc, PCRE2, Expat or libarchive to build against.
 foreach(kind static shared)
   install(TARGETS tsr_${kind} EXPORT tsr-${kind}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -35,7 +35,8 @@ string(REGEX REPLACE "/$" "" TSR_PC_TO_PREFIX "${TSR_PC_TO_PREFIX}")
 list(JOIN HWLOC_LDFLAGS " " hwloc_libs)
 list(JOIN PCRE2_LDFLAGS " " pcre2_libs)
 list(JOIN EXPAT_LDFLAGS " " expat_libs)
-set(TSR_PC_LIBS_PRIVATE "${hwloc_libs} ${pcre2_libs} ${expat_libs}")
+list(JOIN LIBARCHIVE_LDFLAGS " " libarchive_libs)
+set(TSR_PC_LIBS_PRIVATE "${hwloc_libs} ${pcre2_libs} ${expat_libs} ${libarchive_libs}")
 if(TSR_HAVE_CUDA)
   string(APPEND TSR_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
 endif()

@@ -431,8 +431,7 @@ static void every_recorded_machine_loads(void **state)
     }
     load_folder(SHARED "/hwloc");
     load_folder(SHARED "/nccl");
-    if (system("tar --version >/dev/null 2>&1") == 0 && system("bzip2 --help >/dev/null 2>&1") == 0)
-        load_folder(SHARED "/hwloc-fsroot");
+    load_folder(SHARED "/hwloc-fsroot");
     print_message("%d machines, %d with GPUs\n", n_loaded, n_with_gpus);
     assert_true(n_loaded >= 40 && n_with_gpus >= 12);
 }
@@ -502,7 +501,7 @@ static void errors_name_file_place_and_remedy(void **state)
         {"<system><cpu><pci busid=\"0000:01:00.0\" class=\"0x03\" link_width=\"x16\"/></cpu></system>",
          TSR_ERR_FORMAT, "link_width 'x16'"},
         {"<system><cpu/></system><system><cpu/></system>", TSR_ERR_FORMAT, "junk after"},
-        {"BZh and no archive", TSR_ERR_FORMAT, "is cut off"},
+        {"BZh and no archive", TSR_ERR_FORMAT, "no tar archive"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *path = directory_write("bad", cases[i].text, strlen(cases[i].text));

@@ -263,7 +263,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  *   NCCL XML           NCCL_TOPO_DUMP_FILE=machine.xml, or the topology file of a cloud's machine type
  *   nvidia-smi text    `nvidia-smi topo -m >machine.txt`
  *   a directory        with copies of a Linux machine's /sys and /proc (hwloc-gather-topology), or a tar
- *                      archive of one, plain or compressed (needs the command gzip, bzip2, xz or zstd)
+ *                      archive of one, plain or compressed (gzip, bzip2, xz, zstd)
  *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
  *
  * Facts of a GPU that the description lacks are taken from a table of common cards and marked in

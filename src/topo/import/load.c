@@ -19,6 +19,9 @@
 
 static const char synthetic_prefix[] = "synthetic:";
 
+/* Writing the files of an archive to a disk takes up to a minute. */
+enum { ARCHIVE_DEADLINE_MS = 120 * 1000 };
+
 /* The whole file, NUL-terminated. */
 static tsr_status read_file(const char *path, size_t size, char **text_out, size_t *bytes_out)
 {
@@ -127,7 +130,7 @@ static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_o
         TSR_TRY(tsr_topo_read_nvidia_smi(text, bytes, path, topo_out));
         break;
     case TSR_MACHINE_ARCHIVE:
-        TSR_TRY(tsr_topo_read_archive(path, 0, topo_out));
+        TSR_TRY(tsr_topo_read_archive(path, ARCHIVE_DEADLINE_MS, topo_out));
         break;
     case TSR_MACHINE_UNKNOWN:
         TSR_TRY(load_unknown(path, text, bytes));

@@ -33,7 +33,7 @@ static bool is_element(const char *root, const char *name)
 
 tsr_machine_kind tsr_machine_kind_of(const char *text, size_t bytes)
 {
-    if (tsr_unpack_program(text, bytes))
+    if (tsr_unpack_is_archive(text, bytes))
         return TSR_MACHINE_ARCHIVE;
     if (strlen(text) != bytes)
         return TSR_MACHINE_UNKNOWN;

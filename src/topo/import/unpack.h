@@ -3,6 +3,7 @@
 #ifndef TSR_TOPO_IMPORT_UNPACK_H
 #define TSR_TOPO_IMPORT_UNPACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "core/status.h"
@@ -14,13 +15,12 @@ enum {
     TSR_UNPACK_ENTRIES = 200 * 1000
 };
 
-/* The program that decompresses a file which begins with these bytes, "" for a plain tar archive, NULL for
- * anything else. `text` is NUL-terminated. */
-const char *tsr_unpack_program(const char *text, size_t bytes);
+/* Whether a file that begins with these bytes may be an archive: tar, plain or compressed. */
+bool tsr_unpack_is_archive(const char *text, size_t bytes);
 
 /* Unpack sys/ and proc/ of the archive into the empty directory `folder`, at the top or one level down, and
- * find the root of the tree. TSR_ERR_FORMAT: damaged, too large, or no such tree. TSR_ERR_UNSUPPORTED: the
- * program that decompresses it is missing. TSR_ERR_IO. */
+ * find the root of the tree. Makes `folder` the working directory. TSR_ERR_FORMAT: damaged, too large, or no
+ * such tree. TSR_ERR_IO, TSR_ERR_MEMORY. */
 tsr_status tsr_unpack_root(const char *path, const char *folder, char root_out[TSR_UNPACK_PATH_BYTES]);
 
 #endif
