@@ -1,4 +1,5 @@
-/* tsr on a terminal: lines of a conversation are edited, and recalled in later calls. */
+/* tsr on a terminal: lines of a conversation are edited, and recalled in later calls; a long prompt has a
+ * progress bar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -92,21 +94,27 @@ static void type(session *s, const char *keys)
     assert_int_equal(write(s->terminal, keys, strlen(keys)), strlen(keys));
 }
 
-/* Wait for the end; the text of standard output. */
-static void finish(session *s, char *text, size_t bytes)
+/* Wait for the end with an exit code; the text of standard output. */
+static void finish_with(session *s, int code, char *text, size_t bytes)
 {
     int how;
-    char rest[4096];
-    while (read(s->terminal, rest, sizeof rest) > 0) /* EIO: the process has ended */
-        ;
+    ssize_t more; /* EIO: the process has ended */
+    while ((more = read(s->terminal, s->screen + s->bytes, sizeof s->screen - 1 - s->bytes)) > 0)
+        s->bytes += (size_t)more;
+    s->screen[s->bytes] = '\0';
     assert_int_equal(waitpid(s->process, &how, 0), s->process);
     assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), 0);
+    assert_int_equal(WEXITSTATUS(how), code);
     ssize_t n = pread(s->output, text, bytes - 1, 0);
     assert_true(n >= 0);
     text[n] = '\0';
     close(s->terminal);
     close(s->output);
+}
+
+static void finish(session *s, char *text, size_t bytes)
+{
+    finish_with(s, 0, text, bytes);
 }
 
 #define ENTER  "\r"
@@ -273,6 +281,86 @@ static void without_history_no_file_is_written(void **state)
     assert_int_equal(stat(state_home, &about), -1);
 }
 
+/* The prompt would take minutes. */
+static void a_long_prompt_has_a_bar_which_is_erased(void **state)
+{
+    (void)state;
+    session s;
+    char path[] = "/tmp/tsr_prompt_XXXXXX", text[64];
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    FILE *prompt = fdopen(file, "w");
+    for (int i = 0; i < 4000; i++)
+        fputs("lighthouse ", prompt);
+    fclose(prompt);
+    char *const arguments[] = {"tsr",
+                               "run",
+                               "-m",
+                               MODEL,
+                               "-f",
+                               path,
+                               "-c",
+                               "20000",
+                               "-b",
+                               "16",
+                               "--devices",
+                               "host:1,threads=1,duty=1%",
+                               "--no-display-prompt",
+                               NULL};
+    start(&s, arguments);
+    expect(&s, "\rprompt [");
+    expect(&s, " left\033[K");
+    type(&s, CTRL_C);
+    finish_with(&s, 130, text, sizeof text);
+    unlink(path);
+    const char *erased = strstr(s.screen, "\r\033[K"), *report = strstr(s.screen, "ended: interrupted");
+    assert_true(erased && report && erased < report);
+    assert_null(strstr(erased, "prompt ["));
+}
+
+/* Nor are there tables. */
+static void quiet_runs_show_nothing(void **state)
+{
+    (void)state;
+    session s;
+    char text[4096];
+    char *const arguments[] = {"tsr", "run", "-m",        MODEL,    "-p", "lens",
+                               "-n",  "4",   "--devices", "host:1", "-q", NULL};
+    start(&s, arguments);
+    finish(&s, text, sizeof text);
+    assert_true(strlen(text) > 5);
+    assert_string_equal(s.screen, "");
+}
+
+static int count_files(const char *path)
+{
+    int n = 0;
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    while (readdir(folder))
+        n++;
+    closedir(folder);
+    return n;
+}
+
+/* The file would have 282 GB. */
+static void ctrl_c_ends_synth_without_a_file(void **state)
+{
+    (void)state;
+    session s;
+    char path[300], text[64];
+    snprintf(path, sizeof path, "%s/%s", state_home, "model.gguf");
+    assert_int_equal(mkdir(state_home, 0700), 0);
+    char *const arguments[] = {"tsr", "synth", "-s", "llama-3-70b:f32", "-o", path, NULL};
+    start(&s, arguments);
+    for (int wait_ms = 0; wait_ms < 60000 && count_files(state_home) < 3; wait_ms++)
+        usleep(1000); /* . and .. and the draft */
+    type(&s, CTRL_C);
+    finish_with(&s, 130, text, sizeof text);
+    assert_non_null(strstr(s.screen, "tsr synth: interrupted"));
+    assert_int_equal(count_files(state_home), 2);
+}
+
 int main(void)
 {
 #define ON_TERMINAL(test) cmocka_unit_test_setup(test, set_state_home)
@@ -282,6 +370,9 @@ int main(void)
         ON_TERMINAL(ctrl_c_drops_the_line_and_continues),
         ON_TERMINAL(lines_are_kept_for_later_calls_and_for_their_owner_only),
         ON_TERMINAL(without_history_no_file_is_written),
+        ON_TERMINAL(a_long_prompt_has_a_bar_which_is_erased),
+        ON_TERMINAL(quiet_runs_show_nothing),
+        ON_TERMINAL(ctrl_c_ends_synth_without_a_file),
     };
     return cmocka_run_group_tests(tests, set_terminal, directory_remove);
 }

@@ -118,7 +118,7 @@ static int run(const run_options *options, const tsr_model_config *config, const
     double start = tool_clock();
     tsr_status status = open_engine(options, config, processes, &rt, &engine);
     result.load_s = tool_clock() - start;
-    tool_progress(1, NULL); /* remove the bar after a failure */
+    tool_progress_end(config->load.progress_user);
     if (status != TSR_OK) {
         code = tool_fail("run", status);
     } else {
@@ -128,7 +128,7 @@ static int run(const run_options *options, const tsr_model_config *config, const
         code = (options->interactive ? run_converse : run_generate)(&engine, options, prompt, prompt_bytes,
                                                                     &result);
     }
-    if (code == TOOL_EXIT_OK)
+    if (code == TOOL_EXIT_OK && !options->quiet)
         run_report(rt, &engine, options, &result);
     close_engine(rt, &engine);
     return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
@@ -173,6 +173,7 @@ int tsr_cmd_run(int argc, char **argv)
     float split[TSR_MAX_DEVICES];
     size_t margins[TSR_MAX_DEVICES];
     tsr_fit_config fit_config;
+    tool_progress loading = {.what = "loading"};
     char *prompt = NULL;
     size_t prompt_bytes = 0;
     int code = run_options_read(argc, argv, &options);
@@ -187,8 +188,9 @@ int tsr_cmd_run(int argc, char **argv)
         if (!options.mpi) /* each process would choose by the memory of its own machine */
             tool_model_open_context(&options.model, &config);
         config.load.verify_upload = options.verify_upload;
-        config.load.progress = tool_progress;
-        config.load.progress_user = (void *)"loading";
+        loading.quiet = options.quiet;
+        config.load.progress = tool_progress_show;
+        config.load.progress_user = &loading;
         tsr_status status = TSR_OK;
         if (options.fit)
             status = find_devices(&options.model, &fit_config, &config, margins);

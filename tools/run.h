@@ -29,7 +29,7 @@ typedef struct run_options {
     int library_tokens;  /* as in tsr_runtime_config */
     int n_predict;       /* -1: no limit */
     bool interactive, no_history, mpi;
-    bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
+    bool fit, hide_prompt, ignore_eos, verbose, quiet, verify_upload;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after an error message. */

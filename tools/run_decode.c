@@ -96,6 +96,7 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
     *d = (run_decoder){
         .engine = engine, .options = options, .result = result, .terminal = isatty(STDOUT_FILENO) == 1};
     d->stop.strings = &options->stop;
+    d->reading = (tool_progress){.what = "prompt", .quiet = options->quiet};
     tsr_model_get_info(engine->model, &model);
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     d->n_vocab = model.n_vocab;
@@ -127,6 +128,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
     tsr_status status = TSR_OK;
     double start = tool_clock();
     int64_t n_done = 0;
+    tool_progress_show(0, &d->reading);
     while (n_done < n && status == TSR_OK && !tool_interrupted) {
         bool last = n - n_done <= d->n_batch;
         tsr_batch batch = {.n_tokens = last ? n - n_done : d->n_batch,
@@ -134,7 +136,9 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
                            .outputs = last ? NULL : d->silent};
         status = tsr_session_decode(d->engine->session, &batch, d->logits);
         n_done += status == TSR_OK ? batch.n_tokens : 0;
+        tool_progress_show((double)n_done / (double)n, &d->reading);
     }
+    tool_progress_end(&d->reading);
     for (int64_t i = 0; i < n_done; i++)
         tsr_sampler_accept(d->engine->sampler, tokens[i]);
     d->result->prompt_s += tool_clock() - start;

@@ -2,6 +2,7 @@
 #ifndef TSR_TOOLS_RUN_DECODE_H
 #define TSR_TOOLS_RUN_DECODE_H
 
+#include "progress.h"
 #include "run.h"
 #include "run_stop.h"
 
@@ -17,12 +18,13 @@ typedef struct run_decoder {
     int n_eog;
     tsr_detokenizer *stream;
     run_stop stop;
-    int64_t n_trained; /* tokens of context that the model was trained for; INT64_MAX: unknown */
-    bool terminal;     /* stdout is one */
-    char last;         /* byte written to stdout */
-    bool keep_last;    /* compute the last token of a text, too, since more will follow */
-    bool stopped;      /* by a stop string */
-    bool at_start;     /* of an answer: the space at the beginning of words in some vocabularies is omitted */
+    tool_progress reading; /* of a prompt */
+    int64_t n_trained;     /* tokens of context that the model was trained for; INT64_MAX: unknown */
+    bool terminal;         /* stdout is one */
+    char last;             /* byte written to stdout */
+    bool keep_last;        /* compute the last token of a text, too, since more will follow */
+    bool stopped;          /* by a stop string */
+    bool at_start; /* of an answer: the space at the beginning of words in some vocabularies is omitted */
 } run_decoder;
 
 /* Returns TOOL_GO_ON or an exit code, after an error message; to be closed in any case. */

@@ -9,10 +9,15 @@
 static int continue_prompt(run_decoder *d, const char *prompt, size_t prompt_bytes, const run_tokens *tokens)
 {
     run_decoder_check_context(d, tokens->n);
-    if (!d->options->hide_prompt && !d->engine->chat)
+    const bool shown = !d->options->hide_prompt && !d->engine->chat;
+    const bool later =
+        d->terminal && tool_progress_is_on(&d->reading); /* the bar would erase its last line */
+    if (shown && !later)
         run_decoder_write(d, prompt, prompt_bytes);
     d->at_start = d->engine->chat != NULL;
     tsr_status status = run_decoder_feed(d, tokens->at, tokens->n);
+    if (shown && later)
+        run_decoder_write(d, prompt, prompt_bytes);
     if (status == TSR_OK)
         status = run_decoder_continue(d);
     run_decoder_end_line(d);

@@ -123,6 +123,7 @@ int run_options_read(int argc, char **argv, run_options *o)
          "seed of the random numbers (default: a random one, which is shown)", 0, 0},
         TOOL_HEADING_ROW("messages"),
         {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
+        {"-q", "--quiet", TOOL_FLAG, &o->quiet, NULL, "show no progress, and no tables at the end", 0, 0},
     };
     const tool_command command = {
         .name = "run",

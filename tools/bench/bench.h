@@ -23,6 +23,7 @@
 #include "bench/engine.h"
 #include "bench/report.h"
 #include "model_options.h"
+#include "progress.h"
 
 typedef struct bench_options {
     tool_model_options model;
@@ -33,7 +34,7 @@ typedef struct bench_options {
     int n_rounds;
     int budget_s; /* 0: none */
     const char *output, *save, *plot, *html, *show, *compare;
-    bool verbose;
+    bool verbose, quiet;
 } bench_options;
 
 typedef struct bench {
@@ -43,6 +44,7 @@ typedef struct bench {
     tsr_links *links;
     tsr_device_rates rates[TSR_MAX_DEVICES];
     bench_engine engine;
+    tool_progress loading;
     bench_report report;
 } bench;
 

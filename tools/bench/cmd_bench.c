@@ -173,6 +173,7 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
         status = bench_search(b);
     if (status == TSR_OK && synthetic->n_layers_half)
         status = bench_extrapolate(b, synthetic);
+    tool_progress_end(&b->loading);
     return status == TSR_OK ? write_results(o, &b->report, before) : tool_fail("bench", status);
 }
 
@@ -283,6 +284,7 @@ int tsr_cmd_bench(int argc, char **argv)
          0},
         {NULL, "--compare", TOOL_STRING, &o.compare, "FILE", "compare with the JSON of an earlier run", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
+        {"-q", "--quiet", TOOL_FLAG, &o.quiet, NULL, "show no progress", 0, 0},
     };
     const tool_command command = {
         .name = "bench",
@@ -312,5 +314,8 @@ int tsr_cmd_bench(int argc, char **argv)
         code = tool_model_options_read("bench", &o.model, split, &b.engine.config);
     if (code != TOOL_GO_ON)
         return code;
+    b.loading = (tool_progress){.what = "loading", .quiet = o.quiet};
+    b.engine.config.load.progress = tool_progress_show;
+    b.engine.config.load.progress_user = &b.loading;
     return run(&b, &synthetic);
 }

@@ -7,7 +7,6 @@
 
 #include "bench/bench.h"
 #include "interrupt.h"
-#include "progress.h"
 #include "tsr.h"
 
 enum {
@@ -77,17 +76,19 @@ static tsr_status visit(bench *b, bench_row *row, int n_repetitions)
 tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repetitions)
 {
     tsr_status status = TSR_OK;
+    tool_progress progress = {.what = "measuring", .quiet = b->options->quiet};
     int n_visits = n_repetitions < MOST_VISITS ? n_repetitions : MOST_VISITS, done = 0;
+    tool_progress_show(0, &progress);
     for (int v = 0; v < n_visits; v++) {
         int n = n_repetitions * (v + 1) / n_visits - n_repetitions * v / n_visits;
         for (int i = 0; i < n_rows && status == TSR_OK && !tool_interrupted; i++) {
             bench_row *row = rows[v % 2 ? n_rows - 1 - i : i];
             if (!row->left_out)
                 status = visit(b, row, n);
-            tool_progress((double)++done / (n_visits * n_rows + 1), (void *)"measuring");
+            tool_progress_show((double)++done / (n_visits * n_rows + 1), &progress);
         }
     }
-    tool_progress(1, NULL);
+    tool_progress_end(&progress);
     b->report.interrupted = tool_interrupted;
     return status;
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "interrupt.h"
 #include "options.h"
 #include "replace_file.h"
 #include "synth/synth.h"
@@ -13,6 +14,7 @@
 typedef struct request {
     synth_model model;
     uint64_t seed;
+    tool_progress *progress;
 } request;
 
 /* Written to the disk and dropped from the page cache: written data is cached in small pages, read data in
@@ -22,7 +24,7 @@ static bool write_model(FILE *file, const void *user)
 {
     const request *r = user;
     struct stat about;
-    if (!synth_write(&r->model, r->seed, file))
+    if (!synth_write(&r->model, r->seed, r->progress, file))
         return false;
     if (fstat(fileno(file), &about) != 0 || !S_ISREG(about.st_mode))
         return true;
@@ -37,6 +39,7 @@ int tsr_cmd_synth(int argc, char **argv)
     const char *text = NULL, *path = NULL;
     int n_layers = 0;
     uint64_t seed = 1;
+    tool_progress progress = {.what = "writing"};
     synth_model model;
     const tool_option options[] = {
         {"-s", "--shape", TOOL_STRING, &text, "SHAPE[:TYPE]",
@@ -44,6 +47,7 @@ int tsr_cmd_synth(int argc, char **argv)
         {"-o", "--output", TOOL_STRING, &path, "FILE", "the GGUF file to write", 0, 0},
         {NULL, "--layers", TOOL_INT, &n_layers, "N", "write only N layers of the shape", 1, 10000},
         {NULL, "--seed", TOOL_U64, &seed, "N", "seed of the random weights (default 1)", 0, 0},
+        {"-q", "--quiet", TOOL_FLAG, &progress.quiet, NULL, "show no progress", 0, 0},
     };
     const tool_command command = {
         .name = "synth",
@@ -74,8 +78,16 @@ int tsr_cmd_synth(int argc, char **argv)
     }
     if (n_layers)
         model.shape.n_layers = n_layers;
-    if (tool_file_replace(path, write_model, &(request){model, seed}))
+    tool_hear_interrupts(true, true, NULL); /* the draft of the file is removed */
+    bool written = tool_file_replace(path, write_model, &(request){model, seed, &progress});
+    const char *why = strerror(errno);
+    tool_progress_end(&progress);
+    if (written)
         return TOOL_EXIT_OK;
-    fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(errno));
+    if (tool_interrupted) {
+        fprintf(stderr, "\ntsr synth: interrupted; %s is not written\n", path);
+        return TOOL_EXIT_INTERRUPTED;
+    }
+    fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, why);
     return TOOL_EXIT_FAILED;
 }

@@ -13,6 +13,8 @@
 
 #include <tsr/types.h>
 
+#include "progress.h"
+
 /* What a shape has besides the tensors of its architecture (model.c). */
 enum {
     SYNTH_TIED = 1,         /* the embedding serves as output matrix */
@@ -69,8 +71,9 @@ synth_tensor *synth_tensors(const synth_model *model, int *n_out);
 struct tsr_gguf_writer;
 void synth_add_keys(const synth_shape *shape, struct tsr_gguf_writer *writer);
 
-/* Write the model as a GGUF file to `file`, sequentially. False with errno if writing fails. */
-bool synth_write(const synth_model *model, uint64_t seed, FILE *file);
+/* Write the model as a GGUF file to `file`, sequentially. False with errno if writing fails, or after Ctrl-C
+ * (EINTR). */
+bool synth_write(const synth_model *model, uint64_t seed, tool_progress *progress, FILE *file);
 
 /* Write the model, or its header alone, into memory: a file that exists until the process ends or the
  * descriptor is closed. `path` is set to a name for opening it. Returns the descriptor, -1 with errno. */

@@ -12,13 +12,16 @@
 #include <unistd.h>
 
 #include "gguf/writer.h"
+#include "interrupt.h"
 #include "synth/synth.h"
 
-enum { CHUNK = 4096, POOL_CHUNKS = 16 };
+enum { CHUNK = 4096, POOL_CHUNKS = 16, CHUNKS_PER_SHOW = 1024 };
 
 typedef struct source {
     tsr_gguf_writer *writer;
     uint64_t random;                                  /* state of the generator */
+    tool_progress *progress;                          /* NULL: none */
+    int64_t n_chunks, n_done;                         /* of all matrices */
     uint8_t pool[POOL_CHUNKS][CHUNK * sizeof(float)]; /* chunks of the current matrix */
 } source;
 
@@ -71,6 +74,12 @@ static bool put_matrix(source *s, const synth_tensor *t)
         }
     }
     for (; n > 0 && good; n -= CHUNK) {
+        if (s->progress && s->n_done++ % CHUNKS_PER_SHOW == 0)
+            tool_progress_show((double)s->n_done / (double)(s->n_chunks + 1), s->progress);
+        if (tool_interrupted) {
+            errno = EINTR;
+            return false;
+        }
         const uint8_t *chunk = s->pool[draw(&s->random) % POOL_CHUNKS];
         good = tsr_gguf_writer_put(s->writer, chunk, tsr_type_row_bytes(t->type, n < CHUNK ? n : CHUNK)) ==
                TSR_OK;
@@ -78,12 +87,19 @@ static bool put_matrix(source *s, const synth_tensor *t)
     return good;
 }
 
+static bool is_constant(const synth_tensor *t)
+{
+    return t->n_dims == 1 || strstr(t->name, ".bias");
+}
+
 static bool put_data(source *s, const synth_tensor *tensors, int n)
 {
     bool good = true;
+    for (int i = 0; i < n; i++)
+        if (!is_constant(&tensors[i]))
+            s->n_chunks += (tensors[i].ne[0] * tensors[i].ne[1] * tensors[i].ne[2] + CHUNK - 1) / CHUNK;
     for (int i = 0; i < n && good; i++) {
-        bool constant = tensors[i].n_dims == 1 || strstr(tensors[i].name, ".bias");
-        good = constant ? put_constant(s, &tensors[i]) : put_matrix(s, &tensors[i]);
+        good = is_constant(&tensors[i]) ? put_constant(s, &tensors[i]) : put_matrix(s, &tensors[i]);
     }
     return good && tsr_gguf_writer_end(s->writer) == TSR_OK;
 }
@@ -99,7 +115,8 @@ static bool put_header(tsr_gguf_writer *writer, const synth_shape *shape, const 
     return good && tsr_gguf_writer_begin(writer, file) == TSR_OK;
 }
 
-static bool write_model(const synth_model *model, uint64_t seed, bool header_only, FILE *file)
+static bool write_model(const synth_model *model, uint64_t seed, bool header_only, tool_progress *progress,
+                        FILE *file)
 {
     int n = 0;
     source *s = calloc(1, sizeof *s);
@@ -107,6 +124,7 @@ static bool write_model(const synth_model *model, uint64_t seed, bool header_onl
     bool good = s && tensors && tsr_gguf_writer_create(3, &s->writer) == TSR_OK;
     if (good) {
         s->random = seed;
+        s->progress = progress;
         good = put_header(s->writer, &model->shape, tensors, n, file);
     }
     if (good && !header_only)
@@ -118,9 +136,9 @@ static bool write_model(const synth_model *model, uint64_t seed, bool header_onl
     return good;
 }
 
-bool synth_write(const synth_model *model, uint64_t seed, FILE *file)
+bool synth_write(const synth_model *model, uint64_t seed, tool_progress *progress, FILE *file)
 {
-    return write_model(model, seed, false, file);
+    return write_model(model, seed, false, progress, file);
 }
 
 int synth_in_memory(const synth_model *model, uint64_t seed, bool header_only, char path[64])
@@ -128,7 +146,7 @@ int synth_in_memory(const synth_model *model, uint64_t seed, bool header_only, c
     int fd = memfd_create(model->shape.name, MFD_CLOEXEC);
     int copy = fd < 0 ? -1 : dup(fd);
     FILE *file = copy < 0 ? NULL : fdopen(copy, "w");
-    bool good = file && write_model(model, seed, header_only, file);
+    bool good = file && write_model(model, seed, header_only, NULL, file);
     if (file && fclose(file) != 0)
         good = false;
     if (!file && copy >= 0)
