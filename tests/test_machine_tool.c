@@ -71,7 +71,7 @@ static void gpus_of_unknown_model_are_shown_but_not_planned_for(void **state)
     snprintf(line, sizeof line, "plan -m " MODEL " --machine-file %s --devices host", path);
     assert_prints(line, 0, "host0");
     snprintf(line, sizeof line, "plan -m " MODEL " --machine-file %s --card 'all=RTX 4090' -ts 1,1", path);
-    assert_prints(line, 0, "cuda1");
+    assert_prints(line, 0, "cuda0-1");
     unlink(path);
 }
 

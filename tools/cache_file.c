@@ -7,6 +7,7 @@
 #include <tsr/isa.h>
 #include <tsr/version.h>
 
+#include "json_file.h"
 #include "replace_file.h"
 #include "text.h"
 
@@ -65,7 +66,7 @@ json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_de
 {
     char path[TOOL_PATH], name[20];
     entry_name(topo, list, name);
-    json_t *root = tool_cache_path(file, path) ? json_load_file(path, 0, NULL) : NULL;
+    json_t *root = tool_cache_path(file, path) ? tool_json_load(path) : NULL;
     json_t *values = json_incref(json_object_get(json_object_get(root, name), "values"));
     json_decref(root);
     return values;
@@ -103,7 +104,11 @@ bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_devic
         json_decref(values);
         return false;
     }
-    json_t *root = json_load_file(path, 0, NULL);
+    json_t *root = tool_json_load(path);
+    if (!root && errno == EINVAL) { /* not a regular file, such as a FIFO, to which writing would block */
+        json_decref(values);
+        return false;
+    }
     if (!json_is_object(root)) { /* missing, or damaged */
         json_decref(root);
         root = json_object();

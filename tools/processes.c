@@ -1,6 +1,7 @@
 /* One process of an MPI job; see processes.h. */
 #include "processes.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ static void tsr_mpi_transport_destroy(tsr_transport *transport)
 /* All processes would write the same text and tables; warnings differ. */
 static bool fall_silent(FILE **log_out)
 {
-    const int own = dup(STDERR_FILENO);
+    const int own = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     *log_out = own >= 0 ? fdopen(own, "w") : NULL;
     return *log_out && freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr);
 }

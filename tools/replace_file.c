@@ -2,6 +2,7 @@
 #include "replace_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,7 +38,7 @@ static bool open_draft(const char *path, const struct stat *earlier, draft *d)
         d->name = NULL;
         return false;
     }
-    int fd = mkstemp(d->name);
+    int fd = mkostemp(d->name, O_CLOEXEC);
     if (fd < 0) {
         free(d->name);
         d->name = NULL;
@@ -72,7 +73,7 @@ bool tool_file_can_replace(const char *path)
 
 static bool write_in_place(const char *path, tool_file_fn *write, const void *user)
 {
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(path, "we");
     bool good = file && write(file, user) && !ferror(file);
     int why = errno;
     if (file && fclose(file) != 0 && good)

@@ -32,7 +32,7 @@ static char *read_all(FILE *file, size_t *bytes_out)
 static int read_file(const char *path, char **text_out, size_t *bytes_out)
 {
     bool from_stdin = strcmp(path, "-") == 0;
-    FILE *file = from_stdin ? stdin : fopen(path, "rb");
+    FILE *file = from_stdin ? stdin : fopen(path, "re");
     char *text = file ? read_all(file, bytes_out) : NULL;
     if (!text)
         fprintf(stderr, "tsr run: cannot read the prompt from %s: %s\n", from_stdin ? "standard input" : path,

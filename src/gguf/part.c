@@ -2,15 +2,13 @@
 #include "gguf/part.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/input/file.h"
 #include "core/mem.h"
 #include "gguf/value.h"
 
@@ -40,29 +38,20 @@ tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subjec
                     n < name_bytes ? "..." : "", at, sentence);
 }
 
-/* A read-only descriptor of the file, and its length. */
+/* A read-only descriptor of the file, and its length. *fd_out is closed by the caller, also on failure. */
 static tsr_status open_file(struct tsr_gguf_part *part, int *fd_out)
 {
-    tsr_status status = TSR_OK;
-    struct stat info;
-
-    int fd = open(part->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0)
-        status = tsr_fail(TSR_ERR_IO, "cannot open %s: %s", part->path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        status = tsr_fail(TSR_ERR_IO, "cannot open %s: it is not a regular file", part->path);
-    else if (info.st_size == 0)
-        status = tsr_fail(TSR_ERR_FORMAT, "%s: at byte 0: the file is empty", part->path);
-    else if ((uintmax_t)info.st_size > PTRDIFF_MAX)
-        status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %jd bytes do not fit into this machine's address space",
-                          part->path, (intmax_t)info.st_size);
-    if (status == TSR_OK) {
-        part->bytes = (size_t)info.st_size;
-        *fd_out = fd;
-    } else if (fd >= 0) {
-        close(fd);
-    }
-    return status;
+    int64_t bytes;
+    tsr_status status = tsr_file_open(part->path, fd_out, &bytes);
+    if (status != TSR_OK)
+        return status;
+    if (bytes == 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: at byte 0: the file is empty", part->path);
+    if ((uint64_t)bytes > PTRDIFF_MAX)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %lld bytes do not fit into this machine's address space",
+                        part->path, (long long)bytes);
+    part->bytes = (size_t)bytes;
+    return TSR_OK;
 }
 
 /* Map the whole file read-only, so that tensors keep the file's alignment. Pages are loaded on access. */

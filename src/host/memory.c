@@ -114,7 +114,7 @@ static size_t meminfo_bytes(const char *path, const char *field)
 {
     char line[160];
     unsigned long long kib = 0;
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(path, "re");
     if (!file)
         return 0;
     while (kib == 0 && fgets(line, sizeof line, file)) {

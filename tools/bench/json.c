@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bench/output.h"
+#include "json_file.h"
 #include "text.h"
 
 enum { FORMAT_VERSION = 1 };
@@ -278,13 +279,11 @@ static bool read_report(const json_t *root, bench_report *report)
 
 bool bench_report_load(const char *path, bench_report *report_out)
 {
-    json_error_t error;
     *report_out = (bench_report){0};
-    json_t *root = json_load_file(path, 0, &error);
+    json_t *root = tool_json_load(path);
     bool good = root && read_report(root, report_out);
-    tsr_clean_text(error.text, strlen(error.text), ""); /* the text may quote the file */
     if (!root)
-        fprintf(stderr, "tsr bench: %s: %s\n", path, error.text);
+        fprintf(stderr, "tsr bench: %s\n", tsr_last_error());
     else if (!good)
         fprintf(stderr, "tsr bench: %s is not a report of `tsr bench -o json` (version %d)\n", path,
                 FORMAT_VERSION);

@@ -5,6 +5,7 @@
  * minutes, so a matrix draws POOL_CHUNKS chunks and repeats them in random order; kernels still read the
  * whole matrix. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +145,7 @@ bool synth_write(const synth_model *model, uint64_t seed, tool_progress *progres
 int synth_in_memory(const synth_model *model, uint64_t seed, bool header_only, char path[64])
 {
     int fd = memfd_create(model->shape.name, MFD_CLOEXEC);
-    int copy = fd < 0 ? -1 : dup(fd);
+    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     FILE *file = copy < 0 ? NULL : fdopen(copy, "w");
     bool good = file && write_model(model, seed, header_only, NULL, file);
     if (file && fclose(file) != 0)

@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/input/file.h"
 #include "core/mem.h"
 #include "model/hash.h"
 #include "model/session/file.h"
@@ -199,11 +201,17 @@ out:
 
 static tsr_status read_file(loading *l, const int *seqs, int n_seqs)
 {
-    l->file = fopen(l->path, "re");
-    if (!l->file)
-        return tsr_fail(errno == ENOENT ? TSR_ERR_NOT_FOUND : TSR_ERR_IO, "cannot open '%s': %s", l->path,
-                        strerror(errno));
-    tsr_status status = read_all(l, seqs, n_seqs);
+    int64_t bytes;
+    int fd;
+    tsr_status status = tsr_file_open(l->path, &fd, &bytes);
+    if (status != TSR_OK)
+        return errno == ENOENT ? TSR_ERR_NOT_FOUND : status;
+    l->file = fdopen(fd, "r");
+    if (!l->file) {
+        close(fd);
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory: a buffer to read '%s'", l->path);
+    }
+    status = read_all(l, seqs, n_seqs);
     fclose(l->file);
     return status;
 }

@@ -3,6 +3,7 @@
  * The file is written under another name in the same folder, synchronised with the disk and then renamed. An
  * interruption at any time leaves the previous file. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,7 +160,7 @@ static tsr_status save(tsr_session *session, const int *seqs, int n_seqs, const 
     size_t bytes = strlen(path) + sizeof ".XXXXXX";
     TSR_TRY(tsr_mem_array(bytes, 1, "a file name", &fresh));
     snprintf(fresh, bytes, "%s.XXXXXX", path);
-    fd = mkstemp(fresh);
+    fd = mkostemp(fresh, O_CLOEXEC);
     s.file = fd >= 0 ? fdopen(fd, "w") : NULL;
     status = s.file ? write_file(&s, fresh) : fail_write(&s);
     if (status != TSR_OK && fd >= 0)

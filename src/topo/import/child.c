@@ -84,7 +84,7 @@ static void isolate(pid_t caller)
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
         (void)signal(fatal[i], SIG_DFL);
     tsr_topo_ignore_terminal();
-    int null = open("/dev/null", O_RDWR);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0)
         for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
             (void)dup2(null, fd);

@@ -3,7 +3,6 @@
  * hwloc's files are checked first because hwloc reports only "invalid argument". */
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 
 #include <tsr/machine.h>
 
+#include "core/input/file.h"
 #include "core/mem.h"
 #include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
@@ -23,14 +23,22 @@ static const char synthetic_prefix[] = "synthetic:";
 enum { ARCHIVE_DEADLINE_MS = 120 * 1000 };
 
 /* The whole file, NUL-terminated. */
-static tsr_status read_file(const char *path, size_t size, char **text_out, size_t *bytes_out)
+static tsr_status read_file(const char *path, char **text_out, size_t *bytes_out)
 {
     tsr_status status = TSR_OK;
     char *text = NULL;
-    size_t bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return tsr_fail(TSR_ERR_IO, "cannot open machine file '%s': %s", path, strerror(errno));
+    size_t size, bytes = 0;
+    int64_t file_bytes;
+    int fd;
+    status = tsr_file_open(path, &fd, &file_bytes);
+    if (status != TSR_OK)
+        return status;
+    if (file_bytes > TSR_MACHINE_FILE_BYTES) {
+        status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s' has %lld bytes; the limit is %d", path,
+                          (long long)file_bytes, TSR_MACHINE_FILE_BYTES);
+        goto out;
+    }
+    size = (size_t)file_bytes;
     TSR_TRY(tsr_mem_array(size + 1, 1, "a machine file", &text));
     while (bytes < size) {
         ssize_t got = read(fd, text + bytes, size - bytes);
@@ -109,15 +117,12 @@ static tsr_status read_with_hwloc(tsr_topo_source_kind kind, const char *text, s
     return tsr_topo_read_in_child(&source, topo_out);
 }
 
-static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_out)
+static tsr_status load_file(const char *path, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     char *text = NULL;
     size_t bytes = 0;
-    if (size > TSR_MACHINE_FILE_BYTES)
-        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' has %zu bytes; the limit is %d", path, size,
-                        TSR_MACHINE_FILE_BYTES);
-    TSR_TRY(read_file(path, size, &text, &bytes));
+    TSR_TRY(read_file(path, &text, &bytes));
     switch (tsr_machine_kind_of(text, bytes)) {
     case TSR_MACHINE_HWLOC_XML:
         TSR_TRY(check_hwloc_xml(path, text, bytes));
@@ -163,10 +168,7 @@ static tsr_status load_path(const char *path, tsr_topology **topo_out)
                         path, strerror(errno));
     if (S_ISDIR(info.st_mode))
         return load_root_dir(path, topo_out);
-    if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_ERR_FORMAT,
-                        "machine file '%s' is not a regular file; give an hwloc or NCCL XML file", path);
-    return load_file(path, (size_t)info.st_size, topo_out);
+    return load_file(path, topo_out);
 }
 
 /* hwloc would build billions of objects before they could be counted, so the arities are multiplied first:

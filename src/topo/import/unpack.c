@@ -45,13 +45,16 @@ static tsr_status damaged(const char *path, struct archive *from)
         path, archive_error_string(from));
 }
 
+/* A libarchive that was built without the library of a compression would start a program instead. */
 static tsr_status open_archive(const char *path, struct archive *from)
 {
-    int codes[] = {archive_read_support_format_tar(from), archive_read_support_filter_gzip(from),
-                   archive_read_support_filter_bzip2(from), archive_read_support_filter_xz(from),
-                   archive_read_support_filter_zstd(from)};
+    int codes[] = {archive_read_support_format_tar(from),
+                   archive_zlib_version() ? archive_read_support_filter_gzip(from) : ARCHIVE_OK,
+                   archive_bzlib_version() ? archive_read_support_filter_bzip2(from) : ARCHIVE_OK,
+                   archive_liblzma_version() ? archive_read_support_filter_xz(from) : ARCHIVE_OK,
+                   archive_libzstd_version() ? archive_read_support_filter_zstd(from) : ARCHIVE_OK};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (codes[i] == ARCHIVE_FATAL)
+        if (codes[i] != ARCHIVE_OK)
             return tsr_fail(TSR_ERR_MEMORY, "archive '%s': %s", path, archive_error_string(from));
     return archive_read_open_filename(from, path, READ_BYTES) == ARCHIVE_OK ? TSR_OK : damaged(path, from);
 }
