@@ -1,4 +1,4 @@
-/* Aligned tables; see format.h. */
+/* Aligned tables and paragraphs; see format.h. */
 #include "format.h"
 
 #include <ctype.h>
@@ -74,19 +74,23 @@ static void measure(const tool_table *table, int column, int *width_out, bool *r
 
 void tool_table_print(const tool_table *table, FILE *out)
 {
-    for (int row = 0; row < table->n_cells; row += table->n_columns) {
+    struct {
+        int width;
+        bool right;
+    } *columns = calloc((size_t)table->n_columns, sizeof *columns);
+    for (int column = 0; column < table->n_columns && columns; column++)
+        measure(table, column, &columns[column].width, &columns[column].right);
+    for (int row = 0; row < table->n_cells && columns; row += table->n_columns) {
         for (int column = 0; column < table->n_columns && row + column < table->n_cells; column++) {
             const char *text = cell_text(table, row + column);
-            int width;
-            bool right;
-            measure(table, column, &width, &right);
-            int pad = width - shown_width(text);
-            bool last = column + 1 == table->n_columns;
+            int pad = columns[column].width - shown_width(text);
+            bool right = columns[column].right, last = column + 1 == table->n_columns;
             fprintf(out, "%s%*s%s%*s", column ? "  " : "", right ? pad : 0, "", text, right || last ? 0 : pad,
                     "");
         }
         fputc('\n', out);
     }
+    free(columns);
 }
 
 void tool_table_free(tool_table *table)
@@ -95,4 +99,22 @@ void tool_table_free(tool_table *table)
         free(table->cells[i]);
     free(table->cells);
     *table = (tool_table){0};
+}
+
+void tool_print_wrapped(const char *text, int length, int columns, int indent, FILE *out)
+{
+    int column = 0;
+    for (int at = 0; at < length;) {
+        int word = (int)strcspn(text + at, " ");
+        if (at + word > length)
+            word = length - at;
+        if (column > 0 && column + 1 + word > columns) {
+            fprintf(out, "\n%*s", indent, "");
+            column = 0;
+        }
+        fprintf(out, "%s%.*s", column ? " " : "", word, text + at);
+        column += (column ? 1 : at ? indent : 0) + word;
+        at += word + 1;
+    }
+    fputc('\n', out);
 }

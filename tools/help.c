@@ -1,6 +1,8 @@
 /* Help texts from tables of options; see help.h. */
 #include "help.h"
 
+#include "format.h"
+
 #include <ctype.h>
 #include <string.h>
 
@@ -51,23 +53,6 @@ static const char *name_of(const tool_command *command)
 
 /* -- text -- */
 
-static void print_wrapped(const char *text, int length, int columns, FILE *out)
-{
-    int column = 0;
-    for (int at = 0; at < length;) {
-        int word = (int)strcspn(text + at, " ");
-        if (at + word > length)
-            word = length - at;
-        if (column > 0 && column + 1 + word > columns) {
-            fputc('\n', out);
-            column = 0;
-        }
-        column += fprintf(out, "%s%.*s", column ? " " : "", word, text + at);
-        at += word + 1;
-    }
-    fputc('\n', out);
-}
-
 static void print_option_text(const tool_option *option, FILE *out)
 {
     int width = fprintf(out, "  %s%s%s", option->short_name ? option->short_name : "",
@@ -97,7 +82,7 @@ static void print_text(const tool_command *command, FILE *out)
         const char *paragraph = text;
         text = next_part(text, "\n\n", &length);
         fprintf(out, "\n");
-        print_wrapped(paragraph, length, TEXT_COLUMNS, out);
+        tool_print_wrapped(paragraph, length, TEXT_COLUMNS, 0, out);
     }
     if (command->examples)
         fprintf(out, "\n%s:\n", count_lines(command->examples) > 1 ? "examples" : "example");
@@ -154,7 +139,7 @@ static void print_markdown(const tool_command *command, FILE *out)
         const char *paragraph = text;
         text = next_part(text, "\n\n", &length);
         fprintf(out, "\n");
-        print_wrapped(paragraph, length, MARKDOWN_COLUMNS, out);
+        tool_print_wrapped(paragraph, length, MARKDOWN_COLUMNS, 0, out);
     }
     for (int i = 0; i < command->n_options; i++) {
         const tool_option *option = &command->options[i];

@@ -42,22 +42,24 @@ static double most_noise(const bench_report *report, const bench_row *best)
 
 void bench_print_advice(const bench_report *report, FILE *out)
 {
-    const bench_row *best = bench_best_row(report), *row = bench_shown_row(report);
+    const bench_row *best = report->best_row, *row = report->shown_row;
     if (report->n_rows < 2 || !best)
         return;
     double noise = most_noise(report, best);
     if (isinf(noise))
         fprintf(out, "\nNo advice: the noise is unknown with fewer than %d repetitions (-r)\n",
                 BENCH_LEAST_REPETITIONS);
-    else if (!bench_is_best(report, best))
+    else if (!best->best)
         fprintf(out, "\nNo difference beyond noise (\302\261%.1f %%) between the splits\n", 100 * noise);
     else {
         if (row->kind == BENCH_ROW_PLANNED && row == best)
             fprintf(out, "\nUse no -ts: the planner's split is the fastest\n");
         else if (row->kind == BENCH_ROW_PLANNED)
             fprintf(out, "\nUse no -ts: no split is faster than the planner's beyond noise\n");
-        else
-            fprintf(out, "\nUse -ts %s\n", row->text);
+        else {
+            fprintf(out, "\n");
+            bench_print_use(row->text, out);
+        }
         print_gain(report, row, BENCH_ROW_PLANNED, out);
         print_gain(report, row, BENCH_ROW_EVEN, out);
         print_gain(report, row, BENCH_ROW_BY_MEMORY, out);

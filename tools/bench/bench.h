@@ -10,7 +10,8 @@
  *     measure.c       rounds of tests within a budget of time
  *     synthetic.c     models of random weights, and extrapolation of layers
  *     report.c        the results; all formats are derived from them:
- *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c  advice.c */
+ *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c  advice.c
+ *     chart.c, svg.c  what plot.c and html.c draw with; groups.c: equal devices, shown together */
 #ifndef TSR_TOOLS_BENCH_H
 #define TSR_TOOLS_BENCH_H
 

@@ -174,7 +174,10 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     if (status == TSR_OK && synthetic->n_layers_half)
         status = bench_extrapolate(b, synthetic);
     tool_progress_end(&b->loading);
-    return status == TSR_OK ? write_results(o, &b->report, before) : tool_fail("bench", status);
+    if (status != TSR_OK)
+        return tool_fail("bench", status);
+    bench_report_judge(&b->report);
+    return write_results(o, &b->report, before);
 }
 
 static int measure(bench *b, const bench_synthetic *synthetic, const bench_report *before)

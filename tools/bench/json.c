@@ -85,7 +85,7 @@ json_t *bench_report_json(const bench_report *report)
         json_array_append_new(rows, row_json(report, report->rows[r]));
     for (int n = 0; n < report->n_notes; n++)
         json_array_append_new(notes, json_string(report->notes[n]));
-    const bench_row *best = bench_best_row(report);
+    const bench_row *best = report->best_row;
     return json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:s?, s:b, s:o}", "format", "tsr-bench", "version",
                      FORMAT_VERSION, "environment", environment_json(report), "devices", devices, "tests",
                      tests, "rows", rows, "best", best ? best->text : NULL, "interrupted",
@@ -274,6 +274,8 @@ static bool read_report(const json_t *root, bench_report *report)
         const char *note = json_string_value(json_array_get(notes, n));
         bench_report_note(report, "%s", note ? note : "");
     }
+    if (good)
+        bench_report_judge(report);
     return good;
 }
 

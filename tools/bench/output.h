@@ -13,8 +13,14 @@ bool bench_print_table(const bench_report *report, FILE *out);
 bool bench_print_markdown(const bench_report *report, FILE *out);
 bool bench_print_csv(const bench_report *report, FILE *out);
 
+/* "Use -ts 62.5,37.5"; a long split in several quoted lines. */
+void bench_print_use(const char *split, FILE *out);
+
 /* The environment of the measurement, and the notes. */
 void bench_print_environment(const bench_report *report, FILE *out);
+
+/* The model and the number of devices, without a line's end. */
+void bench_print_title(const bench_report *report, FILE *out);
 
 /* The tensor_split to use, and its gain, where they exceed the noise; nothing if there is one row. */
 void bench_print_advice(const bench_report *report, FILE *out);
@@ -29,7 +35,7 @@ bool bench_report_load(const char *path, bench_report *report_out);
 /* Rows and tests of both reports next to each other, and whether they differ by more than noise. */
 void bench_print_comparison(const bench_report *now, const bench_report *before, const char *path, FILE *out);
 
-/* Throughput against the first device's share, and the best row's time shares and memory: one picture. */
+/* One picture: what was measured on which machine, the advice, and the panels of bench/plot.h. */
 bool bench_print_svg(const bench_report *report, FILE *out);
 
 /* One self-contained page. */

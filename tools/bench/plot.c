@@ -7,95 +7,60 @@
 
 #include <tsr/bytes.h>
 
+#include "bench/chart.h"
+#include "bench/groups.h"
 #include "bench/output.h"
+#include "bench/svg.h"
 
-/* The axes' rectangle inside a panel. */
-static const double left = 52, right = BENCH_PANEL_WIDTH - 28, top = 58, bottom = BENCH_PANEL_HEIGHT - 44;
+enum { MOST_BARS = 40, GAP = 12 };
 
-/* Colours are repeated in every rule, since SVG renderers (librsvg 2.54) do not support CSS variables. */
-typedef struct palette {
-    const char *ink, *soft, *line, *card, *page, *a, *b, *c, *best;
-} palette;
-
-static void print_rules(const palette *p, FILE *out)
+static chart_point *add_point(chart *c, const char *label)
 {
-    const struct {
-        const char *class, *colour;
-    } parts[] = {{"a", p->a}, {"b", p->b}, {"c", p->c}, {"best", p->best}};
-    fprintf(out, "svg text{fill:%s}\nsvg .soft{fill:%s}\nsvg .grid{stroke:%s}\n", p->ink, p->soft, p->line);
-    fprintf(out, "svg .card{fill:%s}\nsvg .page{fill:%s}\n", p->card, p->page);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        fprintf(out, "svg .%s{stroke:%s;fill:%s}\n", parts[i].class, parts[i].colour, parts[i].colour);
-    fprintf(out, ":root{--ink:%s;--soft:%s;--line:%s;--card:%s;--page:%s;--best:%s}\n", p->ink, p->soft,
-            p->line, p->card, p->page, p->best);
+    chart_point *grown = realloc(c->points, ((size_t)c->n + 1) * sizeof *grown);
+    if (!grown)
+        return NULL;
+    c->points = grown;
+    chart_point *point = &c->points[c->n++];
+    *point = (chart_point){0};
+    snprintf(point->label, sizeof point->label, "%s", label);
+    return point;
 }
 
-void bench_print_style(FILE *out)
+static void set_keys(chart *c, const char *const (*keys)[2], int n)
 {
-    static const palette light = {"#1c2430", "#5b6675", "#d5dbe3", "#ffffff", "#f3f5f8",
-                                  "#1767c5", "#c2570c", "#8793a3", "#11803f"};
-    static const palette dark = {"#e6eaf0", "#a3aebd", "#38424f", "#1b222b", "#12171d",
-                                 "#6aaef7", "#f2a15f", "#76828f", "#5fcf8b"};
-    fprintf(out, "svg text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\n"
-                 "svg .soft{font-size:11px}\nsvg .title{font-size:14px;font-weight:600}\n");
-    print_rules(&light, out);
-    fprintf(out, "@media(prefers-color-scheme:dark){\n");
-    print_rules(&dark, out);
-    fprintf(out, "}\n:root{color-scheme:light dark}\nsvg .open{fill:none}\nsvg .bar{stroke:none}\n");
+    for (int k = 0; k < n; k++) {
+        c->keys[k].shape = keys[k][0];
+        c->keys[k].text = keys[k][1];
+    }
 }
 
-void bench_print_text(const char *text, FILE *out)
+/* -- speeds of splits -- */
+
+static double fastest(const bench_report *report, int test)
 {
-    for (; *text; text++)
-        switch (*text) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            fputc((unsigned char)*text < ' ' ? ' ' : *text, out); /* XML does not allow control characters */
+    double most = 0;
+    for (int r = 0; r < report->n_rows; r++)
+        most = fmax(most, bench_stat_of(&report->tests[test], &report->rows[r]->cells[test]).median);
+    return most;
+}
+
+/* All tests have one scale: percent of the fastest split. Predictions of more than half above are beyond
+ * it. */
+static double common_scale(const bench_report *report)
+{
+    double most = 100;
+    for (int t = 0; t < report->n_tests; t++) {
+        const double whole = fastest(report, t) / 100;
+        for (int r = 0; r < report->n_rows; r++) {
+            const bench_cell *cell = &report->rows[r]->cells[t];
+            double predicted = bench_predicted_rate(&report->tests[t], cell) / whole;
+            if (cell->n)
+                most = fmax(most,
+                            fmax(bench_stat_of(&report->tests[t], cell).high / whole, fmin(predicted, 150)));
         }
+    }
+    return 25 * ceil(most / 25);
 }
-
-/* anchor: "start", "middle" or "end" */
-static void put_text(FILE *out, double x, double y, const char *anchor, const char *class, const char *text)
-{
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" class=\"%s\">", x, y, anchor, class);
-    bench_print_text(text, out);
-    fprintf(out, "</text>\n");
-}
-
-static void begin_panel(FILE *out, int x, int y, const char *title)
-{
-    fprintf(out,
-            "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
-            "xmlns=\"http://www.w3.org/2000/svg\">\n<rect class=\"card\" width=\"%d\" height=\"%d\" "
-            "rx=\"8\"/>\n",
-            x, y, BENCH_PANEL_WIDTH, BENCH_PANEL_HEIGHT, BENCH_PANEL_WIDTH, BENCH_PANEL_HEIGHT,
-            BENCH_PANEL_WIDTH, BENCH_PANEL_HEIGHT);
-    put_text(out, 14, 22, "start", "title", title);
-}
-
-/* -- speed against ratio -- */
-
-/* Places of rows on the x axis: at the first device's share, if that determines the split, otherwise one
- * after the other. */
-typedef struct speed_axes {
-    const bench_report *report;
-    int test;
-    bool by_share;
-    double y_max, y_step;
-    int n;
-    const bench_row **rows; /* [n] rows with results, by x */
-} speed_axes;
 
 static double first_share(const bench_report *report, const bench_row *row)
 {
@@ -105,266 +70,177 @@ static double first_share(const bench_report *report, const bench_row *row)
     return sum > 0 ? (double)row->split[0] / sum : 0;
 }
 
-static bool others_alike(const bench_report *report)
+/* Rows with results: of two devices by the first share, otherwise the fastest ones first. */
+static const bench_row **sorted_rows(const bench_report *report, int *n_out)
 {
-    for (int r = 0; r < report->n_rows; r++)
-        for (int d = 2; d < report->n_devices; d++)
-            if (fabsf(report->rows[r]->split[d] - report->rows[r]->split[1]) >
-                0.001f * report->rows[r]->split[1])
-                return false;
-    return report->n_devices > 1;
-}
-
-/* 1, 2 or 5 times a power of ten, such that at most five steps reach `most`. */
-static double nice_step(double most)
-{
-    double power = pow(10, floor(log10(most / 5))), ratio = most / 5 / power;
-    return power * (ratio <= 1 ? 1 : ratio <= 2 ? 2 : ratio <= 5 ? 5 : 10);
-}
-
-static double rate_of(const speed_axes *axes, const bench_row *row)
-{
-    return bench_stat_of(&axes->report->tests[axes->test], &row->cells[axes->test]).median;
-}
-
-static double predicted_of(const speed_axes *axes, const bench_row *row)
-{
-    return bench_predicted_rate(&axes->report->tests[axes->test], &row->cells[axes->test]);
-}
-
-static void sort_rows(speed_axes *axes)
-{
-    for (int i = 1; i < axes->n; i++)
-        for (int j = i;
-             j > 0 && first_share(axes->report, axes->rows[j]) < first_share(axes->report, axes->rows[j - 1]);
-             j--) {
-            const bench_row *swap = axes->rows[j];
-            axes->rows[j] = axes->rows[j - 1];
-            axes->rows[j - 1] = swap;
-        }
-}
-
-static bool make_axes(const bench_report *report, int test, speed_axes *axes)
-{
-    double most = 0;
-    *axes = (speed_axes){.report = report, .test = test, .by_share = others_alike(report)};
-    axes->rows = calloc((size_t)report->n_rows, sizeof *axes->rows);
-    for (int r = 0; r < report->n_rows && axes->rows; r++) {
+    const bench_row **rows = calloc((size_t)report->n_rows, sizeof *rows);
+    double *keys = calloc((size_t)report->n_rows, sizeof *keys);
+    *n_out = 0;
+    for (int r = 0; r < report->n_rows && rows && keys; r++) {
         const bench_row *row = report->rows[r];
-        if (row->cells[test].n == 0)
+        double key = report->n_devices == 2 ? first_share(report, row) : -bench_row_stat(report, row).median;
+        int at = (*n_out)++;
+        if (bench_row_stat(report, row).n == 0) {
+            --*n_out;
             continue;
-        axes->rows[axes->n++] = row;
-        most = fmax(
-            most, fmax(bench_stat_of(&report->tests[test], &row->cells[test]).high, predicted_of(axes, row)));
-    }
-    if (axes->n == 0)
-        return false;
-    if (axes->by_share)
-        sort_rows(axes);
-    axes->y_step = nice_step(most);
-    axes->y_max = axes->y_step * ceil(most / axes->y_step);
-    return true;
-}
-
-static double x_at(const speed_axes *axes, int i)
-{
-    double at = axes->by_share ? first_share(axes->report, axes->rows[i]) : (i + 0.5) / axes->n;
-    return left + at * (right - left);
-}
-
-static double y_at(const speed_axes *axes, double rate)
-{
-    return bottom - rate / axes->y_max * (bottom - top);
-}
-
-static void draw_grid(const speed_axes *axes, FILE *out)
-{
-    char text[BENCH_TEXT + 16];
-    for (double value = 0; value <= axes->y_max * 1.001; value += axes->y_step) {
-        double y = y_at(axes, value);
-        fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", left, right,
-                y, y);
-        snprintf(text, sizeof text, "%g", value);
-        put_text(out, left - 6, y + 4, "end", "soft", text);
-    }
-    if (!axes->by_share) {
-        for (int i = 0; i < axes->n; i++) {
-            snprintf(text, sizeof text, "%d", i + 1);
-            put_text(out, x_at(axes, i), bottom + 16, "middle", "soft", text);
         }
-        put_text(out, (left + right) / 2, bottom + 34, "middle", "soft", "line of the table");
+        for (; at > 0 && keys[at - 1] > key; at--) {
+            keys[at] = keys[at - 1];
+            rows[at] = rows[at - 1];
+        }
+        keys[at] = key;
+        rows[at] = row;
+    }
+    free(keys);
+    return rows;
+}
+
+/* Values are in percent of `whole`. */
+static void add_speed(const bench_report *report, int test, const bench_row *row, double whole, chart *c)
+{
+    const bench_cell *cell = &row->cells[test];
+    bench_stat stat = bench_stat_of(&report->tests[test], cell);
+    double predicted = bench_predicted_rate(&report->tests[test], cell);
+    char label[BENCH_ROW_LABEL];
+    bench_row_label(report, row, label);
+    chart_point *p = add_point(c, report->n_devices > 1 ? label : report->devices[0].name);
+    if (!p)
         return;
-    }
-    for (int percent = 0; percent <= 100; percent += 20) {
-        snprintf(text, sizeof text, "%d %%", percent);
-        put_text(out, left + percent * 0.01 * (right - left), bottom + 16, "middle", "soft", text);
-    }
-    snprintf(text, sizeof text, "share of %s", axes->report->devices[0].name);
-    put_text(out, (left + right) / 2, bottom + 34, "middle", "soft", text);
+    size_t used = 0;
+    used = (size_t)snprintf(p->note, sizeof p->note, stat.median < 100 ? "%.2f" : "%.1f", stat.median);
+    if (stat.n >= BENCH_LEAST_REPETITIONS)
+        snprintf(p->note + used, sizeof p->note - used, " tokens/s \302\261%.1f %%",
+                 50 * (stat.high - stat.low) / stat.median);
+    else
+        snprintf(p->note + used, sizeof p->note - used, " tokens/s");
+    p->x = first_share(report, row);
+    p->parts[0] = stat.median / whole;
+    p->low = stat.low / whole;
+    p->high = stat.high / whole;
+    p->predicted = predicted / whole;
+    p->best = row->best;
+    p->ring = row->kind == BENCH_ROW_PLANNED;
 }
 
-static void draw_predicted(const speed_axes *axes, FILE *out)
+static void speed_chart(const bench_report *report, int test, chart *c)
 {
-    fprintf(out, "<polyline class=\"b open\" stroke-width=\"1.5\" stroke-dasharray=\"5 4\" points=\"");
-    for (int i = 0; i < axes->n; i++)
-        if (predicted_of(axes, axes->rows[i]) > 0)
-            fprintf(out, "%.1f,%.1f ", x_at(axes, i), y_at(axes, predicted_of(axes, axes->rows[i])));
-    fprintf(out, "\"/>\n");
+    static const char *const bars[][2] = {
+        {"a", "measured"}, {"spread", "spread"}, {"predicted", "predicted"}, {"best", "best within noise"}};
+    static const char *const curve[][2] = {{"a", "measured"},
+                                           {"spread", "spread"},
+                                           {"predicted", "predicted"},
+                                           {"best", "best"},
+                                           {"ring", "planner's"}};
+    int n;
+    const bench_row **rows = sorted_rows(report, &n);
+    double whole = fastest(report, test) / 100;
+    c->is_curve = report->n_devices == 2 && n > 1;
+    c->most = common_scale(report);
+    c->step = c->most > 150 ? 50 : 25;
+    c->second = whole;
+    set_keys(c, c->is_curve ? curve : bars, c->is_curve ? 5 : n > 1 ? 4 : 3);
+    for (int i = 0; i < n && (c->is_curve || i < MOST_BARS); i++)
+        add_speed(report, test, rows[i], whole, c);
+    if (n > c->n)
+        snprintf(c->footer, sizeof c->footer, "%d slower splits are not drawn; the table has all", n - c->n);
+    snprintf(c->title, sizeof c->title, "Speed in %s", report->tests[test].name);
+    snprintf(c->second_axis, sizeof c->second_axis, "tokens/s");
+    snprintf(c->x_axis, sizeof c->x_axis, "share of %s", report->devices[0].name);
+    if (c->is_curve)
+        snprintf(c->axis, sizeof c->axis, "%% of the fastest");
+    else
+        snprintf(c->axis, sizeof c->axis, "tokens/s in %% of the fastest, %.*f tokens/s", whole < 1 ? 2 : 1,
+                 100 * whole);
+    free(rows);
 }
 
-static void draw_measured(const speed_axes *axes, FILE *out)
-{
+/* -- devices -- */
 
-    fprintf(out, "<polyline class=\"a open\" stroke-width=\"1.5\" points=\"");
-    for (int i = 0; i < axes->n; i++)
-        fprintf(out, "%.1f,%.1f ", x_at(axes, i), y_at(axes, rate_of(axes, axes->rows[i])));
-    fprintf(out, "\"/>\n");
-    for (int i = 0; i < axes->n; i++) {
-        const bench_row *row = axes->rows[i];
-        const char *class = bench_is_best(axes->report, row) ? "best" : "a";
-        bench_stat stat = bench_stat_of(&axes->report->tests[axes->test], &row->cells[axes->test]);
-        fprintf(out,
-                "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke-width=\"2\"/>\n"
-                "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%s\"><title>",
-                class, x_at(axes, i), x_at(axes, i), y_at(axes, stat.low), y_at(axes, stat.high), class,
-                x_at(axes, i), y_at(axes, stat.median), bench_is_best(axes->report, row) ? "5" : "3.5");
-        bench_print_text(row->text, out);
-        fprintf(out, ": %.2f tokens/s, spread %.2f to %.2f</title></circle>\n", stat.median, stat.low,
-                stat.high);
-    }
+/* What the devices did in a test, or their memory. */
+static void title_with_split(const bench_report *report, chart *c, const char *test)
+{
+    char name[BENCH_ROW_LABEL];
+    bench_row_name(report, report->shown_row, name);
+    snprintf(c->title, sizeof c->title, "%s%s%s%s", test ? "Time in " : "Memory", test ? test : "",
+             report->n_devices > 1 ? " with " : "", report->n_devices > 1 ? name : "");
 }
 
-static void draw_legend(FILE *out)
+static void time_chart(const bench_report *report, const bench_group *groups, int n, chart *c)
 {
-    fprintf(out, "<circle class=\"a\" cx=\"20\" cy=\"37\" r=\"3.5\"/>\n");
-    put_text(out, 28, 41, "start", "soft", "measured, bar: spread");
-    fprintf(out, "<circle class=\"best\" cx=\"188\" cy=\"37\" r=\"4.5\"/>\n");
-    put_text(out, 197, 41, "start", "soft", "best of all tests");
-    fprintf(out, "<line class=\"b\" x1=\"296\" x2=\"318\" y1=\"37\" y2=\"37\" stroke-dasharray=\"5 4\" "
-                 "stroke-width=\"1.5\"/>\n");
-    put_text(out, 323, 41, "start", "soft", "predicted");
-}
-
-static void speed_panel(const bench_report *report, int test, int x, int y, FILE *out)
-{
-    char title[80];
-    speed_axes axes;
-    snprintf(title, sizeof title, "%s, tokens/s", report->tests[test].name);
-    begin_panel(out, x, y, title);
-    if (make_axes(report, test, &axes)) {
-        draw_legend(out);
-        draw_grid(&axes, out);
-        draw_predicted(&axes, out);
-        draw_measured(&axes, out);
-    } else {
-        put_text(out, BENCH_PANEL_WIDTH / 2.0, BENCH_PANEL_HEIGHT / 2.0, "middle", "soft", "not measured");
-    }
-    fprintf(out, "</svg>\n");
-    free(axes.rows);
-}
-
-/* -- bars per device -- */
-
-enum { MOST_BARS = 8 };
-
-typedef struct bar_part {
-    double value;
-    const char *class;
-} bar_part;
-
-/* A label, a bar whose parts may sum up to `whole`, and a note at its right. */
-static void draw_bar(FILE *out, int index, int n, const char *label, const bar_part *parts, int n_parts,
-                     double whole, const char *note)
-{
-    double pitch = (bottom + 20 - top) / (n < 4 ? 4 : n), y = top + 6 + index * pitch;
-    double height = pitch < 40 ? pitch - 16 : 24, from = 14, length = right - from;
-    put_text(out, from, y + 9, "start", "soft", label);
-    put_text(out, right, y + 9, "end", "soft", note);
-    fprintf(out, "<rect class=\"grid open\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", from,
-            y + 14, length, height > 6 ? height - 6 : 4);
-    for (int p = 0; p < n_parts; p++) {
-        double part = whole > 0 ? parts[p].value / whole * length : 0;
-        if (part < 1 && parts[p].value > 0)
-            part = 1; /* keep it visible */
-        fprintf(out, "<rect class=\"%s bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"/>\n",
-                parts[p].class, from, y + 14, part, height > 6 ? height - 6 : 4);
-        from += part;
-    }
-}
-
-static void legend_entry(FILE *out, double x, const char *class, const char *text)
-{
-    fprintf(out, "<rect class=\"%s bar\" x=\"%.1f\" y=\"32\" width=\"10\" height=\"10\"/>\n", class, x);
-    put_text(out, x + 15, 41, "start", "soft", text);
-}
-
-static void time_panel(const bench_report *report, const bench_row *row, int x, int y, FILE *out)
-{
-    char title[BENCH_SPLIT_TEXT + 64];
-    int last = report->n_tests - 1, n = report->n_devices < MOST_BARS ? report->n_devices : MOST_BARS;
-    snprintf(title, sizeof title, "Time in %s with %s", report->tests[last].name, row->text);
-    begin_panel(out, x, y, title);
-    legend_entry(out, 14, "a", "compute");
-    legend_entry(out, 104, "b", "reduce");
-    legend_entry(out, 184, "c", "wait");
-    for (int d = 0; d < n; d++) {
-        const bench_shares *s = &row->cells[last].shares[d];
-        char note[32];
-        snprintf(note, sizeof note, "%.1f %% waiting", 100 * s->wait);
-        draw_bar(out, d, n, report->devices[d].name,
-                 (bar_part[]){{s->compute, "a"}, {s->reduce, "b"}, {s->wait, "c"}}, 3, 1, note);
-    }
-    fprintf(out, "</svg>\n");
-}
-
-/* Whether bars are drawn in proportion to the devices' capacity: otherwise used memory would be too small
- * to see. */
-static bool is_to_scale(const bench_report *report, const bench_row *row, double *most)
-{
-    bool enough = false;
-    for (int d = 0; d < report->n_devices; d++) {
-        double all = (double)bench_total_bytes(&row->devices[d]);
-        *most = fmax(*most, all);
-        enough = enough || all > 0.05 * (double)row->devices[d].capacity;
-    }
-    return enough;
-}
-
-static void memory_panel(const bench_report *report, const bench_row *row, int x, int y, FILE *out)
-{
-    char title[BENCH_SPLIT_TEXT + 16];
-    int n = report->n_devices < MOST_BARS ? report->n_devices : MOST_BARS;
-    snprintf(title, sizeof title, "Memory with %s", row->text);
-    begin_panel(out, x, y, title);
-    legend_entry(out, 14, "a", "weights");
-    legend_entry(out, 94, "b", "KV");
-    double most = 0;
-    bool to_scale = is_to_scale(report, row, &most);
-    legend_entry(out, 144, "c",
-                 to_scale ? "other; frame: the device's memory" : "other; frame: the most used");
-    for (int d = 0; d < n; d++) {
-        const bench_row_device *device = &row->devices[d];
-        double all = (double)bench_total_bytes(device), weights = (double)device->bytes[TSR_MEMORY_WEIGHTS],
-               kv = (double)device->bytes[TSR_MEMORY_KV];
-        char note[2 * TSR_BYTES_TEXT + 8], total[TSR_BYTES_TEXT], capacity[TSR_BYTES_TEXT];
-        tsr_bytes_text((uint64_t)all, total);
-        if (device->capacity)
-            snprintf(note, sizeof note, "%s of %s", total, tsr_bytes_text(device->capacity, capacity));
+    static const char *const keys[][2] = {{"a", "compute"}, {"b", "reduce"}, {"c", "wait for others"}};
+    const bench_row *row = report->shown_row;
+    const int last = report->n_tests - 1;
+    title_with_split(report, c, report->tests[last].name);
+    snprintf(c->axis, sizeof c->axis, "%% of the time");
+    c->most = 100;
+    c->step = 25;
+    set_keys(c, keys, 3);
+    for (int g = 0; g < n; g++) {
+        const bench_shares *s = &row->cells[last].shares[groups[g].first];
+        chart_point *p = add_point(c, groups[g].name);
+        if (!p)
+            return;
+        memcpy(p->parts, (double[]){100 * s->compute, 100 * s->reduce, 100 * s->wait}, sizeof p->parts);
+        if (s->compute + s->reduce + s->wait > 0)
+            snprintf(p->note, sizeof p->note, "%s%.1f %% waiting", groups[g].n > 1 ? "each " : "",
+                     100 * s->wait);
         else
-            snprintf(note, sizeof note, "%s", total);
-        draw_bar(out, d, n, report->devices[d].name,
-                 (bar_part[]){{weights, "a"}, {kv, "b"}, {all - weights - kv, "c"}}, 3,
-                 to_scale && device->capacity ? (double)device->capacity : most, note);
+            snprintf(p->note, sizeof p->note, "not used");
     }
-    fprintf(out, "</svg>\n");
+}
+
+static void add_memory(const bench_report *report, const bench_group *group, double unit, chart *c)
+{
+    const bench_row_device *device = &report->shown_row->devices[group->first];
+    double weights = (double)device->bytes[TSR_MEMORY_WEIGHTS], kv = (double)device->bytes[TSR_MEMORY_KV];
+    uint64_t all = bench_total_bytes(device);
+    char total[TSR_BYTES_TEXT], capacity[TSR_BYTES_TEXT];
+    chart_point *p = add_point(c, group->name);
+    if (!p)
+        return;
+    memcpy(p->parts, (double[]){weights / unit, kv / unit, ((double)all - weights - kv) / unit},
+           sizeof p->parts);
+    if ((double)device->capacity <= c->most * unit)
+        p->frame = (double)device->capacity / unit;
+    snprintf(p->note, sizeof p->note, "%s%s%s%s", group->n > 1 ? "each " : "", tsr_bytes_text(all, total),
+             device->capacity ? " of " : "",
+             device->capacity ? tsr_bytes_text(device->capacity, capacity) : "");
+}
+
+/* The axis ends at the largest device's memory, or where most memory is unused, at the most used. */
+static void memory_chart(const bench_report *report, const bench_group *groups, int n, chart *c)
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    static const char *const keys[][2] = {
+        {"a", "weights"}, {"b", "KV"}, {"c", "other; frame: the device's memory"}};
+    const bench_row *row = report->shown_row;
+    double used = 1, capacity = 0;
+    for (int d = 0; d < report->n_devices; d++) {
+        used = fmax(used, (double)bench_total_bytes(&row->devices[d]));
+        capacity = fmax(capacity, (double)row->devices[d].capacity);
+    }
+    double most = capacity < 20 * used ? fmax(used, capacity) : used, unit = 1;
+    size_t u = 0;
+    for (; u + 1 < sizeof units / sizeof *units && most / unit >= 1024; u++)
+        unit *= 1024;
+    c->step = chart_nice_step(most / unit);
+    c->most = most / unit;
+    title_with_split(report, c, NULL);
+    snprintf(c->axis, sizeof c->axis, "memory, %s", units[u]);
+    set_keys(c, keys, 3);
+    for (int g = 0; g < n; g++)
+        add_memory(report, &groups[g], unit, c);
 }
 
 /* -- the whole picture -- */
 
 static bool times_known(const bench_report *report)
 {
-    const bench_shares *s = &bench_shown_row(report)->cells[report->n_tests - 1].shares[0];
-    return s->compute + s->reduce + s->wait > 0;
+    const bench_shares *shares = report->shown_row->cells[report->n_tests - 1].shares;
+    for (int d = 0; d < report->n_devices; d++)
+        if (shares[d].compute + shares[d].reduce + shares[d].wait > 0)
+            return true;
+    return false;
 }
 
 int bench_n_panels(const bench_report *report)
@@ -372,54 +248,133 @@ int bench_n_panels(const bench_report *report)
     return report->n_tests + 1 + times_known(report);
 }
 
-void bench_print_panel(const bench_report *report, int index, int x, int y, FILE *out)
+int bench_print_panel(const bench_report *report, int index, int x, int y, FILE *out)
 {
+    chart c = {0};
+    bench_group *groups;
+    int n = bench_groups(report, bench_same_use, &groups);
     if (index < report->n_tests)
-        speed_panel(report, index, x, y, out);
+        speed_chart(report, index, &c);
     else if (index == report->n_tests)
-        memory_panel(report, bench_shown_row(report), x, y, out);
+        memory_chart(report, groups, n, &c);
     else
-        time_panel(report, bench_shown_row(report), x, y, out);
+        time_chart(report, groups, n, &c);
+    chart_draw(&c, x, y, out);
+    free(c.points);
+    free(groups);
+    return chart_height(&c);
 }
 
+int bench_print_machine(const bench_report *report, int x, int y, int width, FILE *out)
+{
+    enum { MOST_COLUMNS = 4, HEIGHT = 48 };
+    bench_group *groups;
+    const int n = bench_groups(report, bench_same_make, &groups);
+    const int columns = n < 2 ? 2 : n < MOST_COLUMNS ? n : MOST_COLUMNS;
+    const int box = (width - (columns - 1) * GAP) / columns;
+    for (int g = 0; g < n; g++) {
+        /* an <svg> element cuts what is wider than expected */
+        fprintf(out,
+                "<svg class=\"device\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"><rect class=\"a open\" "
+                "x=\"1\" "
+                "y=\"1\" width=\"%d\" height=\"%d\" rx=\"6\"/>\n",
+                x + g % columns * (box + GAP), y + g / columns * (HEIGHT + GAP), box, HEIGHT, box - 2,
+                HEIGHT - 2);
+        svg_text(out, 10, 20, SVG_START, SVG_TITLE, box - 20, groups[g].name);
+        svg_text(out, 10, 38, SVG_START, SVG_SOFT, box - 20, groups[g].what);
+        fprintf(out, "</svg>\n");
+    }
+    free(groups);
+    return (n + columns - 1) / columns * (HEIGHT + GAP);
+}
+
+/* Lines of text as `print` makes them, from y on. Returns the height. */
+static int print_lines(const bench_report *report, void (*print)(const bench_report *, FILE *), int y,
+                       int width, FILE *out)
+{
+    char *text = NULL, *rest;
+    size_t bytes = 0;
+    int height = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory)
+        return 0;
+    print(report, memory);
+    if (fclose(memory) == 0)
+        for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest), height += 17)
+            svg_text(out, GAP, y + height + 12, SVG_START, SVG_PLAIN, width - 2 * GAP, line);
+    free(text);
+    return height;
+}
+
+static void print_subject(const bench_report *report, FILE *out)
+{
+    const bench_environment *e = &report->environment;
+    char bytes[TSR_BYTES_TEXT];
+    fprintf(out, "%s, %s, %lld layers; reductions: %s\n%s%s%s\ntsr %s, %s\n", e->weight_type,
+            tsr_bytes_text(e->weight_bytes, bytes), (long long)e->n_layers, e->collectives, e->machine,
+            *e->driver ? "; " : "", e->driver, e->version, e->date);
+}
+
+void bench_print_title(const bench_report *report, FILE *out)
+{
+    const bench_environment *e = &report->environment;
+    fprintf(out, "%s on %d device%s", *e->model_name ? e->model_name : e->model_path, report->n_devices,
+            report->n_devices == 1 ? "" : "s");
+}
+
+static int print_head(const bench_report *report, int width, FILE *out)
+{
+    char title[sizeof report->environment.model_path + 32] = "";
+    FILE *memory = fmemopen(title, sizeof title, "w");
+    if (memory) {
+        bench_print_title(report, memory);
+        fclose(memory);
+    }
+    svg_text(out, GAP, 26, SVG_START, SVG_TITLE, width - 2 * GAP, title);
+    int y = 34;
+    y += print_lines(report, print_subject, y, width, out);
+    y += 8 + print_lines(report, bench_print_advice, y + 4, width, out);
+    return y + bench_print_machine(report, GAP, y, width - 2 * GAP, out);
+}
+
+static int print_panels(const bench_report *report, int y, FILE *out)
+{
+    int height = 0;
+    for (int p = 0; p < bench_n_panels(report); p++) {
+        int its = bench_print_panel(report, p, GAP + p % 2 * (CHART_WIDTH + GAP), y, out);
+        height = its > height ? its : height;
+        if (p % 2 || p + 1 == bench_n_panels(report)) {
+            y += height + GAP;
+            height = 0;
+        }
+    }
+    return y;
+}
+
+/* The body comes first, since its height is known only afterwards. */
 bool bench_print_svg(const bench_report *report, FILE *out)
 {
-    const int gap = 12, n = bench_n_panels(report), columns = n > 1 ? 2 : 1,
-              rows = (n + columns - 1) / columns;
-    const int width = columns * (BENCH_PANEL_WIDTH + gap) + gap,
-              height = rows * (BENCH_PANEL_HEIGHT + gap) + gap;
+    const int width = 2 * (CHART_WIDTH + GAP) + GAP;
+    char *body = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&body, &bytes);
+    if (!memory)
+        return false;
+    int height = print_panels(report, print_head(report, width, memory), memory);
+    if (fclose(memory) != 0) {
+        free(body);
+        return false;
+    }
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
-            "%d\">\n<style>\n",
+            "%d\">\n<title>",
             width, height, width, height);
-    bench_print_style(out);
-    fprintf(out, "</style>\n<rect width=\"100%%\" height=\"100%%\" class=\"page\"/>\n");
-    for (int p = 0; p < n; p++)
-        bench_print_panel(report, p, gap + p % columns * (BENCH_PANEL_WIDTH + gap),
-                          gap + p / columns * (BENCH_PANEL_HEIGHT + gap), out);
-    fprintf(out, "</svg>\n");
+    svg_escape(*report->environment.model_name ? report->environment.model_name
+                                               : report->environment.model_path,
+               out);
+    fprintf(out, "</title>\n<style>\n");
+    svg_style(out);
+    fprintf(out, "</style>\n<rect width=\"100%%\" height=\"100%%\" class=\"page\"/>\n%s</svg>\n", body);
+    free(body);
     return !ferror(out);
-}
-
-void bench_print_machine(const bench_report *report, FILE *out)
-{
-    const int box = 230, gap = 16, n = report->n_devices, columns = n < 4 ? n : 4;
-    const int lines = (n + columns - 1) / columns, width = columns * (box + gap) + gap,
-              height = lines * 84 + 34;
-    fprintf(out, "<svg class=\"machine\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n",
-            width, height, width, height);
-    for (int d = 0; d < n; d++) {
-        double x = gap + d % columns * (box + gap), y = 12 + d / columns * 84;
-        fprintf(out,
-                "<rect class=\"a open\" x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"54\" rx=\"6\"/>\n"
-                "<line class=\"a\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.0f\" y2=\"%.0f\"/>\n",
-                x, y, box, x + box / 2.0, x + box / 2.0, y + 54, y + 70);
-        put_text(out, x + 10, y + 22, "start", "title", report->devices[d].name);
-        put_text(out, x + 10, y + 42, "start", "soft", report->devices[d].what);
-    }
-    for (int line = 0; line < lines; line++)
-        fprintf(out, "<line class=\"a\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke-width=\"3\"/>\n", gap,
-                width - gap, 82 + 84 * line, 82 + 84 * line);
-    put_text(out, gap, height - 6, "start", "soft", report->environment.collectives);
-    fprintf(out, "</svg>\n");
 }

@@ -1,5 +1,5 @@
-/* The pictures of a report as SVG panels of one size, so that a page can arrange them next to or below
- * each other. Colours come from the classes of bench_print_style(), in a light and a dark set. */
+/* The pictures of a report: charts of one width, so that a page can arrange them next to or below each
+ * other. */
 #ifndef TSR_TOOLS_BENCH_PLOT_H
 #define TSR_TOOLS_BENCH_PLOT_H
 
@@ -7,22 +7,16 @@
 
 #include "bench/report.h"
 
-enum { BENCH_PANEL_WIDTH = 420, BENCH_PANEL_HEIGHT = 280 };
-
-/* Panels: one per test with speed against ratio, then how the devices spent their time with the best row (if
- * that was measured), and their memory. */
+/* Panels: one per test with the speeds of the splits, then the devices' memory with the row to use, and how
+ * they spent their time, if that was measured. */
 int bench_n_panels(const bench_report *report);
 
-/* An <svg> element at (x, y) of the surrounding element; both 0 in a page. */
-void bench_print_panel(const bench_report *report, int index, int x, int y, FILE *out);
+/* Draw a panel as an <svg> element at (x, y) of the element around it, both 0 in a page. Returns its
+ * height. */
+int bench_print_panel(const bench_report *report, int index, int x, int y, FILE *out);
 
-/* The devices and the links between them. */
-void bench_print_machine(const bench_report *report, FILE *out);
-
-/* Content of a <style> element. */
-void bench_print_style(FILE *out);
-
-/* Text with &, <, > and quotes escaped, for XML and HTML. */
-void bench_print_text(const char *text, FILE *out);
+/* Draw a box for each device, or for several equal ones; `width` pixels wide, at (x, y). Returns the
+ * height. */
+int bench_print_machine(const bench_report *report, int x, int y, int width, FILE *out);
 
 #endif

@@ -15,6 +15,48 @@ const char *bench_row_kind_name(bench_row_kind kind)
     return names[kind];
 }
 
+static size_t longer(size_t length, const char *text)
+{
+    return strlen(text) > length ? strlen(text) : length;
+}
+
+bool bench_splits_are_long(const bench_report *report)
+{
+    enum { OTHER_COLUMNS = 51 }; /* with "by-memory, best", and without the test */
+    size_t split = 0, test = 0;
+    for (int r = 0; r < report->n_rows; r++)
+        split = longer(split, report->rows[r]->text);
+    for (int t = 0; t < report->n_tests; t++)
+        test = longer(test, report->tests[t].name);
+    return split + test + OTHER_COLUMNS > 80;
+}
+
+static int number_of(const bench_report *report, const bench_row *row)
+{
+    int r = 0;
+    while (report->rows[r] != row)
+        r++;
+    return r + 1;
+}
+
+void bench_row_label(const bench_report *report, const bench_row *row, char label[BENCH_ROW_LABEL])
+{
+    const char *kind = row->kind == BENCH_ROW_GIVEN ? "" : bench_row_kind_name(row->kind);
+    if (bench_splits_are_long(report))
+        snprintf(label, BENCH_ROW_LABEL, "%d: %s%s%s", number_of(report, row), kind, *kind ? " " : "",
+                 row->text);
+    else
+        snprintf(label, BENCH_ROW_LABEL, "%s%s%s", row->text, *kind ? " " : "", kind);
+}
+
+void bench_row_name(const bench_report *report, const bench_row *row, char name[BENCH_ROW_LABEL])
+{
+    if (bench_splits_are_long(report))
+        snprintf(name, BENCH_ROW_LABEL, "split %d", number_of(report, row));
+    else
+        snprintf(name, BENCH_ROW_LABEL, "%s", row->text);
+}
+
 bench_row *bench_report_add_row(bench_report *report)
 {
     bench_row **rows = realloc(report->rows, ((size_t)report->n_rows + 1) * sizeof *rows);
@@ -159,20 +201,6 @@ uint64_t bench_total_bytes(const bench_row_device *device)
     return sum;
 }
 
-const bench_row *bench_best_row(const bench_report *report)
-{
-    const bench_row *best = NULL;
-    double most = 0;
-    for (int r = 0; r < report->n_rows; r++) {
-        double rate = bench_row_stat(report, report->rows[r]).median;
-        if (rate > most) {
-            best = report->rows[r];
-            most = rate;
-        }
-    }
-    return best;
-}
-
 const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind kind)
 {
     for (int r = 0; r < report->n_rows; r++)
@@ -181,27 +209,35 @@ const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind ki
     return NULL;
 }
 
-bool bench_is_best(const bench_report *report, const bench_row *row)
+static void mark_best(bench_report *report, bench_stat best)
 {
-    const bench_row *best = bench_best_row(report);
-    bench_stat its = bench_row_stat(report, row);
     bool any_slower = false;
-    if (its.n < BENCH_LEAST_REPETITIONS || !bench_within_noise(its, bench_row_stat(report, best)))
-        return false;
-    for (int r = 0; r < report->n_rows && !any_slower; r++) {
-        bench_stat other = bench_row_stat(report, report->rows[r]);
-        any_slower = other.n && !bench_within_noise(other, bench_row_stat(report, best));
+    for (int r = 0; r < report->n_rows; r++) {
+        bench_stat stat = bench_row_stat(report, report->rows[r]);
+        bool slower = !bench_within_noise(stat, best);
+        any_slower = any_slower || (stat.n && slower);
+        report->rows[r]->best = stat.n >= BENCH_LEAST_REPETITIONS && !slower;
     }
-    return any_slower;
+    for (int r = 0; r < report->n_rows; r++)
+        report->rows[r]->best = report->rows[r]->best && any_slower;
 }
 
-const bench_row *bench_shown_row(const bench_report *report)
+void bench_report_judge(bench_report *report)
 {
-    const bench_row *best = bench_best_row(report), *planned = bench_row_of_kind(report, BENCH_ROW_PLANNED);
-    bench_stat its = {0};
-    if (!best)
-        return report->rows[0];
+    const bench_row *planned = bench_row_of_kind(report, BENCH_ROW_PLANNED);
+    bench_stat best = {0}, its = {0};
+    report->best_row = NULL;
+    for (int r = 0; r < report->n_rows; r++) {
+        bench_stat stat = bench_row_stat(report, report->rows[r]);
+        if (stat.median > best.median) {
+            report->best_row = report->rows[r];
+            best = stat;
+        }
+    }
     if (planned)
         its = bench_row_stat(report, planned);
-    return its.n && bench_within_noise(its, bench_row_stat(report, best)) ? planned : best;
+    report->shown_row = its.n && bench_within_noise(its, best) ? planned : report->best_row;
+    if (!report->best_row)
+        report->shown_row = report->rows[0];
+    mark_best(report, best);
 }

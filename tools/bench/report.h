@@ -74,6 +74,7 @@ typedef struct bench_row {
     bench_row_device devices[TSR_MAX_DEVICES];
     bench_cell cells[BENCH_MAX_TESTS]; /* one per test */
     bool left_out;                     /* does not fit: a note has the reason */
+    bool best;                         /* bench_report_judge(): as fast as the best row, within noise */
 } bench_row;
 
 typedef struct bench_device {
@@ -105,10 +106,26 @@ typedef struct bench_report {
     bench_test tests[BENCH_MAX_TESTS];
     int n_rows;
     bench_row **rows; /* [n_rows] */
+    /* Of bench_report_judge(): the row with the least time in all tests, NULL without results; and the row
+     * to use, which is shown in detail: the planner's unless the best row is faster beyond noise, and the
+     * first without results. */
+    const bench_row *best_row, *shown_row;
     bool interrupted; /* rows may lack repetitions */
     int n_notes;
     char notes[BENCH_MAX_NOTES][192]; /* a sentence each */
 } bench_report;
+
+/* A row's split with its kind: "75,25", "62.5,37.5 planned"; where splits have long texts, after their
+ * number in the report: "3: even 8,8,8,8,8,8,8,8". */
+enum { BENCH_ROW_LABEL = BENCH_SPLIT_TEXT + 32 };
+void bench_row_label(const bench_report *report, const bench_row *row, char label[BENCH_ROW_LABEL]);
+
+/* The split only, or its number only: "75,25", "split 3". */
+void bench_row_name(const bench_report *report, const bench_row *row, char name[BENCH_ROW_LABEL]);
+
+/* Whether the splits' texts are too long for a column of a table of 80 columns: then their numbers are
+ * shown. */
+bool bench_splits_are_long(const bench_report *report);
 
 /* A new row at the end, all zeros; NULL when out of memory. */
 bench_row *bench_report_add_row(bench_report *report);
@@ -147,15 +164,11 @@ bool bench_same_granules(const bench_report *report, const bench_row *a, const b
 /* Bytes of all owners together. */
 uint64_t bench_total_bytes(const bench_row_device *device);
 
-/* The row with the least time in all tests, or the first row of a kind; NULL if there is none. */
-const bench_row *bench_best_row(const bench_report *report);
+/* The first row of a kind; NULL if there is none. */
 const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind kind);
 
-/* Whether the row is as fast as the best row within noise, and another row is slower beyond noise. */
-bool bench_is_best(const bench_report *report, const bench_row *row);
-
-/* The row to use, which is shown in detail: the planner's unless the best row is faster beyond noise; without
- * results the first row. */
-const bench_row *bench_shown_row(const bench_report *report);
+/* Find the best row and the row to use, and mark the rows that are as fast as the best row within noise,
+ * unless no row is slower. To be called once all results are there. */
+void bench_report_judge(bench_report *report);
 
 #endif

@@ -5,10 +5,12 @@
 #include "bench/report.h"
 #include "format.h"
 
-/* One line per division and test. */
-void bench_fill_speeds(const bench_report *report, tool_table *table);
+/* One line per division and test. Long texts of splits come after their numbers, or if `narrow` are left
+ * out. */
+void bench_fill_speeds(const bench_report *report, bool narrow, tool_table *table);
 
-/* For the row shown in detail, in the last test: memory and time of each device. */
-void bench_fill_devices(const bench_report *report, tool_table *table);
+/* For the row shown in detail, in the last test: memory and time of each device, or group of
+ * equal devices. */
+void bench_fill_devices(const bench_report *report, bool narrow, tool_table *table);
 
 #endif

@@ -1,38 +1,68 @@
 /* A report as text: aligned tables for a terminal, markdown for forum posts, CSV for plotting programs. */
+#include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tsr/bytes.h>
 
+#include "bench/groups.h"
 #include "bench/output.h"
 #include "bench/speeds.h"
 
 /* -- common parts -- */
 
-static void print_environment_lines(const bench_report *report, FILE *out, const char *bullet)
+enum { COLUMNS = 80 };
+
+/* A line of the environment: wrapped for a terminal, an item of a list in markdown. */
+static void print_line(FILE *out, bool markdown, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void print_line(FILE *out, bool markdown, const char *format, ...)
+{
+    char text[2 * BENCH_GROUP_NAME];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (markdown)
+        fprintf(out, "- %s\n", text);
+    else
+        tool_print_wrapped(text, (int)strlen(text), COLUMNS, 2, out);
+}
+
+static void print_devices(const bench_report *report, FILE *out, bool markdown)
+{
+    bench_group *groups;
+    int n = bench_groups(report, bench_same_make, &groups);
+    for (int g = 0; g < n; g++)
+        print_line(out, markdown, "%s: %s", groups[g].name, groups[g].what);
+    free(groups);
+}
+
+static void print_environment_lines(const bench_report *report, FILE *out, bool markdown)
 {
     const bench_environment *e = &report->environment;
     char bytes[TSR_BYTES_TEXT];
-    fprintf(out, "%stsr %s, %s\n", bullet, e->version, e->date);
-    fprintf(out, "%s%s%s%s\n", bullet, e->machine, *e->driver ? "; " : "", e->driver);
-    for (int d = 0; d < report->n_devices; d++)
-        fprintf(out, "%s%s: %s\n", bullet, report->devices[d].name, report->devices[d].what);
-    fprintf(out, "%s%s: %s, %.2f B parameters, %s, %s; %lld layers\n", bullet,
-            *e->model_name ? e->model_name : e->model_path, e->architecture, (double)e->n_params * 1e-9,
-            e->weight_type, tsr_bytes_text(e->weight_bytes, bytes), (long long)e->n_layers);
-    fprintf(out,
-            "%sKV %s and %s, context %lld, batch %d, mode %s, reduction %s, activations of %d bits, "
-            "collectives %s\n",
-            bullet, e->type_k, e->type_v, (long long)e->n_ctx, e->n_batch, e->mode, e->reduction,
-            e->activation_bits, e->collectives);
+    print_line(out, markdown, "tsr %s, %s", e->version, e->date);
+    print_line(out, markdown, "%s%s%s", e->machine, *e->driver ? "; " : "", e->driver);
+    print_devices(report, out, markdown);
+    print_line(out, markdown, "%s: %s, %.2f B parameters, %s, %s; %lld layers",
+               *e->model_name ? e->model_name : e->model_path, e->architecture, (double)e->n_params * 1e-9,
+               e->weight_type, tsr_bytes_text(e->weight_bytes, bytes), (long long)e->n_layers);
+    print_line(out, markdown,
+               "KV %s and %s, context %lld, batch %d, mode %s, reduction %s, activations of %d bits, "
+               "collectives %s",
+               e->type_k, e->type_v, (long long)e->n_ctx, e->n_batch, e->mode, e->reduction,
+               e->activation_bits, e->collectives);
     for (int n = 0; n < report->n_notes; n++)
-        fprintf(out, "%s%s\n", bullet, report->notes[n]);
+        print_line(out, markdown, "%s", report->notes[n]);
     if (report->interrupted)
-        fprintf(out, "%sinterrupted: shows what had been measured until then\n", bullet);
+        print_line(out, markdown, "interrupted: shows what had been measured until then");
 }
 
 void bench_print_environment(const bench_report *report, FILE *out)
 {
-    print_environment_lines(report, out, "");
+    print_environment_lines(report, out, false);
 }
 
 static void add_rate(tool_table *table, double rate)
@@ -53,15 +83,25 @@ static void add_spread(tool_table *table, bench_stat stat)
 }
 
 /* "planned, best" */
-static void add_mark(tool_table *table, const bench_report *report, const bench_row *row)
+static void add_mark(tool_table *table, const bench_row *row)
 {
     const char *kind = row->kind == BENCH_ROW_GIVEN ? "" : bench_row_kind_name(row->kind);
-    bool best = bench_is_best(report, row);
+    bool best = row->best;
     tool_table_cell(table, "%s%s%s", kind, best && *kind ? ", " : "", best ? "best" : "");
 }
 
-/* One line per division and test. */
-void bench_fill_speeds(const bench_report *report, tool_table *table)
+static void add_split(tool_table *table, const bench_report *report, int r, bool narrow)
+{
+    const char *text = report->rows[r]->text;
+    if (!bench_splits_are_long(report))
+        tool_table_cell(table, "%s", text);
+    else if (narrow)
+        tool_table_cell(table, "%d", r + 1);
+    else
+        tool_table_cell(table, "%d: %s", r + 1, text);
+}
+
+void bench_fill_speeds(const bench_report *report, bool narrow, tool_table *table)
 {
     tool_table_header(table, 7,
                       (const char *[]){"split", "", "test", "tokens/s", "spread", "predicted", "n"});
@@ -70,8 +110,8 @@ void bench_fill_speeds(const bench_report *report, tool_table *table)
         for (int t = 0; t < report->n_tests; t++) {
             const bench_cell *cell = &row->cells[t];
             bench_stat stat = bench_stat_of(&report->tests[t], cell);
-            tool_table_cell(table, "%s", row->text);
-            add_mark(table, report, row);
+            add_split(table, report, r, narrow);
+            add_mark(table, row);
             tool_table_cell(table, "%s", report->tests[t].name);
             add_rate(table, stat.median);
             add_spread(table, stat);
@@ -89,21 +129,26 @@ static void add_share(tool_table *table, double share, bool known)
         tool_table_cell(table, "-");
 }
 
-void bench_fill_devices(const bench_report *report, tool_table *table)
+void bench_fill_devices(const bench_report *report, bool narrow, tool_table *table)
 {
-    const bench_row *row = bench_shown_row(report);
+    enum { NAME = 16 };
+    const bench_row *row = report->shown_row;
+    bench_group *groups;
     char bytes[TSR_BYTES_TEXT];
-    const int last = report->n_tests - 1;
+    int n = bench_groups(report, bench_same_use, &groups);
     tool_table_header(
         table, 8,
         (const char *[]){"device", "memory", "weights", "KV", "other", "compute", "reduce", "wait"});
-    for (int d = 0; d < report->n_devices; d++) {
-        const bench_row_device *device = &row->devices[d];
-        const bench_shares *shares = &row->cells[last].shares[d];
+    for (int g = 0; g < n; g++) {
+        const bench_row_device *device = &row->devices[groups[g].first];
+        const bench_shares *shares = &row->cells[report->n_tests - 1].shares[groups[g].first];
         uint64_t total = bench_total_bytes(device);
         uint64_t weights = device->bytes[TSR_MEMORY_WEIGHTS], kv = device->bytes[TSR_MEMORY_KV];
         bool known = shares->compute + shares->reduce + shares->wait > 0;
-        tool_table_cell(table, "%s", report->devices[d].name);
+        if (narrow && strlen(groups[g].name) > NAME)
+            tool_table_cell(table, "%.*s...", NAME, groups[g].name);
+        else
+            tool_table_cell(table, "%s", groups[g].name);
         tool_table_cell(table, "%s", tsr_bytes_text(total, bytes));
         tool_table_cell(table, "%s", tsr_bytes_text(weights, bytes));
         tool_table_cell(table, "%s", tsr_bytes_text(kv, bytes));
@@ -112,18 +157,58 @@ void bench_fill_devices(const bench_report *report, tool_table *table)
         add_share(table, shares->reduce, known);
         add_share(table, shares->wait, known);
     }
+    free(groups);
+}
+
+/* The text of a long split in lines that end at commas. Quoted lines can be typed, since -ts takes blanks. */
+static void print_split_lines(const char *text, int used, int indent, FILE *out)
+{
+    for (const char *at = text; *at;) {
+        int entry = (int)strcspn(at, ",");
+        entry += at[entry] == ',';
+        if (used + entry > COLUMNS - 1) {
+            fprintf(out, "\n%*s", indent, "");
+            used = indent;
+        }
+        used += fprintf(out, "%.*s", entry, at);
+        at += entry;
+    }
+}
+
+void bench_print_use(const char *split, FILE *out)
+{
+    bool quoted = strlen(split) > COLUMNS - sizeof "Use -ts ";
+    int used = fprintf(out, "Use -ts %s", quoted ? "'" : "");
+    print_split_lines(split, used, 4, out);
+    fprintf(out, "%s\n", quoted ? "'" : "");
+}
+
+static void print_splits(const bench_report *report, FILE *out)
+{
+    for (int r = 0; r < report->n_rows && bench_splits_are_long(report); r++) {
+        int used = fprintf(out, "split %d: ", r + 1);
+        print_split_lines(report->rows[r]->text, used, 4, out);
+        fprintf(out, "\n");
+    }
+}
+
+static void print_shown(const bench_report *report, FILE *out)
+{
+    char name[BENCH_ROW_LABEL];
+    bench_row_name(report, report->shown_row, name);
+    fprintf(out, "\nwith %s, in %s:\n", name, report->tests[report->n_tests - 1].name);
 }
 
 bool bench_print_table(const bench_report *report, FILE *out)
 {
     tool_table speeds = {0}, devices = {0};
-    const bench_row *row = bench_shown_row(report);
-    bench_fill_speeds(report, &speeds);
-    bench_fill_devices(report, &devices);
+    bench_fill_speeds(report, true, &speeds);
+    bench_fill_devices(report, true, &devices);
     bench_print_environment(report, out);
+    print_splits(report, out);
     fprintf(out, "\n");
     tool_table_print(&speeds, out);
-    fprintf(out, "\nwith %s, in %s:\n", row->text, report->tests[report->n_tests - 1].name);
+    print_shown(report, out);
     tool_table_print(&devices, out);
     bench_print_advice(report, out);
     tool_table_free(&devices);
@@ -152,13 +237,13 @@ static void print_markdown_table(const tool_table *table, FILE *out)
 bool bench_print_markdown(const bench_report *report, FILE *out)
 {
     tool_table speeds = {0}, devices = {0};
-    const bench_row *row = bench_shown_row(report);
-    bench_fill_speeds(report, &speeds);
-    bench_fill_devices(report, &devices);
-    print_environment_lines(report, out, "- ");
+    bench_fill_speeds(report, false, &speeds);
+    bench_fill_devices(report, false, &devices);
+    print_environment_lines(report, out, true);
     fprintf(out, "\n");
     print_markdown_table(&speeds, out);
-    fprintf(out, "\nWith %s, in %s:\n\n", row->text, report->tests[report->n_tests - 1].name);
+    print_shown(report, out);
+    fprintf(out, "\n");
     print_markdown_table(&devices, out);
     bench_print_advice(report, out);
     tool_table_free(&devices);
