@@ -232,6 +232,8 @@ static void wrong_texts_are_named_with_a_remedy(void **state)
         {"host,,host", TSR_ERR_INVALID, "'host,,host'", "between two commas"},
         {"threads=1,host", TSR_ERR_INVALID, "'threads=1'", "before any device"},
         {"host,threads=0", TSR_ERR_INVALID, "'threads=0'", "threads=1 to threads=1024"},
+        {"host,threads=000000000000000000000000000000000000000000000000000000123", TSR_ERR_INVALID, "...'",
+         "too long for an item"}, /* not 1 */
         {"host,threads=2000", TSR_ERR_INVALID, "'threads=2000'", "threads=1 to threads=1024"},
         {"host,threads=", TSR_ERR_INVALID, "'threads='", "threads=1 to threads=1024"},
         {"host,threads=1,threads=2", TSR_ERR_INVALID, "'threads=2'", "keep one"},

@@ -287,6 +287,8 @@ static void cards_can_be_named(void **state)
     static const struct {
         const char *cards, *phrase;
     } wrong[] = {{"0=rtx3091", "cards: unknown card 'rtx3091'; similar: rtx3090"},
+                 {"0=rtx3090                                                                       x",
+                  "longer than any card's name"},
                  {"7=t4", "has 3 NVIDIA GPUs"},
                  {"t4", "0=rtx3090"},
                  {"=t4", "0=rtx3090"},

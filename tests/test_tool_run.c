@@ -64,6 +64,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"plan -m " MODEL " --workload 0,0", 2, "not '0,0'"},
         {"plan -m " MODEL " --workload 9999999999,1", 2, "not '9999999999,1'"},
         {"plan -m " MODEL " --workload 512,-1", 2, "not '512,-1'"},
+        {"plan -m " MODEL " --margin 00000000000000000000000000000001024", 2,
+         "--margin takes a size such as"}, /* not 0 */
         {"plan -m " MODEL " --margin x", 2, "--margin takes a size such as 1024 (MiB)"},
         {"plan -m " MODEL " --devices host:2 --margin 1,2,3", 2, "3 margins for 2 devices"},
         {"plan -m LICENSE", 1, "not a GGUF file"},

@@ -51,7 +51,7 @@ static int read_reduction(const char *command, const char *text, tsr_reduction *
 const char *tool_next_part(const char *text, char *part, size_t capacity)
 {
     size_t n = strcspn(text, ",");
-    snprintf(part, capacity, "%.*s", (int)n, text);
+    snprintf(part, capacity, "%.*s", n < capacity ? (int)n : 0, text);
     return text[n] ? text + n + 1 : NULL;
 }
 

@@ -84,7 +84,8 @@ void tool_model_open_context(tool_model_options *options, tsr_model_config *conf
 /* The --devices text to use on a machine: as given, or the default (see tool_offload_devices). */
 const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo);
 
-/* The part of `text` up to the next comma; returns what follows it, NULL after the last. */
+/* The part of `text` up to the next comma, empty where it is too long; returns what follows the comma, NULL
+ * after the last part. */
 const char *tool_next_part(const char *text, char *part, size_t capacity);
 
 /* Read margins "1024,2GiB" of option `name`. TOOL_GO_ON, or TOOL_EXIT_USAGE after one line on stderr. */

@@ -71,12 +71,12 @@ static uint64_t count_layers(const char *model)
     tsr_gguf_config config = tsr_gguf_config_default();
     tsr_gguf *gguf = NULL;
     tsr_gguf_string name;
-    char key[128];
+    char key[128]; /* no supported architecture has a longer name */
     uint64_t n = 0;
     config.header_only = true;
     if (tsr_gguf_open(model, &config, &gguf) != TSR_OK)
         return 0;
-    if (tsr_gguf_get_string(gguf, "general.architecture", &name) == TSR_OK) {
+    if (tsr_gguf_get_string(gguf, "general.architecture", &name) == TSR_OK && name.bytes < sizeof key) {
         snprintf(key, sizeof key, "%.*s.block_count", (int)name.bytes, name.data);
         if (tsr_gguf_get_u64(gguf, key, &n) != TSR_OK)
             n = 0;

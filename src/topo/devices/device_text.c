@@ -18,7 +18,7 @@ enum { PIECE_BYTES = 64, MAX_THREADS = 1024, MAX_CPU = 65535 };
 
 static const char remedy[] = "write e.g. 'host:2,mem=4GiB,threads=8'";
 
-/* The next piece without surrounding blanks; false at the end of the text. */
+/* The next piece without surrounding blanks, cut where it is too long; false at the end of the text. */
 static bool next_piece(const char **text, char piece[PIECE_BYTES])
 {
     if (!*text)
@@ -30,7 +30,7 @@ static bool next_piece(const char **text, char piece[PIECE_BYTES])
         from++;
     while (to > from && isspace((unsigned char)to[-1]))
         to--;
-    snprintf(piece, PIECE_BYTES, "%.*s", (int)TSR_MIN(to - from, PIECE_BYTES), from);
+    snprintf(piece, PIECE_BYTES, "%.*s", (int)TSR_MIN(to - from, PIECE_BYTES - 1), from);
     *text = comma ? comma + 1 : NULL;
     return true;
 }
@@ -214,6 +214,10 @@ tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_d
             status =
                 tsr_fail(TSR_ERR_INVALID,
                          "devices: '%s' has an empty item between two commas or at an end; %s", text, remedy);
+            goto out;
+        }
+        if (strlen(piece) == PIECE_BYTES - 1) {
+            status = tsr_fail(TSR_ERR_INVALID, "devices: '%s...' is too long for an item; %s", piece, remedy);
             goto out;
         }
         if (isdigit((unsigned char)*piece) && in_cpus) {

@@ -109,6 +109,11 @@ static tsr_status choose_cards(const tsr_topology *topo, const char *text,
         const tsr_card *card;
         int first, last;
         snprintf(piece, sizeof piece, "%.*s", (int)TSR_MIN(length, sizeof piece - 1), text);
+        if (length >= sizeof piece) {
+            status = tsr_fail(TSR_ERR_INVALID,
+                              "cards: '%s...' is longer than any card's name; write e.g. 0=rtx3090", piece);
+            goto out;
+        }
         TSR_TRY(parse_choice(topo, piece, &card, &first, &last));
         for (int i = first; i <= last; i++)
             chosen[i] = card;
