@@ -389,6 +389,50 @@ static tsr_topology *machine_with_gpus(void)
     return topo;
 }
 
+static void keep_line(tsr_log_level level, const char *text, void *user)
+{
+    assert_int_equal(level, TSR_LOG_WARN);
+    snprintf(user, 256, "%s", text);
+}
+
+/* A machine without GPUs lacks nothing; on one with a GPU the default would otherwise be silent. */
+static void a_gpu_that_cannot_be_used_is_reported_where_it_would_be_the_default(void **state)
+{
+    (void)state;
+    static const struct {
+        int vendor_id, class_id, driver;
+        const char *spec;
+        bool described, told;
+    } cases[] = {{0x10de, 0x0302, 0, NULL, false, true},    {0x10de, 0x0300, 0, NULL, false, true},
+                 {0x10de, 0x0302, 0, "host", false, false}, {0x10de, 0x0302, 0, NULL, true, false},
+                 {0x10de, 0x0200, 0, NULL, false, false},   {0x1a03, 0x0300, 0, NULL, false, false},
+                 {0x1a03, 0x0300, 12040, NULL, false, true}};
+    tsr_topology *topo = machine("synthetic:core:2 pu:1");
+    assert_int_equal(topo->n_pci, 0);
+    tsr_pci_device *none = topo->pci;
+    snprintf(topo->gpu_note, sizeof topo->gpu_note, "no NVIDIA driver is loaded; install it");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_pci_device pci = {.vendor_id = cases[i].vendor_id, .class_id = cases[i].class_id};
+        char told[256] = "";
+        tsr_logger logger = {keep_line, told, TSR_LOG_DEBUG};
+        tsr_device_list *list = NULL;
+        topo->is_this_machine = !cases[i].described;
+        topo->cuda_driver_version = cases[i].driver;
+        topo->pci = &pci;
+        topo->n_pci = 1;
+        assert_int_equal(tsr_device_list_create(topo, cases[i].spec, &logger, &list), TSR_OK);
+        assert_int_equal(list->devices[0].kind, TSR_DEVICE_HOST);
+        assert_string_equal(told, cases[i].told
+                                      ? "no GPU is usable (no NVIDIA driver is loaded; install it); "
+                                        "continuing with host devices"
+                                      : "");
+        tsr_device_list_destroy(list);
+    }
+    topo->pci = none;
+    topo->n_pci = 0;
+    tsr_topology_destroy(topo);
+}
+
 /* "name@gpu index cap in GiB" of each device. */
 static void describe_gpus(const tsr_device_list *list, char *text, size_t bytes)
 {
@@ -522,6 +566,7 @@ int main(void)
         cmocka_unit_test(byte_counts_are_read_as_people_write_them),
         cmocka_unit_test(random_texts_give_a_sound_list_or_an_error),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
+        cmocka_unit_test(a_gpu_that_cannot_be_used_is_reported_where_it_would_be_the_default),
         cmocka_unit_test(gpus_are_named_by_number_uuid_or_bus_id),
         cmocka_unit_test(a_gpus_host_thread_runs_near_it_or_where_asked),
         cmocka_unit_test(wrong_gpus_are_named_with_a_remedy),

@@ -139,7 +139,7 @@ static tsr_status find_devices(tool_model_options *model, tsr_fit_config *fit_co
                                const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES])
 {
     const tool_machine_options here = {0};
-    tool_plan_inputs in = {0};
+    tool_plan_inputs in = {.silent = true}; /* what it warns of is found again when the devices are opened */
     tsr_fit *fit = NULL;
     tsr_fit_info info = {0};
     tsr_status status = tool_fit_create(model, &here, config, margins, &in, &fit);

@@ -78,7 +78,7 @@ tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options
     again.plan.fit = &with_host;
     model->devices = "cuda,host:1";
     tool_plan_inputs_close(in);
-    *in = (tool_plan_inputs){0};
+    *in = (tool_plan_inputs){.silent = in->silent};
     status = fit_into(model, machine, &again, in, fit_out);
     in->config.plan.fit = config->plan.fit;
     return status;

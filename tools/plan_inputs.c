@@ -31,7 +31,7 @@ int tool_plan_synthetic(const char *command, tool_model_options *options, char p
 tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_machine_options *machine,
                                  const tsr_model_config *config, tool_plan_inputs *in)
 {
-    tsr_logger logger = tool_logger(false);
+    tsr_logger logger = in->silent ? (tsr_logger){0} : tool_logger(false);
     tsr_gguf_config gguf_config = tsr_gguf_config_default();
     gguf_config.header_only = true;
     in->config = *config;

@@ -12,6 +12,7 @@
 #include "model_options.h"
 
 typedef struct tool_plan_inputs {
+    bool silent;    /* no warnings: they were given, or will be */
     tsr_gguf *gguf; /* header only */
     tsr_topology *topo;
     tsr_device_list *devices;
@@ -23,7 +24,7 @@ typedef struct tool_plan_inputs {
  * `path`; nothing to do without --synthetic. Returns TOOL_GO_ON or an exit code, after a message. */
 int tool_plan_synthetic(const char *command, tool_model_options *options, char path[64]);
 
-/* `inputs_out` starts as zeros and is closed by the caller in any case. */
+/* `inputs_out` starts as zeros, but for `silent`, and is closed by the caller in any case. */
 tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_machine_options *machine,
                                  const tsr_model_config *config, tool_plan_inputs *inputs_out);
 void tool_plan_inputs_close(tool_plan_inputs *inputs);

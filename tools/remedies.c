@@ -103,7 +103,7 @@ static void try_experts(trial *t)
 {
     tool_model_options model = *t->model;
     tsr_model_config config = t->in->config;
-    tool_plan_inputs in = {0};
+    tool_plan_inputs in = {.silent = true};
     tsr_plan_info info;
     if (!t->info.has_experts || config.offload.n_cpu_moe > 0)
         return;
@@ -122,7 +122,7 @@ static void try_fit(trial *t)
     tsr_model_config config = t->in->config;
     tsr_fit_config limits = tsr_fit_config_default();
     tsr_fit_info info;
-    tool_plan_inputs in = {0};
+    tool_plan_inputs in = {.silent = true};
     tsr_fit *fit = NULL;
     size_t margins[TSR_MAX_DEVICES];
     config.plan.rates = NULL;

@@ -119,7 +119,7 @@ typedef struct tsr_device_list {
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
  * `logger` (NULL: silent) and works. So does a host device whose mem= is above its memory; of a GPU that is
- * an error.
+ * an error. With `spec` NULL it warns where this machine has a GPU, or a driver for one, and none is usable.
  *
  * `topo` is only read during the call. The result is the caller's, freed with tsr_device_list_destroy().
  * TSR_ERR_INVALID names the piece of `spec` that is wrong and what would be right; TSR_ERR_UNSUPPORTED:

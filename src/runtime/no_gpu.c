@@ -7,6 +7,6 @@
 void tsr_gpu_probe(tsr_topology *topo, const tsr_logger *logger)
 {
     (void)logger;
-    snprintf(topo->gpu_note, sizeof topo->gpu_note, "this build has no CUDA");
+    snprintf(topo->gpu_note, sizeof topo->gpu_note, "this build has no CUDA; build it with a CUDA toolkit");
 }
 #endif

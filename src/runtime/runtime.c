@@ -101,13 +101,6 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 #endif
 
-/* With CUDA in the build a GPU is expected. */
-#ifdef TSR_WITH_CUDA
-#define NO_GPU_LEVEL TSR_LOG_WARN
-#else
-#define NO_GPU_LEVEL TSR_LOG_DEBUG
-#endif
-
 static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo,
                               const tsr_device_list *list, int i, int index)
 {
@@ -128,9 +121,6 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     tsr_status status = TSR_OK;
     tsr_device_list *list = NULL;
     tsr_distributed_counts counts;
-    if (!config->devices && topo->n_gpus == 0 && *topo->gpu_note)
-        tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); continuing with host devices",
-                topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
     TSR_TRY(tsr_distributed_count(rt, list->n_devices, &counts));
     rt->n_devices = counts.n_all;

@@ -1,5 +1,5 @@
-/* A build with the CUDA device on a machine without a GPU, or with a driver that fails: one line says so, and
- * host devices do the work. */
+/* A build with the CUDA device on a machine without a GPU, or with a driver that fails: host devices do the
+ * work, and one line says so if there is a driver. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,6 +28,7 @@ static void listen(tsr_log_level level, const char *message, void *user)
     snprintf(h->text, sizeof h->text, "%s", message);
 }
 
+/* reason NULL: nothing is said, since nothing is missing. */
 static void check_host_goes_on(const char *reason)
 {
     heard h = {0};
@@ -39,11 +40,13 @@ static void check_host_goes_on(const char *reason)
     runner_ok(tsr_runtime_device(rt, 0, &info), "device");
     assert_int_equal(info.kind, TSR_DEVICE_HOST);
     tsr_runtime_close(rt);
-    assert_int_equal(h.n, 1);
-    assert_non_null(strstr(h.text, "no GPU is usable"));
-    assert_non_null(strstr(h.text, "host devices"));
-    assert_non_null(strstr(h.text, reason));
-    assert_null(strchr(h.text, '\n'));
+    assert_int_equal(h.n, reason != NULL);
+    if (reason) {
+        assert_non_null(strstr(h.text, "no GPU is usable"));
+        assert_non_null(strstr(h.text, "host devices"));
+        assert_non_null(strstr(h.text, reason));
+        assert_null(strchr(h.text, '\n'));
+    }
 
     config.devices = "cuda"; /* who asks for a GPU gets no host device instead */
     rt = NULL;
@@ -59,7 +62,7 @@ static void a_machine_without_gpus(void **state)
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = 0;
     cudasim_configure(&config);
-    check_host_goes_on("no");
+    check_host_goes_on(NULL);
     assert_int_equal(cudasim_leaks(stderr), 0);
 }
 
@@ -69,7 +72,7 @@ static void a_driver_that_does_not_start(void **state)
     cudasim_configure(NULL);
     for (int i = 0; i < 10; i++)
         cudasim_fail_named("cudaGetDeviceCount", 1, cudaErrorInitializationError);
-    check_host_goes_on("initialization error");
+    check_host_goes_on("initialization error; check nvidia-smi");
 }
 
 int main(void)

@@ -161,12 +161,12 @@ static void explain_none(tsr_topology *topo, cudaError_t error)
         snprintf(note, bytes,
                  "CUDA finds none; check nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides them");
     else if (error == cudaErrorInsufficientDriver && has == 0)
-        snprintf(note, bytes, "no NVIDIA driver is loaded");
+        snprintf(note, bytes, "no NVIDIA driver is loaded; install it, or give the container access to it");
     else if (error == cudaErrorInsufficientDriver)
         snprintf(note, bytes, "the NVIDIA driver supports CUDA %d.%d and this build needs %d.%d; update it",
                  has / 1000, has % 1000 / 10, wants / 1000, wants % 1000 / 10);
     else
-        snprintf(note, bytes, "CUDA failed: %s", cudaGetErrorString(error));
+        snprintf(note, bytes, "CUDA failed: %s; check nvidia-smi", cudaGetErrorString(error));
 }
 
 static void read_versions(const probe *p)

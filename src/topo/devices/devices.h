@@ -31,6 +31,9 @@ typedef struct tsr_topo_placement {
     } order[TSR_MAX_DEVICES];        /* all devices in the order of the text */
 } tsr_topo_placement;
 
+/* Host devices are the default: warn if the machine has GPUs. */
+void tsr_topo_warn_of_no_gpu(const tsr_topology *topo, const tsr_logger *logger);
+
 /* Append the GPUs of an item. */
 tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p);
 

@@ -58,6 +58,24 @@ static tsr_status check_known(const tsr_topology *topo, const tsr_gpu *gpu)
                     gpu->ordinal, *gpu->bus_id ? " at " : "", gpu->bus_id, topo->source, gpu->ordinal);
 }
 
+/* An NVIDIA GPU on a bus, or a driver for one. Most machines have neither, and nothing is missing there. */
+static bool has_unusable_gpu(const tsr_topology *topo)
+{
+    enum { NVIDIA = 0x10de, DISPLAY_CLASS = 0x03 };
+    if (!topo->is_this_machine || topo->n_gpus > 0)
+        return false;
+    for (int i = 0; i < topo->n_pci; i++)
+        if (topo->pci[i].vendor_id == NVIDIA && topo->pci[i].class_id >> 8 == DISPLAY_CLASS)
+            return true;
+    return topo->cuda_driver_version > 0;
+}
+
+void tsr_topo_warn_of_no_gpu(const tsr_topology *topo, const tsr_logger *logger)
+{
+    if (has_unusable_gpu(topo))
+        tsr_log(logger, TSR_LOG_WARN, "no GPU is usable (%s); continuing with host devices", topo->gpu_note);
+}
+
 tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
 {
     const tsr_topology *topo = p->topo;

@@ -307,6 +307,8 @@ tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec_tex
         status = tsr_fail(TSR_ERR_INVALID, "the topology '%s' has no cores to make devices of", topo->source);
         goto out;
     }
+    if (!spec_text)
+        tsr_topo_warn_of_no_gpu(topo, logger);
     TSR_TRY(expand_items(&spec, &p));
     TSR_TRY(tsr_topo_check_gpus(&p));
     place(&p, logger);
