@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include <tsr/isa.h>
 #include <unistd.h>
 
 #include <tsr/bytes.h>
@@ -239,6 +241,7 @@ static void wrong_texts_are_named_with_a_remedy(void **state)
         {"host,threads=1,threads=2", TSR_ERR_INVALID, "'threads=2'", "keep one"},
         {"host,isa=", TSR_ERR_INVALID, "'isa='", "isa=generic"},
         {"host,isa=avx512avx512avx5", TSR_ERR_INVALID, "'isa=avx512avx512avx5'", "isa=generic"},
+        {"host,isa=mmx", TSR_ERR_INVALID, "'isa=mmx'", "avx512vnni, avx512, avxvnni and avx2"},
         {"host,isa=avx2,isa=avx2", TSR_ERR_INVALID, "'isa=avx2'", "keep one"},
         {"cuda,isa=avx2", TSR_ERR_INVALID, "'isa=avx2'", "host devices"},
         {"host,mem=1,mem=2", TSR_ERR_INVALID, "'mem=2'", "keep one"},
@@ -554,6 +557,24 @@ static void wrong_gpus_are_named_with_a_remedy(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* A kernel set that the text did not know could not be named. */
+static void every_kernel_set_of_this_build_is_a_name(void **state)
+{
+    (void)state;
+    tsr_isa_list isa;
+    tsr_topology *topo = machine("synthetic:core:4 pu:1");
+    assert_int_equal(tsr_isa_discover(&isa), TSR_OK);
+    for (int i = 0; i < isa.n_levels; i++) {
+        char spec[64];
+        tsr_device_list *list = NULL;
+        snprintf(spec, sizeof spec, "host:1,isa=%s", isa.levels[i].name);
+        assert_int_equal(tsr_device_list_create(topo, spec, NULL, &list), TSR_OK);
+        assert_string_equal(list->devices[0].isa, isa.levels[i].name);
+        tsr_device_list_destroy(list);
+    }
+    tsr_topology_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,6 +590,7 @@ int main(void)
         cmocka_unit_test(a_gpu_that_cannot_be_used_is_reported_where_it_would_be_the_default),
         cmocka_unit_test(gpus_are_named_by_number_uuid_or_bus_id),
         cmocka_unit_test(a_gpus_host_thread_runs_near_it_or_where_asked),
+        cmocka_unit_test(every_kernel_set_of_this_build_is_a_name),
         cmocka_unit_test(wrong_gpus_are_named_with_a_remedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,23 @@ static void a_comparison_tells_noise_from_a_difference(void **state)
     json_decref(report);
 }
 
+/* Speeds of two models say nothing about a split, so there is no verdict. */
+static void a_comparison_of_two_models_has_no_verdict(void **state)
+{
+    (void)state;
+    char options[600], before[128];
+    json_t *report = load(file_in("a.json"));
+    json_t *model = json_object_get(json_object_get(report, "environment"), "model");
+    json_int_t bytes = program_json_integer(model, "weight_bytes");
+    json_object_set_new(model, "weight_bytes", json_integer(2 * bytes));
+    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    snprintf(before, sizeof before, "%s", file_in("b.json"));
+    snprintf(options, sizeof options, "bench --show %s --compare %s", file_in("a.json"), before);
+    program_check(options, 0, "another model, so the ratios compare models: ", text, sizeof text);
+    assert_null(strstr(text, "within noise"));
+    json_decref(report);
+}
+
 static void check_xml(const char *path)
 {
     char part[4096];
@@ -428,6 +445,7 @@ int main(void)
         cmocka_unit_test(all_forms_show_the_same_numbers),
         cmocka_unit_test(medians_and_spreads_are_what_they_are_called),
         cmocka_unit_test(a_comparison_tells_noise_from_a_difference),
+        cmocka_unit_test(a_comparison_of_two_models_has_no_verdict),
         cmocka_unit_test(damaged_reports_are_refused),
         cmocka_unit_test(a_failed_write_leaves_the_earlier_file),
         cmocka_unit_test(links_and_permissions_stay),

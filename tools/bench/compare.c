@@ -26,8 +26,15 @@ static const bench_row *same_row(const bench_report *report, const bench_row *ro
     return NULL;
 }
 
+static bool same_model(const bench_environment *a, const bench_environment *b)
+{
+    return strcmp(a->weight_type, b->weight_type) == 0 && a->weight_bytes == b->weight_bytes &&
+           a->n_layers == b->n_layers;
+}
+
+/* Without `judged` there is no word on faster or slower: of two models, it would say nothing of the split. */
 static void add_line(tool_table *table, const bench_test *test, const bench_row *now, bench_stat a,
-                     const bench_row *before, bench_stat b)
+                     const bench_row *before, bench_stat b, bool judged)
 {
     tool_table_cell(table, "%s", now->text);
     tool_table_cell(table, "%s", strcmp(now->text, before->text) == 0 ? "" : before->text);
@@ -37,17 +44,19 @@ static void add_line(tool_table *table, const bench_test *test, const bench_row 
     tool_table_cell(table, "%.3f", a.median / b.median);
     tool_table_cell(table, "%.3f to %.3f", a.low / b.high, a.high / b.low);
     tool_table_cell(table, "%s",
-                    bench_within_noise(a, b) ? "within noise"
-                    : a.median > b.median    ? "faster"
-                                             : "slower");
+                    !judged                    ? ""
+                    : bench_within_noise(a, b) ? "within noise"
+                    : a.median > b.median      ? "faster"
+                                               : "slower");
 }
 
 static void print_differences(const bench_environment *now, const bench_environment *before, FILE *out)
 {
     if (strcmp(now->machine, before->machine) != 0)
         fprintf(out, "another machine: %s\n", before->machine);
-    if (strcmp(now->weight_type, before->weight_type) != 0 || now->weight_bytes != before->weight_bytes)
-        fprintf(out, "another model: %s, %s\n", before->model_path, before->weight_type);
+    if (!same_model(now, before))
+        fprintf(out, "another model, so the ratios compare models: %s, %s\n", before->model_path,
+                before->weight_type);
     if (strcmp(now->version, before->version) != 0)
         fprintf(out, "another version: %s\n", before->version);
 }
@@ -67,7 +76,8 @@ void bench_print_comparison(const bench_report *now, const bench_report *before,
                 b = bench_stat_of(&before->tests[its], &other->cells[its]);
             if (!(a.median > 0) || !(b.median > 0))
                 continue;
-            add_line(&table, &now->tests[t], row, a, other, b);
+            add_line(&table, &now->tests[t], row, a, other, b,
+                     same_model(&now->environment, &before->environment));
             n++;
         }
     }
