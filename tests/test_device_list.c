@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#include <tsr/isa.h>
 #include <unistd.h>
 
 #include <tsr/bytes.h>
+#include <tsr/isa.h>
 #include <tsr/machine.h>
 #include <tsr/topology.h>
 

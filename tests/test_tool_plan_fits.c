@@ -161,6 +161,50 @@ static void a_model_too_large_is_planned_with_the_least_context(void **state)
     assert_non_null(strstr(text, " missing on each of cuda0-1, with 1 GiB to stay free\n"));
 }
 
+/* Of this machine, what is free now and not what it has; of a described one, all of it. */
+static void free_memory_is_what_the_machine_has_available(void **state)
+{
+    (void)state;
+    char line[128];
+    long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    assert_non_null(file);
+    while (kib == 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lld", &kib) != 1)
+            kib = 0;
+    fclose(file);
+    json_t *plan = program_json("plan -m examples/models/glossary-7m-Q8_0.gguf --devices host:1 --json");
+    json_int_t total = program_json_integer(device_at(plan, 0), "memory_cap_bytes");
+    json_int_t left = program_json_integer(device_at(plan, 0), "free_bytes"), available = kib * 1024;
+    json_decref(plan);
+    if (available > total) /* a container's limit */
+        available = total;
+    if (left > available + total / 10 || left < available - total / 4) /* other processes run, too */
+        fail_msg("%lld bytes are free, the system has %lld", (long long)left, (long long)available);
+    plan = program_json("plan --synthetic llama-3-8b:q4_k_m --machine '1x host 64GiB' --json");
+    assert_int_equal(program_json_integer(device_at(plan, 0), "free_bytes"),
+                     (INT64_C(64) << 30) - program_json_integer(device_at(plan, 0), "total_bytes"));
+    json_decref(plan);
+}
+
+/* A speed of memory that nothing states is a guess, and a plan says so. */
+static void assumed_speeds_of_memory_are_named(void **state)
+{
+    (void)state;
+    static const char *const host =
+        "plan --synthetic llama-3-8b:q4_k_m --machine '2x host 16 cores 64GiB%s' %s";
+    char line[256];
+    snprintf(line, sizeof line, host, "", "");
+    program_check(line, 0,
+                  "\nThe memory speed of host0-1 is assumed, 50 GB/s each: `tsr bench` measures it,\n", text,
+                  sizeof text);
+    snprintf(line, sizeof line, host, " 100GB/s", "");
+    program_check(line, 0, "Predicted: ", text, sizeof text);
+    assert_null(strstr(text, "assumed"));
+    snprintf(line, sizeof line, host, "", "-ts 1,0");
+    program_check(line, 0, "\nThe memory speed of host0 is assumed, 50 GB/s: ", text, sizeof text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +213,8 @@ int main(void)
         cmocka_unit_test(what_is_missing_adds_up),
         cmocka_unit_test(remedies_were_found_by_trying),
         cmocka_unit_test(a_model_too_large_is_planned_with_the_least_context),
+        cmocka_unit_test(free_memory_is_what_the_machine_has_available),
+        cmocka_unit_test(assumed_speeds_of_memory_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

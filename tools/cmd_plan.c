@@ -91,7 +91,6 @@ int tsr_cmd_plan(int argc, char **argv)
     tsr_status status = tool_plan_inputs_open(&model, &machine, &config, &in);
     if (status == TSR_OK)
         status = make_plan(&model, &machine, &in, &plan, &remedies);
-    tool_plan_inputs_close(&in);
     if (status != TSR_OK) {
         code = tool_fail("plan", status);
     } else if (as_json) {
@@ -105,5 +104,6 @@ int tsr_cmd_plan(int argc, char **argv)
     if (code == TOOL_EXIT_OK && remedies.n)
         code = TOOL_EXIT_NO_ROOM;
     tsr_plan_destroy(plan);
+    tool_plan_inputs_close(&in);
     return code;
 }

@@ -2,9 +2,12 @@
 #include "fit_options.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "tsr.h"
+
+enum { COLUMNS = 80 };
 
 static int read_kv(const char *command, const char *text, tsr_fit_config *config)
 {
@@ -84,45 +87,87 @@ tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options
     return status;
 }
 
-static void print_type(const char *option, tsr_type type, FILE *out)
+/* Options on one line, or on several that a shell reads as one. */
+typedef struct option_line {
+    FILE *out;
+    int column;
+} option_line;
+
+static void put_option(option_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put_option(option_line *line, const char *format, ...)
 {
-    fprintf(out, " %s ", option);
-    for (const char *c = tsr_type_name(type); *c; c++)
-        fputc(tolower((unsigned char)*c), out);
+    char text[16 * TSR_MAX_DEVICES];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (line->column + 1 + n > COLUMNS - 2) { /* of which the last two are for the backslash */
+        fprintf(line->out, " \\\n ");
+        line->column = 1;
+    }
+    fprintf(line->out, " %s", text);
+    line->column += 1 + n;
 }
 
-/* Those of all devices at once where they are the same. */
-static void print_margins(const tsr_fit *fit, FILE *out)
+/* Nothing for the type that keys and values have anyway. */
+static void put_type(option_line *line, const char *option, tsr_type type)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s", tsr_type_name(type));
+    for (char *c = name; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    if (type != TSR_TYPE_F16)
+        put_option(line, "%s %s", option, name);
+}
+
+/* "1024", in MiB if there is no rest. */
+static size_t write_margin(size_t bytes, const char *before, char *text, size_t size)
+{
+    const size_t mib = 1 << 20;
+    bool whole = bytes % mib == 0;
+    return (size_t)snprintf(text, size, whole ? "%s%zu" : "%s%zuB", before, whole ? bytes / mib : bytes);
+}
+
+/* One margin for all devices where they are the same. */
+static void put_margins(option_line *line, const tsr_fit *fit)
 {
     tsr_fit_info info;
     tsr_plan_device device, first;
+    char text[16 * TSR_MAX_DEVICES];
     bool same = true;
+    size_t used = 0;
     tsr_fit_get_info(fit, &info);
     if (tsr_plan_get_device(tsr_fit_plan(fit), 0, &first) != TSR_OK)
         return;
     for (int d = 1; d < info.n_devices; d++)
         same = same && tsr_plan_get_device(tsr_fit_plan(fit), d, &device) == TSR_OK &&
                device.margin_bytes == first.margin_bytes;
-    for (int d = 0; d < (same ? 1 : info.n_devices); d++)
+    for (int d = 0; d < (same ? 1 : info.n_devices) && used < sizeof text; d++)
         if (tsr_plan_get_device(tsr_fit_plan(fit), d, &device) == TSR_OK)
-            fprintf(out, "%s%zuB", d ? "," : " --margin ", device.margin_bytes);
+            used += write_margin(device.margin_bytes, d ? "," : "", text + used, sizeof text - used);
+    put_option(line, "--margin %s", text);
 }
 
 void tool_fit_print_options(const tsr_fit *fit, FILE *out)
 {
     tsr_fit_info info;
-    tsr_fit_get_info(fit, &info);
-    fprintf(out, "Options: -c %lld", (long long)info.chosen.n_ctx);
-    print_type("-ctk", info.chosen.type_k, out);
-    print_type("-ctv", info.chosen.type_v, out);
-    if (info.chosen.n_cpu_moe)
-        fprintf(out, " -ncmoe %d", info.chosen.n_cpu_moe);
-    if (info.chosen.n_gpu_layers >= 0)
-        fprintf(out, " -ngl %d", info.chosen.n_gpu_layers);
     tsr_plan_info plan;
+    option_line line = {.out = out, .column = (int)strlen("Options:")};
+    tsr_fit_get_info(fit, &info);
     tsr_plan_get_info(tsr_fit_plan(fit), &plan);
+    fprintf(out, "Options:");
+    put_option(&line, "-c %lld", (long long)info.chosen.n_ctx);
+    put_type(&line, "-ctk", info.chosen.type_k);
+    put_type(&line, "-ctv", info.chosen.type_v);
+    if (info.chosen.n_cpu_moe >= plan.n_layers)
+        put_option(&line, "--cpu-moe");
+    else if (info.chosen.n_cpu_moe)
+        put_option(&line, "-ncmoe %d", info.chosen.n_cpu_moe);
+    if (info.chosen.n_gpu_layers >= 0)
+        put_option(&line, "-ngl %d", info.chosen.n_gpu_layers);
     if (plan.has_experts)
-        fprintf(out, " --expert-split %s", tsr_expert_split_name(plan.expert_split));
-    print_margins(fit, out);
+        put_option(&line, "--expert-split %s", tsr_expert_split_name(plan.expert_split));
+    put_margins(&line, fit);
     fprintf(out, "\n");
 }

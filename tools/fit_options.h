@@ -35,7 +35,7 @@ tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options
                            const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES],
                            tool_plan_inputs *in, tsr_fit **fit_out);
 
-/* Print the options of `tsr run` that are equivalent to the fit, on one line. */
+/* Print the options of `tsr run` that are equivalent to the fit, without defaults. */
 void tool_fit_print_options(const tsr_fit *fit, FILE *out);
 
 #endif

@@ -84,9 +84,9 @@ static json_t *alternatives(const tsr_plan *plan)
     json_t *array = json_array();
     tsr_plan_alternative a;
     for (int i = 0; tsr_plan_alternative_at(plan, i, &a); i++)
-        json_array_append_new(array,
-                              json_pack("{s:s, s:f, s:f, s:b}", "layout", a.text, "decode_ns", a.decode_ns,
-                                        "prompt_ns", a.prompt_ns, "in_memory", a.in_memory));
+        json_array_append_new(array, json_pack("{s:s, s:f, s:f, s:b, s:b}", "layout", a.text, "decode_ns",
+                                               a.decode_ns, "prompt_ns", a.prompt_ns, "in_memory",
+                                               a.in_memory, "too_large", a.too_large));
     return array;
 }
 

@@ -70,6 +70,9 @@ typedef struct tsr_device_desc {
     bool memory_rate_assumed; /**< of host devices: the machine does not say how fast its memory is;
                                    memory_bytes_per_s follows from the processor's model, if that is known */
     double sm_cycles_per_s;   /**< of GPUs: clock cycles of all streaming multiprocessors; 0 if unknown */
+    /** of host devices: topology.memory_available_bytes, at most memory_total_bytes; not divided among the
+     * devices. Plans show it as free memory; it limits none */
+    uint64_t memory_available_bytes;
 } tsr_device_desc;
 
 /** The devices that a --devices text makes of a topology. */

@@ -105,9 +105,11 @@ typedef struct tsr_plan_device {
     size_t kv_windowed_bytes;          /**< of bytes[TSR_MEMORY_KV], of layers with a sliding window */
     size_t memory_cap;                 /**< SIZE_MAX = no cap */
     size_t margin_bytes;               /**< of the cap, left free as a fit demanded */
-    size_t free_bytes;                 /**< of the cap, beyond total_bytes; SIZE_MAX = no cap */
-    size_t missing_bytes;              /**< of total_bytes and the margin, beyond the cap */
-    size_t arena_bound_bytes;          /**< no packing of the activations could be smaller */
+    /** of the cap, beyond total_bytes; SIZE_MAX = no cap. Of a host device of this machine at most what the
+     * machine has available now, beyond total_bytes of all its host devices */
+    size_t free_bytes;
+    size_t missing_bytes;     /**< of total_bytes and the margin, beyond the cap */
+    size_t arena_bound_bytes; /**< no packing of the activations could be smaller */
 } tsr_plan_device;
 
 /** Write what the plan is about. */
@@ -163,11 +165,12 @@ TSR_API void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out);
  * mode that fits into the devices' memory. A mode that does not fit is left out. */
 typedef struct tsr_plan_alternative {
     /** "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
-     * cuda0+cuda1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0+cuda1 60, cuda2 20" */
+     * cuda0-1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0-1 60, cuda2 20" */
     char text[128];
     double decode_ns;   /**< a step of one token */
     double prompt_ns;   /**< a step of n_batch tokens */
     bool in_memory;     /**< the best of a mode that fits; false: regardless of memory */
+    bool too_large;     /**< of one regardless of memory: some device has too little for its part */
     double workload_ns; /**< of config.workload; 0: none was stated */
 } tsr_plan_alternative;
 

@@ -53,6 +53,7 @@ typedef struct tsr_numa_node {
     double bytes_per_s;    /**< of reading it with all its cores; 0 if unknown */
     /** "" for ordinary memory, otherwise hwloc's name ("HBM", "MCDRAM", "GPUMemory") */
     char kind[16];
+    bool rate_guessed; /**< bytes_per_s was assumed, since the description does not state it */
 } tsr_numa_node;
 
 /** A core. */
@@ -231,6 +232,9 @@ typedef struct tsr_topology {
     int cuda_version; /**< of the CUDA runtime in this build, in the same form; 0 if there is none */
     char notes[512];  /**< facts that a description lacks or contradicts, and the values taken instead:
                            sentences separated by newlines; "" if none */
+    /** of this machine: MemAvailable of the kernel when the machine was read, at most memory_limit_bytes; 0
+     * if unknown, and for descriptions */
+    uint64_t memory_available_bytes;
 } tsr_topology;
 
 /** How a machine is read. */

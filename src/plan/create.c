@@ -56,7 +56,7 @@ static tsr_status create(const tsr_gguf *gguf, const tsr_device_list *devices, c
     } else {
         TSR_TRY(tsr_planner_plan(&planner, &plan));
     }
-    TSR_TRY(tsr_plan_note_shared_memory(devices, plan));
+    TSR_TRY(tsr_plan_note_devices(devices, plan));
     *plan_out = plan;
     plan = NULL;
 out:

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/cost/balance.h"
 #include "plan/cost/goal.h"
 #include "plan/decide.h"
 #include "plan/dry_run.h"
@@ -172,6 +173,7 @@ static tsr_status optimize_counts(decision *dec, int64_t *counts)
     dec->goal.cost.problem.allowed = ~dec->out->map.reserved;
     memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
     TSR_TRY(tsr_split_optimize(&dec->goal.cost.problem, &result));
+    tsr_balance_counts(&dec->goal.cost, result.counts);
     double all = 0;
     for (int d = 0; d < dec->in->n_devices; d++) {
         dec->shares[d] = 0;
@@ -332,6 +334,7 @@ static tsr_status choose_stages(decision *dec)
                             dec->class_bytes, &dec->stages);
     TSR_TRY(dec->mode == TSR_SPLIT_MODE_LAYER ? tsr_pipeline_layers(problem, &dec->pipeline)
                                               : tsr_pipeline_optimize(problem, &dec->pipeline));
+    tsr_balance_stages(&dec->stages, &dec->pipeline);
     bool single = true;
     for (int i = 0; i < dec->pipeline.n_stages; i++)
         single = single && tsr_device_set_count(dec->pipeline.stages[i].devices) == 1;

@@ -1,8 +1,11 @@
-/* Names of the choices that a plan makes, and back. */
+/* Names of the choices that a plan makes, and back; names of devices. */
+#include "plan/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include <tsr/plan.h>
-
+#include "core/device_set.h"
 #include "core/status.h"
 
 const char *tsr_split_mode_name(tsr_split_mode mode)
@@ -54,4 +57,49 @@ const char *tsr_split_class_name(tsr_split_class_id id)
 {
     static const char *const names[TSR_CLASS_COUNT] = {"attention", "ffn", "output"};
     return id >= 0 && id < TSR_CLASS_COUNT ? names[id] : "?";
+}
+
+/* -- devices -- */
+
+static size_t stem_length(const char *name)
+{
+    size_t n = strlen(name);
+    while (n > 0 && name[n - 1] >= '0' && name[n - 1] <= '9')
+        n--;
+    return n;
+}
+
+bool tsr_plan_names_follow(const char *a, const char *b)
+{
+    size_t stem = stem_length(a);
+    return stem == stem_length(b) && strncmp(a, b, stem) == 0 && a[stem] && b[stem] &&
+           strtol(b + stem, NULL, 10) == strtol(a + stem, NULL, 10) + 1;
+}
+
+void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PLAN_RANGE_BYTES])
+{
+    const char *last = devices[n - 1].name;
+    if (n == 1)
+        snprintf(text, TSR_PLAN_RANGE_BYTES, "%s", devices->name);
+    else
+        snprintf(text, TSR_PLAN_RANGE_BYTES, "%s-%s", devices->name, last + stem_length(last));
+}
+
+void tsr_plan_append_names(const tsr_plan_device *devices, int n_devices, uint64_t set, const char *separator,
+                           char *text, size_t size)
+{
+    char name[TSR_PLAN_RANGE_BYTES];
+    const char *before = "";
+    for (int d = 0, n; d < n_devices; d += n) {
+        n = 1;
+        if (!tsr_device_set_has(set, d))
+            continue;
+        while (d + n < n_devices && tsr_device_set_has(set, d + n) &&
+               tsr_plan_names_follow(devices[d + n - 1].name, devices[d + n].name))
+            n++;
+        tsr_plan_name_range(&devices[d], n, name);
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s", before, name);
+        before = separator;
+    }
 }

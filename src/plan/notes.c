@@ -40,8 +40,8 @@ static tsr_status note_left_out(tsr_plan *plan)
                 "-ts uses it all the same",
                 plan->devices[d].name, plan->with_ns[d] * 1e-6, plan->times.decode.total_ns * 1e-6));
         else
-            TSR_TRY(tsr_plan_add_note(plan, "%s is left out: without it a token takes less time",
-                                      plan->devices[d].name));
+            TSR_TRY(tsr_plan_add_note(plan, "%s is left out: in mode %s a token takes less time without it",
+                                      plan->devices[d].name, tsr_split_mode_name(plan->info.mode)));
     }
 out:
     return status;
@@ -133,7 +133,7 @@ static uint64_t taken_of_node(const tsr_device_list *devices, const tsr_plan *pl
     return bytes;
 }
 
-tsr_status tsr_plan_note_shared_memory(const tsr_device_list *devices, tsr_plan *plan)
+static tsr_status note_shared_memory(const tsr_device_list *devices, tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
     for (int d = 0; d < devices->n_devices; d++) {
@@ -149,5 +149,45 @@ tsr_status tsr_plan_note_shared_memory(const tsr_device_list *devices, tsr_plan 
                 n - 1, tsr_bytes_text(device->memory_total_bytes, has), tsr_bytes_text(bytes, takes)));
     }
 out:
+    return status;
+}
+
+static tsr_status limit_free(const tsr_device_list *devices, tsr_plan *plan)
+{
+    size_t taken = 0, available = 0;
+    char has[TSR_BYTES_TEXT], takes[TSR_BYTES_TEXT];
+    for (int d = 0; d < devices->n_devices; d++)
+        if (devices->devices[d].kind == TSR_DEVICE_HOST) {
+            taken += plan->devices[d].total_bytes;
+            available = TSR_MAX(available, (size_t)devices->devices[d].memory_available_bytes);
+        }
+    if (available == 0)
+        return TSR_OK;
+    for (int d = 0; d < devices->n_devices; d++) {
+        size_t *free_bytes = &plan->devices[d].free_bytes;
+        size_t left = available > taken ? available - taken : 0;
+        if (devices->devices[d].kind == TSR_DEVICE_HOST)
+            *free_bytes = TSR_MIN(*free_bytes, left);
+    }
+    if (taken <= available)
+        return TSR_OK;
+    return tsr_plan_add_note(plan, "the plan takes %s of host memory, of which %s are available now",
+                             tsr_bytes_text(taken, takes), tsr_bytes_text(available, has));
+}
+
+/* For the summary: by which speeds of memory the times were predicted without knowing them. */
+static void mark_assumed_speed(const tsr_device_list *devices, tsr_plan *plan)
+{
+    for (int d = 0; d < devices->n_devices; d++)
+        if (devices->devices[d].memory_rate_assumed && plan->devices[d].used && !plan->times.measured)
+            plan->assumed_bytes_per_s[d] = devices->devices[d].memory_bytes_per_s;
+}
+
+tsr_status tsr_plan_note_devices(const tsr_device_list *devices, tsr_plan *plan)
+{
+    tsr_status status = note_shared_memory(devices, plan);
+    if (status == TSR_OK)
+        status = limit_free(devices, plan);
+    mark_assumed_speed(devices, plan);
     return status;
 }

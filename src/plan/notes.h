@@ -11,8 +11,9 @@ tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...) TSR_PRINTF
 /* Notes that explain the decision: what is offloaded, devices left out, shares that round to nothing. */
 tsr_status tsr_plan_write_notes(tsr_plan *plan, const tsr_offload_map *map);
 
-/* Each host device of a NUMA node may have all of its memory, so that unequal shares fit. No cap limits the
- * sum over these devices; the plan gets a note if the sum is more than the memory of the node. */
-tsr_status tsr_plan_note_shared_memory(const tsr_device_list *devices, tsr_plan *plan);
+/* What the descriptions of the devices add to a finished plan. Free memory of host devices is limited to what
+ * the machine has available now. Assumed speeds of memory are marked. Notes: more is taken than is available;
+ * devices of one NUMA node take more together than it has, since each may have all of it. */
+tsr_status tsr_plan_note_devices(const tsr_device_list *devices, tsr_plan *plan);
 
 #endif

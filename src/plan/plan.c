@@ -13,6 +13,8 @@ void tsr_plan_destroy(tsr_plan *plan)
     tsr_model_split_free(&plan->split);
     tsr_mem_free(plan->devices);
     tsr_mem_free(plan->alternatives);
+    tsr_mem_free(plan->decode_walks.list);
+    tsr_mem_free(plan->prompt_walks.list);
     tsr_mem_free(plan);
 }
 

@@ -8,14 +8,32 @@
 
 enum { TSR_PLAN_MAX_NOTES = TSR_MAX_DEVICES + 8 };
 
+/* The work of one class of tensors in one group of devices, in one kind of step. */
+typedef struct tsr_plan_walk {
+    tsr_split_class_id class_id;
+    int repeats;             /* layers; 1 for the output */
+    double work_ns, sync_ns; /* of the slowest device, and of the all-reduce after the work; per repeat */
+    int slowest;             /* -1: no work */
+} tsr_plan_walk;
+
+/* Of a kind of step. */
+typedef struct tsr_plan_walks {
+    tsr_plan_walk *list; /* [n], by class */
+    int n;
+} tsr_plan_walks;
+
 struct tsr_plan {
     tsr_plan_info info;
     tsr_plan_device *devices; /* [info.n_devices] */
     tsr_model_split split;
+    int n_tokens; /* of config.plan: per step that a split without a workload is chosen for */
     tsr_plan_times times;
-    tsr_plan_alternative *alternatives; /* [n_alternatives] */
+    tsr_plan_walks decode_walks, prompt_walks; /* of the times; empty where they are not known */
+    tsr_plan_alternative *alternatives;        /* [n_alternatives] */
     int n_alternatives;
     double with_ns[TSR_MAX_DEVICES]; /* decoding if a device that is left out took part; 0: not known */
+    double
+        assumed_bytes_per_s[TSR_MAX_DEVICES]; /* of memory whose speed nothing states; 0: known, or unused */
     char *notes[TSR_PLAN_MAX_NOTES];
     int n_notes;
 };

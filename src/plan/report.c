@@ -75,6 +75,7 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
     plan->split = choice->split;
     choice->split = (tsr_model_split){0};
+    plan->n_tokens = resolved->plan.n_tokens;
     plan->times.automatic = choice->automatic;
     plan->times.proven = choice->proven;
     plan->info = (tsr_plan_info){.n_devices = n_devices,

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/gpu.h"
+#include "core/mem.h"
 #include "topo/import/builder.h"
 #include "topo/import/gpus.h"
 #include "topo/topo.h"
@@ -80,6 +81,20 @@ static const char *named_by_environment(void)
  * its hash tables on first use without a lock. */
 static pthread_mutex_t hwloc_turn = PTHREAD_MUTEX_INITIALIZER;
 
+/* Memory that new processes could have without swapping, by the kernel's estimate (proc(5)); 0 if unknown. */
+static uint64_t read_available(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && kib == 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu", &kib) != 1)
+            kib = 0;
+    if (file)
+        fclose(file);
+    return (uint64_t)kib * 1024;
+}
+
 /* In a guest whose hypervisor provides memory as it is touched, the NUMA node shows only the part in use;
  * the kernel's total is the machine's. With several nodes the distribution of the rest is unknown. */
 static void count_memory(tsr_topology *topo)
@@ -90,6 +105,9 @@ static void count_memory(tsr_topology *topo)
         topo->memory_bytes = topo->numa_nodes[0].memory_bytes = total;
     uint64_t limit = tsr_topo_cgroup_memory_limit("");
     topo->memory_limit_bytes = limit < topo->memory_bytes ? limit : 0;
+    topo->memory_available_bytes = read_available();
+    if (topo->memory_limit_bytes)
+        topo->memory_available_bytes = TSR_MIN(topo->memory_available_bytes, topo->memory_limit_bytes);
 }
 
 /* No GPU is no failure. */

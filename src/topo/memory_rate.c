@@ -32,8 +32,9 @@ double tsr_topo_memory_rate(const tsr_topology *topo, int node, bool *assumed_ou
 {
     const tsr_numa_node *n = node >= 0 ? &topo->numa_nodes[node] : NULL;
     int package = n && n->n_cores > 0 ? topo->cores[n->first_core].package : -1, n_nodes = 0;
-    *assumed_out = !n || !(n->bytes_per_s > 0);
-    if (!*assumed_out)
+    bool has_rate = n && n->bytes_per_s > 0;
+    *assumed_out = !has_rate || n->rate_guessed;
+    if (has_rate)
         return n->bytes_per_s;
     for (int i = 0; package >= 0 && i < topo->n_numa_nodes; i++) {
         const tsr_numa_node *other = &topo->numa_nodes[i];

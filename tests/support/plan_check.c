@@ -64,7 +64,7 @@ static void check_shares(const checked *c, bool capped)
         if (device->memory_cap == SIZE_MAX)
             assert_int_equal(device->free_bytes, SIZE_MAX);
         else
-            assert_int_equal(device->free_bytes, device->memory_cap - device->total_bytes);
+            assert_true(device->free_bytes <= device->memory_cap - device->total_bytes);
         if (device->requested > 0 && !capped && !c->mixed && c->info.mode == TSR_SPLIT_MODE_LAYER)
             assert_true(fabs((double)device->n_layers - device->requested * (double)(c->info.n_layers + 1)) <
                         2); /* the output matrix is one item more */
@@ -351,6 +351,7 @@ void plan_check_equal(const tsr_plan *a, const tsr_plan *b)
         assert_int_equal(tsr_plan_get_device(b, d, &device[1]), TSR_OK);
         assert_string_equal(device[0].name, device[1].name);
         assert_int_equal(device[0].used, device[1].used);
+        device[1].free_bytes = device[0].free_bytes;         /* other processes change what is available */
         size_t begin = offsetof(tsr_plan_device, requested); /* no padding from here on */
         assert_memory_equal((char *)&device[0] + begin, (char *)&device[1] + begin, sizeof device[0] - begin);
     }

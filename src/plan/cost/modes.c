@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/cost/balance.h"
 #include "plan/cost/predict.h"
 #include "plan/cost/stages.h"
+#include "plan/names.h"
 
 typedef struct modes {
     tsr_plan *plan;
@@ -44,11 +46,37 @@ static void find_granule_bytes(modes *m)
 
 static void append_names(const tsr_plan *plan, tsr_device_set devices, char *text, size_t size)
 {
-    const char *separator = "";
-    TSR_FOR_DEVICES(d, devices) {
-        size_t n = strlen(text);
-        snprintf(text + n, size - n, "%s%s", separator, plan->devices[d].name);
-        separator = "+";
+    tsr_plan_append_names(plan->devices, plan->info.n_devices, devices, "+", text, size);
+}
+
+/* Stages from `first` on that are like it: single devices with names that follow each other, and as many
+ * layers. */
+static int count_alike(const modes *m, int first)
+{
+    const tsr_pipeline_stage *stages = &m->pipeline.stages[first];
+    int n = 1;
+    while (first + n < m->pipeline.n_stages && stages[n].n_layers == stages->n_layers &&
+           tsr_device_set_count(stages[n - 1].devices) == 1 && tsr_device_set_count(stages[n].devices) == 1 &&
+           tsr_plan_names_follow(m->plan->devices[tsr_device_set_first(stages[n - 1].devices)].name,
+                                 m->plan->devices[tsr_device_set_first(stages[n].devices)].name))
+        n++;
+    return n;
+}
+
+/* "cuda0+cuda1 60, cuda2 20", "cuda0-3 20 each": the devices of the stages with their layers. */
+static void append_stages(const modes *m, char *text, size_t size)
+{
+    for (int i = 0, n; i < m->pipeline.n_stages; i += n) {
+        tsr_device_set devices = 0;
+        n = count_alike(m, i);
+        for (int k = 0; k < n; k++)
+            devices |= m->pipeline.stages[i + k].devices;
+        if (i > 0)
+            snprintf(text + strlen(text), size - strlen(text), ", ");
+        append_names(m->plan, devices, text, size);
+        if (m->pipeline.n_stages > 1)
+            snprintf(text + strlen(text), size - strlen(text), " %lld%s",
+                     (long long)m->pipeline.stages[i].n_layers, n > 1 ? " each" : "");
     }
 }
 
@@ -81,16 +109,9 @@ static tsr_status add_pipeline(modes *m, const char *mode, bool layers)
     TSR_TRY(tolerate(m, layers ? tsr_pipeline_layers(p, best) : tsr_pipeline_optimize(p, best), &found));
     if (!found)
         return TSR_OK;
+    tsr_balance_stages(&m->in_goal, best);
     snprintf(text, sizeof text, "%s: ", mode);
-    for (int i = 0; i < best->n_stages; i++) {
-        size_t n = strlen(text);
-        if (i > 0)
-            snprintf(text + n, sizeof text - n, ", ");
-        append_names(m->plan, best->stages[i].devices, text, sizeof text);
-        n = strlen(text);
-        if (best->n_stages > 1)
-            snprintf(text + n, sizeof text - n, " %lld", (long long)best->stages[i].n_layers);
-    }
+    append_stages(m, text, sizeof text);
     add_alternative(m, text, tsr_pipeline_evaluate(&m->in_decode.problem, best),
                     tsr_pipeline_evaluate(&m->in_prompt.problem, best));
 out:

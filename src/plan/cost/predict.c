@@ -16,68 +16,73 @@ typedef struct predictor {
 
 /* -- phases -- */
 
-/* Sums over the walks of one class. */
-typedef struct walks {
-    double work_ns, sync_ns;
-    double device_ns[TSR_MAX_DEVICES];
-    double waited_ns[TSR_MAX_DEVICES]; /* for the device, as the slowest of its group */
-} walks;
-
-/* Add the walks of one group; `participants` are the devices of the all-reduce after each walk. */
-static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, tsr_split_class_id c,
-                      double repeats, tsr_device_set participants, walks *sum)
+/* The work of one group, and of its devices, which is added to device_ns. `participants` are the devices of
+ * the all-reduce after each repeat. */
+static tsr_plan_walk walk_of(const tsr_model_cost *cost, const tsr_split_group *group, tsr_split_class_id c,
+                             int repeats, tsr_device_set participants, double *device_ns)
 {
     const tsr_shard_map *map = tsr_split_group_map(group, c);
     const tsr_cost_problem *problem = &cost->problem;
-    double work = 0;
-    int slowest = -1;
+    tsr_plan_walk walk = {.class_id = c, .repeats = repeats, .slowest = -1};
     int64_t counts[TSR_MAX_DEVICES] = {0};
     for (int d = 0; d < problem->n_devices; d++) {
         int64_t n = counts[d] = map->begin[d + 1] - map->begin[d];
         double ns = tsr_cost_of(&cost->classes[c], d, n);
-        sum->device_ns[d] += repeats * ns;
-        if (n > 0 && (slowest < 0 || ns > work)) {
-            slowest = d;
-            work = ns;
+        device_ns[d] += repeats * ns;
+        if (n > 0 && (walk.slowest < 0 || ns > walk.work_ns)) {
+            walk.slowest = d;
+            walk.work_ns = ns;
         }
     }
-    if (slowest >= 0 && problem->walk_ns && problem->walk_ns(problem->user, c, counts) >= 0)
-        work = problem->walk_ns(problem->user, c, counts);
-    if (slowest >= 0)
-        sum->waited_ns[slowest] += repeats * work;
-    sum->work_ns += repeats * work;
-    sum->sync_ns += repeats * problem->sync_ns(problem->user, participants, c);
+    if (walk.slowest >= 0 && problem->walk_ns && problem->walk_ns(problem->user, c, counts) >= 0)
+        walk.work_ns = problem->walk_ns(problem->user, c, counts);
+    walk.sync_ns = problem->sync_ns(problem->user, participants, c);
+    return walk;
 }
 
-static void predict_class(const tsr_model_split *split, const tsr_model_cost *cost, tsr_split_class_id c,
-                          tsr_plan_phase *phase)
+/* Layers, or outputs, that a group has of a class. */
+static int count_repeats(const tsr_model_split *split, tsr_split_class_id c, int g)
 {
-    walks sum = {0};
-    double repeats = cost->classes[c].repeats;
     const int *group = c == TSR_CLASS_ATTENTION ? split->attention_group : split->ffn_group;
+    int n = 0;
+    if (c == TSR_CLASS_OUTPUT)
+        return split->output_group == g;
+    for (int64_t l = 0; l < split->n_layers; l++)
+        n += group[l] == g;
+    return n;
+}
+
+/* `walks` NULL: only the sums are needed. */
+static void predict_class(const tsr_model_split *split, const tsr_model_cost *cost, tsr_split_class_id c,
+                          tsr_plan_phase *phase, tsr_plan_walks *walks)
+{
+    double repeats = cost->classes[c].repeats, work_ns = 0, sync_ns = 0, waited_ns[TSR_MAX_DEVICES] = {0};
+    phase->slowest[c] = -1;
     for (int g = 0; g < split->n_groups; g++) {
-        int n = 0;
-        for (int64_t l = 0; c != TSR_CLASS_OUTPUT && l < split->n_layers; l++)
-            n += group[l] == g;
-        if (c == TSR_CLASS_OUTPUT)
-            n = split->output_group == g;
-        /* The output matrix's parts stay where they are;
-         * of its class it is the embedding that is summed up. */
+        int n = count_repeats(split, c, g);
+        /* The output matrix's parts stay where they are; of its class the embedding is summed up. */
         int reducing = c == TSR_CLASS_OUTPUT ? split->embedding_group : g;
-        if (n > 0)
-            add_walks(cost, &split->groups[g], c, n, split->groups[reducing].devices, &sum);
+        if (n == 0)
+            continue;
+        tsr_plan_walk walk =
+            walk_of(cost, &split->groups[g], c, n, split->groups[reducing].devices, phase->device_ns[c]);
+        work_ns += n * walk.work_ns;
+        sync_ns += n * walk.sync_ns;
+        if (walk.slowest >= 0)
+            waited_ns[walk.slowest] += n * walk.work_ns;
+        if (walks)
+            walks->list[walks->n++] = walk;
     }
     phase->repeats[c] = repeats;
-    phase->work_ns[c] = sum.work_ns / repeats;
-    phase->sync_ns[c] = sum.sync_ns / repeats;
-    phase->slowest[c] = -1;
+    phase->work_ns[c] = work_ns / repeats;
+    phase->sync_ns[c] = sync_ns / repeats;
     for (int d = 0; d < split->n_devices; d++) {
         int slowest = phase->slowest[c];
-        phase->device_ns[c][d] = sum.device_ns[d] / repeats;
-        if (sum.waited_ns[d] > 0 && (slowest < 0 || sum.waited_ns[d] > sum.waited_ns[slowest]))
+        phase->device_ns[c][d] /= repeats;
+        if (waited_ns[d] > 0 && (slowest < 0 || waited_ns[d] > waited_ns[slowest]))
             phase->slowest[c] = d;
     }
-    phase->total_ns += sum.work_ns + sum.sync_ns;
+    phase->total_ns += work_ns + sync_ns;
 }
 
 /* The times of the transfers between blocks of different groups. */
@@ -95,23 +100,85 @@ static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *c
     return ns + cost->transfer_ns(cost->problem.user, here, split->groups[split->output_group].devices, true);
 }
 
-static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase)
+static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase,
+                          tsr_plan_walks *walks)
 {
     *phase = (tsr_plan_phase){.n_tokens = cost->n_tokens, .transfer_ns = transfers_ns(split, cost)};
     phase->total_ns = phase->transfer_ns;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        predict_class(split, cost, c, phase);
+        predict_class(split, cost, c, phase, walks);
+}
+
+/* The phases of the plan itself. */
+static tsr_status predict_plan(predictor *p)
+{
+    tsr_status status = TSR_OK;
+    tsr_plan *plan = p->plan;
+    size_t n = (size_t)plan->split.n_groups * TSR_CLASS_COUNT;
+    TSR_TRY(tsr_mem_array(n, sizeof(tsr_plan_walk), "a prediction", &plan->decode_walks.list));
+    TSR_TRY(tsr_mem_array(n, sizeof(tsr_plan_walk), "a prediction", &plan->prompt_walks.list));
+    predict_phase(&plan->split, &p->goal.decode, &plan->times.decode, &plan->decode_walks);
+    predict_phase(&plan->split, &p->goal.prompt, &plan->times.prompt, &plan->prompt_walks);
+out:
+    return status;
+}
+
+/* Whether some device has too little memory for these parts of the classes. What it needs besides weights and
+ * KV is taken to be what the plan measured; of an unused device, the most of any other. */
+static bool is_too_large(const predictor *p, double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES])
+{
+    const tsr_plan_device *devices = p->plan->devices;
+    const bool kv_divided = !p->planner->shape.hparams.kv.whole;
+    double kv = 0, most = 0, fixed[TSR_MAX_DEVICES];
+    for (int d = 0; d < p->plan->info.n_devices; d++) {
+        size_t varies =
+            devices[d].bytes[TSR_MEMORY_WEIGHTS] + (kv_divided ? devices[d].bytes[TSR_MEMORY_KV] : 0);
+        kv += kv_divided ? (double)devices[d].bytes[TSR_MEMORY_KV] : 0;
+        fixed[d] = (double)(devices[d].total_bytes - varies);
+        most = TSR_MAX(most, fixed[d]);
+    }
+    for (int d = 0; d < p->plan->info.n_devices; d++) {
+        double bytes = devices[d].used ? fixed[d] : most, all = 0;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            bytes += parts[c][d] * (double)tsr_weights_class_bytes(&p->planner->weights, c);
+            all += parts[c][d];
+        }
+        bytes += parts[TSR_CLASS_ATTENTION][d] * kv;
+        if (all > 0 && bytes > (double)tsr_device_props_room(&p->planner->props[d]))
+            return true;
+    }
+    return false;
 }
 
 /* -- alternatives -- */
 
-static void add_alternative(predictor *p, const char *text, double decode_ns, double prompt_ns)
+static void add_alternative(predictor *p, const char *text, double decode_ns, double prompt_ns,
+                            double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES])
 {
     tsr_plan_alternative *a = &p->plan->alternatives[p->plan->n_alternatives++];
     snprintf(a->text, sizeof a->text, "%s", text);
     a->decode_ns = decode_ns;
     a->prompt_ns = prompt_ns;
+    a->too_large = is_too_large(p, parts);
     a->workload_ns = tsr_goal_ns(&p->goal, decode_ns, prompt_ns);
+}
+
+/* Matrices divided by `counts`, as planner->shape has granules. In a plan of another mode the text says that
+ * the alternative is one of tensor mode. */
+static void add_counts(predictor *p, const char *text, const tsr_goal *goal,
+                       const tsr_model_granules *granules, const int64_t counts[][TSR_MAX_DEVICES])
+{
+    tsr_cost_result decode, prompt;
+    char labelled[sizeof p->plan->alternatives->text];
+    double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES];
+    bool labels = p->plan->info.mode != TSR_SPLIT_MODE_TENSOR && !strstr(text, " alone");
+    tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
+    tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        for (int d = 0; d < p->plan->info.n_devices; d++)
+            parts[c][d] = granules->n[c] ? (double)counts[c][d] / (double)granules->n[c] : 0;
+    snprintf(labelled, sizeof labelled, "%s%s", labels ? "tensor: " : "", text);
+    add_alternative(p, labelled, decode.total_ns, prompt.total_ns, parts);
 }
 
 /* Tensor mode by shares, memory aside. */
@@ -119,13 +186,10 @@ static tsr_status add_shares(predictor *p, const char *text, const double *share
 {
     tsr_status status = TSR_OK;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
-    tsr_cost_result decode, prompt;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         TSR_TRY(
             tsr_split_round(shares, p->plan->info.n_devices, p->plan->info.n_granules[c], NULL, counts[c]));
-    tsr_cost_evaluate(&p->goal.decode.problem, counts, &decode);
-    tsr_cost_evaluate(&p->goal.prompt.problem, counts, &prompt);
-    add_alternative(p, text, decode.total_ns, prompt.total_ns);
+    add_counts(p, text, &p->goal, &p->planner->shape.granules, counts);
 out:
     return status;
 }
@@ -134,12 +198,10 @@ out:
 static tsr_status add_best_of(predictor *p, const char *text, tsr_device_set devices)
 {
     tsr_status status = TSR_OK;
-    tsr_cost_result best, decode, prompt;
+    tsr_cost_result best;
     p->goal.cost.problem.allowed = devices;
     TSR_TRY(tsr_split_optimize(&p->goal.cost.problem, &best));
-    tsr_cost_evaluate(&p->goal.decode.problem, best.counts, &decode);
-    tsr_cost_evaluate(&p->goal.prompt.problem, best.counts, &prompt);
-    add_alternative(p, text, decode.total_ns, prompt.total_ns);
+    add_counts(p, text, &p->goal, &p->planner->shape.granules, best.counts);
 out:
     p->goal.cost.problem.allowed = tsr_device_set_all(TSR_MAX_DEVICES);
     return status;
@@ -165,7 +227,7 @@ out:
 static tsr_status add_whole_layers(predictor *p)
 {
     tsr_status status = TSR_OK;
-    double even[TSR_MAX_DEVICES];
+    double even[TSR_MAX_DEVICES], parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES] = {{0}};
     tsr_shard_map layers;
     int *devices = NULL;
     tsr_model_split split = {0};
@@ -180,9 +242,13 @@ static tsr_status add_whole_layers(predictor *p)
         devices[i] = tsr_shard_map_device(&layers, i);
     TSR_TRY(tsr_model_split_layers(&p->planner->shape.hparams, &p->planner->shape.granules, even, n_devices,
                                    TSR_SPLIT_MODE_LAYER, devices, &split));
-    predict_phase(&split, &p->goal.decode, &decode);
-    predict_phase(&split, &p->goal.prompt, &prompt);
-    add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns);
+    predict_phase(&split, &p->goal.decode, &decode, NULL);
+    predict_phase(&split, &p->goal.prompt, &prompt, NULL);
+    for (int64_t i = 0; i < n_items; i++)
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            if ((c == TSR_CLASS_OUTPUT) == (i == n_items - 1))
+                parts[c][devices[i]] += c == TSR_CLASS_OUTPUT ? 1 : 1 / (double)p->plan->info.n_layers;
+    add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns, parts);
 out:
     tsr_mem_free(devices);
     tsr_model_split_free(&split);
@@ -228,7 +294,7 @@ static tsr_status add_other_expert_split(predictor *p)
     int n_devices = plan->info.n_devices;
     tsr_planner other = *p->planner;
     tsr_goal *goal = NULL;
-    tsr_cost_result best, decode, prompt;
+    tsr_cost_result best;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
     double shares[TSR_MAX_DEVICES];
     tsr_expert_split_set(&other.shape, !other.shape.hparams.by_expert);
@@ -243,10 +309,8 @@ static tsr_status add_other_expert_split(predictor *p)
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             TSR_TRY(tsr_split_round(shares, n_devices, other.shape.granules.n[c], NULL, counts[c]));
     }
-    tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
-    tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
-    add_alternative(p, other.shape.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
-                    decode.total_ns, prompt.total_ns);
+    add_counts(p, other.shape.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
+               goal, &other.shape.granules, counts);
 out:
     tsr_mem_free(goal);
     return status;
@@ -272,8 +336,7 @@ tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
         times->measured = times->measured && resolved->plan.rates[d].measured;
-    predict_phase(&plan->split, &p->goal.decode, &times->decode);
-    predict_phase(&plan->split, &p->goal.prompt, &times->prompt);
+    TSR_TRY(predict_plan(p));
     times->workload_ns = tsr_goal_ns(&p->goal, times->decode.total_ns, times->prompt.total_ns);
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));

@@ -219,7 +219,7 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_planner_init_for_list(gguf, devices, &own, &planner));
     TSR_TRY(tsr_planner_fit(&planner, &own, &fit));
-    TSR_TRY(tsr_plan_note_shared_memory(devices, fit->plan));
+    TSR_TRY(tsr_plan_note_devices(devices, fit->plan));
     *fit_out = fit;
     fit = NULL;
 out:

@@ -66,7 +66,7 @@ tsr_status tsr_fit_search(tsr_fitting *fitting);
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config);
 
 /* Fit `given`, the config that the planner was made from. The margins of planner->props
- * are set; the plan of the fit has no notes about shared memory. */
+ * are set; the plan of the fit lacks tsr_plan_note_devices(). */
 tsr_status tsr_planner_fit(tsr_planner *planner, const tsr_model_config *given, tsr_fit **fit_out);
 
 /* Read and check config->plan.fit, which is set, for n_devices devices. */

@@ -6,7 +6,10 @@
 
 #include "core/mem.h"
 #include "plan/fit/fit.h"
+#include "plan/names.h"
 #include "plan/print/text.h"
+
+enum { SAVED_BYTES = 400 };
 
 static void put_wanted(const tsr_plan_printer *p, const tsr_fit *fit)
 {
@@ -16,24 +19,37 @@ static void put_wanted(const tsr_plan_printer *p, const tsr_fit *fit)
     tsr_plan_put_memory(p, fit->wanted, fit->info.n_devices, true);
 }
 
-static const char *bytes_text(int64_t bytes, char *text)
+/* "-4 GiB" for memory that a step takes. */
+static const char *signed_text(int64_t bytes, char text[TSR_BYTES_TEXT + 1])
 {
-    return tsr_bytes_text((uint64_t)(bytes < 0 ? -bytes : bytes), text);
+    text[0] = '-';
+    tsr_bytes_text((uint64_t)(bytes < 0 ? -bytes : bytes), text + (bytes < 0));
+    return text;
 }
 
-/* "saves 12 GiB (host0 4 GiB, host1 8 GiB)" */
-static void put_saved(const tsr_plan_printer *p, const tsr_fit *fit, const tsr_fit_step *step)
+/* "saves 12 GiB (host0 4 GiB, each of cuda0-1 8 GiB)" */
+static void write_saved(const tsr_fit *fit, const tsr_fit_step *step, char saved[SAVED_BYTES])
 {
-    char text[TSR_BYTES_TEXT];
-    int n = 0;
-    tsr_plan_put(p, "%s %s", step->saved_bytes < 0 ? "takes" : "saves", bytes_text(step->saved_bytes, text));
-    for (int d = 0; d < fit->info.n_devices && fit->info.n_devices > 1; d++) {
-        int64_t bytes = step->saved_bytes < 0 ? -step->device_bytes[d] : step->device_bytes[d];
-        if (bytes)
-            tsr_plan_put(p, "%s%s %s%s", n++ ? ", " : " (", fit->wanted[d].name, bytes < 0 ? "-" : "",
-                         bytes_text(bytes, text));
+    const int sign = step->saved_bytes < 0 ? -1 : 1;
+    char text[TSR_BYTES_TEXT + 1], other[TSR_BYTES_TEXT + 1], name[TSR_PLAN_RANGE_BYTES];
+    size_t used = (size_t)snprintf(saved, SAVED_BYTES, "%s %s", sign < 0 ? "takes" : "saves",
+                                   signed_text(sign * step->saved_bytes, text));
+    int listed = 0;
+    for (int d = 0, n; d < fit->info.n_devices && fit->info.n_devices > 1 && used < SAVED_BYTES; d += n) {
+        n = 1;
+        if (step->device_bytes[d] == 0)
+            continue;
+        signed_text(sign * step->device_bytes[d], text);
+        while (d + n < fit->info.n_devices &&
+               tsr_plan_names_follow(fit->wanted[d + n - 1].name, fit->wanted[d + n].name) &&
+               strcmp(signed_text(sign * step->device_bytes[d + n], other), text) == 0)
+            n++;
+        tsr_plan_name_range(&fit->wanted[d], n, name);
+        used += (size_t)snprintf(saved + used, SAVED_BYTES - used, "%s%s%s %s", listed++ ? ", " : " (",
+                                 n > 1 ? "each of " : "", name, text);
     }
-    tsr_plan_put(p, "%s\n", n ? ")" : "");
+    if (listed && used < SAVED_BYTES)
+        snprintf(saved + used, SAVED_BYTES - used, ")");
 }
 
 static bool lacks_on_some_device(const tsr_fit *fit)
@@ -54,8 +70,14 @@ static void put_cuts(const tsr_plan_printer *p, const tsr_fit *fit)
                  : lacks_on_some_device(fit) ? "Nothing is cut: other devices take what is missing"
                                              : "Nothing is cut");
     for (int i = 0; i < fit->info.n_steps; i++) {
-        tsr_plan_put(p, "  %-*s  ", (int)width, fit->steps[i].text);
-        put_saved(p, fit, &fit->steps[i]);
+        char saved[SAVED_BYTES];
+        write_saved(fit, &fit->steps[i], saved);
+        if (2 + width + 2 + strlen(saved) <= TSR_PLAN_COLUMNS) {
+            tsr_plan_put(p, "  %-*s  %s\n", (int)width, fit->steps[i].text, saved);
+        } else {
+            tsr_plan_put(p, "  %s\n", fit->steps[i].text);
+            tsr_plan_put_wrapped(p, "    %s", saved);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "core/mem.h"
+#include "plan/names.h"
 #include "plan/plan.h"
 #include "plan/print/text.h"
 
@@ -35,29 +36,13 @@ bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *stage_ou
     return false;
 }
 
-/* "cuda0-3, cuda6" */
-static void write_names(const tsr_plan *plan, uint64_t devices, char *text, size_t size)
-{
-    char name[TSR_PLAN_CELL_BYTES];
-    size_t used = 0;
-    for (int d = 0, n; d < plan->info.n_devices && used < size; d += n) {
-        n = 1;
-        if (!tsr_device_set_has(devices, d))
-            continue;
-        while (d + n < plan->info.n_devices && tsr_device_set_has(devices, d + n) &&
-               tsr_plan_names_follow(plan->devices[d + n - 1].name, plan->devices[d + n].name))
-            n++;
-        tsr_plan_name_range(&plan->devices[d], n, name);
-        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
-    }
-}
-
 void tsr_plan_put_stages(const tsr_plan_printer *p)
 {
     tsr_plan_stage s;
     for (int i = 0; tsr_plan_stage_at(p->plan, i, &s); i++) {
         char names[512] = "", layers[64] = "the output";
-        write_names(p->plan, s.devices, names, sizeof names);
+        tsr_plan_append_names(p->plan->devices, p->plan->info.n_devices, s.devices, ", ", names,
+                              sizeof names);
         if (s.n_layers > 1)
             snprintf(layers, sizeof layers, "layers %lld to %lld", (long long)s.first_layer,
                      (long long)(s.first_layer + s.n_layers - 1));

@@ -5,9 +5,10 @@
 #include <tsr/bytes.h>
 
 #include "core/mem.h"
+#include "plan/names.h"
 #include "plan/print/text.h"
 
-enum { LIST_BYTES = 768 };
+enum { LIST_BYTES = 768, NEW_TOKENS = 128 };
 
 /* The bytes of a device that a list is about; SIZE_MAX: the device is not in the list. */
 typedef size_t amount_fn(const tsr_plan_device *device);
@@ -25,7 +26,7 @@ static size_t free_of(const tsr_plan_device *device)
 /* "1 GiB free on each of cuda0-1, 3.2 GiB on cuda2"; empty for an empty list. */
 static void write_list(const tsr_plan *plan, amount_fn *amount, const char *word, char list[LIST_BYTES])
 {
-    char bytes[TSR_BYTES_TEXT], other[TSR_BYTES_TEXT], name[TSR_PLAN_CELL_BYTES];
+    char bytes[TSR_BYTES_TEXT], other[TSR_BYTES_TEXT], name[TSR_PLAN_RANGE_BYTES];
     size_t used = 0;
     list[0] = '\0';
     for (int d = 0, n = 1; d < plan->info.n_devices && used < LIST_BYTES; d += n, n = 1) {
@@ -67,6 +68,27 @@ static const char *speed_text(int64_t n_tokens, double ns, char text[32])
     return text;
 }
 
+/* "The memory speed of host0-1 is assumed, 25 GB/s each" */
+static void put_assumed(const tsr_plan_printer *p)
+{
+    const tsr_plan *plan = p->plan;
+    char name[TSR_PLAN_RANGE_BYTES];
+    for (int d = 0, n; d < plan->info.n_devices; d += n) {
+        const double *speed = &plan->assumed_bytes_per_s[d];
+        n = 1;
+        if (*speed == 0)
+            continue;
+        while (d + n < plan->info.n_devices && speed[n] == *speed &&
+               tsr_plan_names_follow(plan->devices[d + n - 1].name, plan->devices[d + n].name))
+            n++;
+        tsr_plan_name_range(&plan->devices[d], n, name);
+        tsr_plan_put_wrapped(p,
+                             "The memory speed of %s is assumed, %.3g GB/s%s: `tsr bench` measures it, "
+                             "--machine states it",
+                             name, *speed * 1e-9, n > 1 ? " each" : "");
+    }
+}
+
 static void put_speed(const tsr_plan_printer *p)
 {
     const tsr_plan_times *t = &p->plan->times;
@@ -79,6 +101,60 @@ static void put_speed(const tsr_plan_printer *p)
     else
         tsr_plan_put_wrapped(p, "Predicted: nothing, since rates of a device with these types of weights are "
                                 "unknown; `tsr bench` measures them");
+}
+
+/* The time of a prompt in one step and NEW_TOKENS tokens after it: of a usual request. */
+static double request_ns(double decode_ns, double prompt_ns)
+{
+    return prompt_ns + NEW_TOKENS * decode_ns;
+}
+
+/* The alternative of tensor mode that fits and takes the least time for a usual request; NULL: this plan
+ * does, or almost. A plan of another mode would not become a plan of tensor mode by another workload. */
+static const tsr_plan_alternative *find_better(const tsr_plan *plan)
+{
+    const tsr_plan_alternative *best = NULL;
+    double least = 0.97 * request_ns(plan->times.decode.total_ns, plan->times.prompt.total_ns);
+    for (int i = 0; i < plan->n_alternatives; i++) {
+        const tsr_plan_alternative *a = &plan->alternatives[i];
+        double ns = request_ns(a->decode_ns, a->prompt_ns);
+        bool tensor = !a->in_memory && strncmp(a->text, "whole layers", 12) != 0;
+        if (plan->info.mode != TSR_SPLIT_MODE_TENSOR || !tensor || a->too_large || ns >= least)
+            continue;
+        least = ns;
+        best = a;
+    }
+    return best;
+}
+
+/* What the planner's split is the fastest for. */
+static void put_goal(const tsr_plan_printer *p)
+{
+    const tsr_plan_info *info = &p->plan->info;
+    const tsr_plan_times *t = &p->plan->times;
+    const tsr_plan_alternative *better = find_better(p->plan);
+    if (!t->automatic || !t->known)
+        return;
+    if (info->n_prompt + info->n_new > 0) {
+        tsr_plan_put_wrapped(p, "Split: the fastest for a prompt of %d token%s and %d new one%s, %.3g s",
+                             info->n_prompt, tsr_plural(info->n_prompt), info->n_new, tsr_plural(info->n_new),
+                             t->workload_ns * 1e-9);
+        return;
+    }
+    if (p->plan->n_tokens > 1) {
+        tsr_plan_put(p, "Split: the fastest for steps of %d tokens\n", p->plan->n_tokens);
+        return;
+    }
+    if (!better) {
+        tsr_plan_put(p, "Split: the fastest for decode; --workload PROMPT,NEW counts prompts, too\n");
+        return;
+    }
+    tsr_plan_put_wrapped(p,
+                         "Split: the fastest for decode; \"%s\" has decode %+.0f %%, prompt %+.0f %%: "
+                         "--workload %lld,%d counts both",
+                         better->text, 100 * (t->decode.total_ns / better->decode_ns - 1),
+                         100 * (t->prompt.total_ns / better->prompt_ns - 1), (long long)t->prompt.n_tokens,
+                         NEW_TOKENS);
 }
 
 static void put_context(const tsr_plan_printer *p)
@@ -98,7 +174,10 @@ void tsr_plan_print_summary(const tsr_plan *plan, tsr_write_fn write, void *user
 {
     tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
     put_room(&p);
-    if (plan->info.fits)
+    if (plan->info.fits) {
         put_speed(&p);
+        put_assumed(&p);
+        put_goal(&p);
+    }
     put_context(&p);
 }

@@ -5,10 +5,10 @@
  * cannot fail. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/names.h"
 #include "plan/print/text.h"
 
 enum { MAX_COLUMNS = 12, PARAGRAPH_BYTES = 1024 };
@@ -45,38 +45,12 @@ void tsr_plan_put_wrapped(const tsr_plan_printer *p, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     const char *at = text;
-    for (size_t indent = 0; *at; indent = 2) {
+    for (size_t indent = 0; *at; indent = strspn(text, " ") + 2) {
         size_t n = line_length(at, TSR_PLAN_COLUMNS - indent);
         tsr_plan_put(p, "%*s%.*s\n", (int)indent, "", (int)n, at);
         at += n;
         at += strspn(at, " ");
     }
-}
-
-/* -- names -- */
-
-static size_t stem_length(const char *name)
-{
-    size_t n = strlen(name);
-    while (n > 0 && name[n - 1] >= '0' && name[n - 1] <= '9')
-        n--;
-    return n;
-}
-
-bool tsr_plan_names_follow(const char *a, const char *b)
-{
-    size_t stem = stem_length(a);
-    return stem == stem_length(b) && strncmp(a, b, stem) == 0 && a[stem] && b[stem] &&
-           strtol(b + stem, NULL, 10) == strtol(a + stem, NULL, 10) + 1;
-}
-
-void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PLAN_CELL_BYTES])
-{
-    const char *last = devices[n - 1].name;
-    if (n == 1)
-        snprintf(text, TSR_PLAN_CELL_BYTES, "%s", devices->name);
-    else
-        snprintf(text, TSR_PLAN_CELL_BYTES, "%s-%s", devices->name, last + stem_length(last));
 }
 
 /* -- tables -- */
@@ -139,7 +113,7 @@ void tsr_plan_put_table(const tsr_plan_printer *p, const char *title, const tsr_
 {
     const table t = {p->plan, columns, n_columns};
     size_t widths[MAX_COLUMNS], name_width = TSR_MAX(strlen(title), sum ? strlen(sum->name) : 0);
-    char name[TSR_PLAN_CELL_BYTES];
+    char name[TSR_PLAN_RANGE_BYTES];
     for (int d = 0, n; d < n_devices; d += n) {
         n = count_in_row(&t, devices + d, n_devices - d);
         tsr_plan_name_range(devices + d, n, name);

@@ -16,8 +16,8 @@ typedef struct tsr_plan_printer {
 /* A piece of a line, at most 511 bytes of it. */
 void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
 
-/* A paragraph of at most 1023 bytes, broken at blanks into lines of TSR_PLAN_COLUMNS; all lines but the first
- * are indented. A word longer than a line is not broken. */
+/* A paragraph of at most 1023 bytes, broken at blanks into lines of TSR_PLAN_COLUMNS; the first line is
+ * indented as the text is, the others by two more. A word longer than a line is not broken. */
 void tsr_plan_put_wrapped(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
 
 /* "Stage 1: layers 0 to 39 on cuda0, cuda1", a line for each. */
@@ -40,12 +40,6 @@ typedef struct tsr_plan_column {
 void tsr_plan_put_table(const tsr_plan_printer *p, const char *title, const tsr_plan_column *columns,
                         int n_columns, const tsr_plan_device *devices, int n_devices,
                         const tsr_plan_device *sum);
-
-/* Whether b is the name after a: "cuda1" after "cuda0". */
-bool tsr_plan_names_follow(const char *a, const char *b);
-
-/* "cuda0-3", the name of n devices with names that follow each other. */
-void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PLAN_CELL_BYTES]);
 
 /* The table of what devices hold: of a plan, or (`wanted`) of what would be wanted, with what is missing. */
 void tsr_plan_put_memory(const tsr_plan_printer *p, const tsr_plan_device *devices, int n_devices,

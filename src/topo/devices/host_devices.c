@@ -233,6 +233,7 @@ static void describe_memory(const tsr_topology *topo, tsr_device_desc *desc)
     }
     if (topo->memory_limit_bytes)
         desc->memory_total_bytes = TSR_MIN(desc->memory_total_bytes, topo->memory_limit_bytes);
+    desc->memory_available_bytes = TSR_MIN(topo->memory_available_bytes, desc->memory_total_bytes);
 }
 
 /* Threads use the first hardware thread of each core, then the second ones. Further threads are not pinned

@@ -224,6 +224,7 @@ tsr_status tsr_topo_build(const tsr_topo_builder *builder, tsr_topology **topo_o
         topo->numa_nodes[i].os_index = builder->nodes[i].os_index >= 0 ? builder->nodes[i].os_index : i;
         topo->numa_nodes[i].memory_bytes = builder->nodes[i].memory_bytes;
         topo->numa_nodes[i].bytes_per_s = builder->nodes[i].bytes_per_s;
+        topo->numa_nodes[i].rate_guessed = builder->nodes[i].rate_guessed;
         topo->memory_bytes += builder->nodes[i].memory_bytes;
     }
     place_cores(builder, next_free, topo);

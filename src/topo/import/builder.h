@@ -15,6 +15,7 @@ typedef struct tsr_builder_node {
     bool own_package;
     uint64_t memory_bytes;
     double bytes_per_s;
+    bool rate_guessed; /* as in tsr_numa_node */
     char cpu_model[96];
     uint64_t pus[TSR_DRAFT_MAX_PUS / 64]; /* bit i: processor i */
 } tsr_builder_node;

@@ -321,7 +321,8 @@ static tsr_status add_sockets(const struct parser *p, tsr_topo_builder *builder)
         node->os_index = i;
         node->own_package = true;
         node->memory_bytes = host && host->memory_bytes ? host->memory_bytes : guessed_memory;
-        node->bytes_per_s = host && host->bytes_per_s > 0 ? host->bytes_per_s : guessed_bytes_per_s;
+        node->rate_guessed = !host || !(host->bytes_per_s > 0);
+        node->bytes_per_s = node->rate_guessed ? guessed_bytes_per_s : host->bytes_per_s;
         for (int pu = i * cores; pu < (i + 1) * cores && pu < TSR_DRAFT_MAX_PUS; pu++)
             node->pus[pu / 64] |= UINT64_C(1) << (pu % 64);
         TSR_TRY(tsr_builder_add_bridge(builder, &bridge));

@@ -1,0 +1,19 @@
+/* Names of devices in texts: "cuda0-3" for devices whose names count up. */
+#ifndef TSR_PLAN_NAMES_H
+#define TSR_PLAN_NAMES_H
+
+#include <tsr/plan.h>
+
+enum { TSR_PLAN_RANGE_BYTES = 64 };
+
+/* Whether b is the name after a: "cuda1" after "cuda0". */
+bool tsr_plan_names_follow(const char *a, const char *b);
+
+/* "cuda0-3", the name of n devices with names that follow each other. */
+void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PLAN_RANGE_BYTES]);
+
+/* Append the ranges of the devices in `set` to text[size]: "cuda0-3, cuda6" with ", " between them. */
+void tsr_plan_append_names(const tsr_plan_device *devices, int n_devices, uint64_t set, const char *separator,
+                           char *text, size_t size);
+
+#endif
