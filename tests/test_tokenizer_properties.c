@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,8 @@
 
 #include "support/small_vocab.h"
 #include "support/tokenizer_check.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/vocab.h"
 
 static uint32_t next_random(uint32_t *state)
 {
@@ -225,6 +228,87 @@ static void test_a_megabyte_without_spaces_is_no_trouble(void **state)
     small_vocab_release(&w);
 }
 
+/* The longest token of the types that the text begins with, by trying all of them. */
+static int32_t naive_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types)
+{
+    int32_t best = TSR_TOKEN_NONE;
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        const tsr_vocab_token *token = &vocab->tokens[id];
+        if (tsr_vocab_is(vocab, id, types) && token->text_bytes > 0 && token->text_bytes <= bytes &&
+            memcmp(vocab->bytes + token->text, text, token->text_bytes) == 0 &&
+            (best == TSR_TOKEN_NONE || token->text_bytes > vocab->tokens[best].text_bytes))
+            best = id;
+    }
+    return best;
+}
+
+static void test_the_longest_special_token_is_found(void **state)
+{
+    (void)state;
+    static const int32_t types[] = {1, 3, 3, 4};
+    uint32_t seed = 5;
+    for (int round = 0; round < 200; round++) {
+        char text[64];
+        small_vocab v;
+        small_vocab_init(&v, "gpt2");
+        for (int i = 0; i < 60; i++) { /* of two letters, so that many begin with others */
+            int length = 2 + (int)(next_random(&seed) % (i % 2 ? 4 : 20));
+            for (int k = 0; k < length; k++)
+                text[k] = next_random(&seed) % 4 ? 'a' : 'b';
+            text[length] = '\0';
+            if (small_vocab_find(&v, text) < 0)
+                small_vocab_add(&v, text, types[next_random(&seed) % 4], 0);
+        }
+        tsr_tokenizer *t = small_vocab_tokenizer(&v);
+        for (int i = 0; i < 200; i++) {
+            static const unsigned masks[] = {TSR_TOKEN_SPECIAL_TYPES,
+                                             TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED)};
+            size_t bytes = 1 + next_random(&seed) % 30;
+            for (size_t k = 0; k < bytes; k++)
+                text[k] = next_random(&seed) % 5 ? 'a' : 'b';
+            for (int m = 0; m < 2; m++)
+                assert_int_equal(tsr_vocab_find_special(t->vocab, text, bytes, masks[m]),
+                                 naive_special(t->vocab, text, bytes, masks[m]));
+        }
+        tsr_tokenizer_destroy(t);
+        small_vocab_release(&v);
+    }
+}
+
+/* First tokens that begin like the text at every place and are not in it, then tokens of which each begins
+ * with all shorter ones. */
+static void test_special_tokens_cost_little_in_a_megabyte(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20, N = 10000, LONGEST = 1000, LIMIT_SECONDS = 30 };
+    small_vocab *v = malloc(sizeof *v);
+    char *text = malloc(BYTES);
+    char token[LONGEST + 8];
+    for (int nested = 0; nested < 2; nested++) {
+        size_t n;
+        small_vocab_init(v, "gpt2");
+        memset(token, 'a', sizeof token);
+        for (int i = 0; i < (nested ? LONGEST : N); i++) {
+            char *end = token + 1 + i % LONGEST;
+            snprintf(end, 6, nested ? "a" : "!%02d", i / LONGEST);
+            small_vocab_add(v, token, nested && i == 0 ? 4 : 3, 0);
+            memset(end, 'a', 6);
+        }
+        tsr_tokenizer *t = small_vocab_tokenizer(v);
+        for (int i = 0; i < BYTES; i++)
+            text[i] = nested && i % 3 == 0 ? 'b' : 'a';
+        clock_t began = clock();
+        assert_int_equal(tsr_tokenizer_encode(t, text, BYTES, TSR_ENCODE_PARSE_SPECIAL, NULL, 0, &n), TSR_OK);
+        print_message("%zu tokens, %.2f s\n", n, (double)(clock() - began) / CLOCKS_PER_SEC);
+        assert_int_equal(n, nested ? 2 * (BYTES / 3) + 1 : BYTES);
+        assert_true(clock() - began < LIMIT_SECONDS * (clock_t)CLOCKS_PER_SEC);
+        tsr_tokenizer_destroy(t);
+        small_vocab_release(v);
+    }
+    free(text);
+    free(v);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +316,8 @@ int main(void)
         cmocka_unit_test(test_random_bytes_come_back),
         cmocka_unit_test(test_a_long_text_gives_what_its_parts_give),
         cmocka_unit_test(test_a_megabyte_without_spaces_is_no_trouble),
+        cmocka_unit_test(test_the_longest_special_token_is_found),
+        cmocka_unit_test(test_special_tokens_cost_little_in_a_megabyte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 
 #include <tsr/tokenizer.h>
 
-enum { SMALL_VOCAB_MAX = 4096 };
+enum { SMALL_VOCAB_MAX = 1 << 14 };
 
 typedef struct small_vocab {
     const char *model, *pre, *name; /* NULL: the key is left out; so are those below that are negative */

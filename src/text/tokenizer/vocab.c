@@ -3,9 +3,11 @@
  *
  * Both hash tables are open-addressed with linear probing and at most half full. The table of texts stores
  * the hash together with the id, so that a miss (most look-ups of SentencePiece merging) costs one cache
- * line. */
+ * line. Special tokens are a sorted list, in which each is linked with those that it begins with: a search
+ * takes a few comparisons, whatever their number and their lengths. */
 #include "text/tokenizer/vocab.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -102,42 +104,89 @@ void tsr_vocab_add_merge(tsr_vocab *vocab, tsr_vocab_merge merge)
         *place = merge;
 }
 
+/* -- special tokens in running text -- */
+
+static int by_text(const void *a, const void *b)
+{
+    const tsr_vocab_special *x = a, *y = b;
+    const int order = memcmp(x->text, y->text, TSR_MIN(x->bytes, y->bytes));
+    return order ? order : (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* In the sorted list an entry is followed by all that begin with it. So the longest entry that a text begins
+ * with is the text's predecessor, or on the predecessor's chain. Jumps: Myers, An applicative random-access
+ * stack, Information Processing Letters 17, 1983. */
+static void link_specials(tsr_vocab_special *entries, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        uint32_t parent = (uint32_t)i - 1;
+        while (entries[parent].bytes > entries[i].bytes ||
+               memcmp(entries[parent].text, entries[i].text, entries[parent].bytes) != 0)
+            parent = entries[parent].shorter;
+        const tsr_vocab_special *p = &entries[parent], *jump = &entries[p->jump];
+        const bool joins = p->depth - jump->depth == jump->depth - entries[jump->jump].depth;
+        entries[i].shorter = parent;
+        entries[i].depth = p->depth + 1;
+        entries[i].jump = joins ? jump->jump : parent;
+    }
+}
+
+static tsr_status index_specials(const tsr_vocab *vocab, unsigned types, tsr_vocab_specials *list)
+{
+    tsr_status status = TSR_OK;
+    size_t n = 1;
+    for (int32_t id = 0; id < vocab->n_tokens; id++)
+        n += tsr_vocab_is(vocab, id, types) && vocab->tokens[id].text_bytes > 0;
+    TSR_TRY(tsr_mem_array(n, sizeof *list->entries, "the special tokens", &list->entries));
+    list->entries[0] = (tsr_vocab_special){.text = "", .id = TSR_TOKEN_NONE};
+    list->n = 1;
+    for (int32_t id = 0; id < vocab->n_tokens; id++) {
+        const tsr_vocab_token *token = &vocab->tokens[id];
+        if (tsr_vocab_is(vocab, id, types) && token->text_bytes > 0)
+            list->entries[list->n++] =
+                (tsr_vocab_special){.text = vocab->bytes + token->text, .bytes = token->text_bytes, .id = id};
+    }
+    qsort(list->entries, n, sizeof *list->entries, by_text);
+    link_specials(list->entries, n);
+out:
+    return status;
+}
+
 tsr_status tsr_vocab_index_specials(tsr_vocab *vocab)
 {
     tsr_status status = TSR_OK;
-    bool *seen = NULL;
-    size_t n = 0;
-
-    TSR_TRY(tsr_mem_array((size_t)vocab->max_text_bytes + 1, sizeof *seen, "the special tokens", &seen));
-    for (int32_t id = 0; id < vocab->n_tokens; id++) {
-        const tsr_vocab_token *token = &vocab->tokens[id];
-        unsigned type = TSR_TOKEN_TYPE_BIT(token->type);
-        if (!(type & TSR_TOKEN_SPECIAL_TYPES) || token->text_bytes == 0)
-            continue;
-        vocab->first_byte[(uint8_t)vocab->bytes[token->text]] |= type;
-        n += !seen[token->text_bytes];
-        seen[token->text_bytes] = true;
+    TSR_TRY(index_specials(vocab, TSR_TOKEN_SPECIAL_TYPES, &vocab->specials));
+    TSR_TRY(index_specials(vocab, TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED), &vocab->user_defined));
+    for (size_t i = 1; i < vocab->specials.n; i++) {
+        const tsr_vocab_special *special = &vocab->specials.entries[i];
+        vocab->first_byte[(uint8_t)*special->text] |= TSR_TOKEN_TYPE_BIT(vocab->tokens[special->id].type);
     }
-    TSR_TRY(tsr_mem_array(n, sizeof *vocab->special_lengths, "the special tokens", &vocab->special_lengths));
-    for (uint32_t length = vocab->max_text_bytes; length > 0; length--)
-        if (seen[length])
-            vocab->special_lengths[vocab->n_special_lengths++] = length;
 out:
-    tsr_mem_free(seen);
     return status;
 }
 
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types)
 {
-    for (size_t i = 0; i < vocab->n_special_lengths; i++) {
-        uint32_t length = vocab->special_lengths[i];
-        if (length > bytes)
-            continue;
-        int32_t id = tsr_vocab_find(vocab, text, length);
-        if (tsr_vocab_is(vocab, id, types & TSR_TOKEN_SPECIAL_TYPES))
-            return id;
+    const tsr_vocab_specials *list =
+        types == TSR_TOKEN_SPECIAL_TYPES ? &vocab->specials : &vocab->user_defined;
+    size_t low = 1, high = list->n, common = 0;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const tsr_vocab_special *entry = &list->entries[middle];
+        const int order = memcmp(entry->text, text, TSR_MIN(entry->bytes, bytes));
+        if (order < 0 || (order == 0 && entry->bytes <= bytes))
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return TSR_TOKEN_NONE;
+    const tsr_vocab_special *entry = &list->entries[low - 1];
+    while (common < TSR_MIN(entry->bytes, bytes) && entry->text[common] == text[common])
+        common++;
+    while (entry->bytes > common) {
+        const tsr_vocab_special *jump = &list->entries[entry->jump];
+        entry = jump->bytes > common ? jump : &list->entries[entry->shorter];
+    }
+    return entry->id;
 }
 
 /* Bytes that are visible characters in Latin-1 are unchanged; the n-th of the others is spelled U+0100 + n

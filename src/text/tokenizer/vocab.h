@@ -74,6 +74,21 @@ typedef struct tsr_vocab_merge {
     uint32_t rank; /* line in tokenizer.ggml.merges: lower ones come first */
 } tsr_vocab_merge;
 
+/* A special token. `shorter` is the number of the longest other entry that the text begins with, `jump` that
+ * of an entry at least as far on the chain of these. */
+typedef struct tsr_vocab_special {
+    const char *text;
+    uint32_t bytes;
+    int32_t id;
+    uint32_t shorter, jump, depth; /* depth: entries on the chain */
+} tsr_vocab_special;
+
+/* Sorted by text. The first is the empty text, with TSR_TOKEN_NONE: all texts begin with it. */
+typedef struct tsr_vocab_specials {
+    tsr_vocab_special *entries;
+    size_t n;
+} tsr_vocab_specials;
+
 typedef struct tsr_vocab {
     tsr_vocab_kind kind;
     const tsr_pretokenizer_rule *pre; /* NULL for SPM and UGM */
@@ -89,10 +104,9 @@ typedef struct tsr_vocab {
     size_t n_merges; /* slots: a power of two, at least twice the merges; 0 for SPM */
     tsr_vocab_merge *merges;
 
-    int32_t byte_token[256];   /* the token of a single byte, or TSR_TOKEN_NONE */
-    uint32_t first_byte[256];  /* types of the special tokens whose text starts with this byte */
-    uint32_t *special_lengths; /* [n_special_lengths] lengths of special tokens' texts, longest first */
-    size_t n_special_lengths;
+    int32_t byte_token[256];  /* the token of a single byte, or TSR_TOKEN_NONE */
+    uint32_t first_byte[256]; /* types of the special tokens whose text starts with this byte */
+    tsr_vocab_specials specials, user_defined; /* of TSR_TOKEN_SPECIAL_TYPES, and of TSR_TOKEN_USER_DEFINED */
 
     int32_t bos, eos, eot, eom, unk, pad;
     bool add_bos, add_eos;
@@ -107,8 +121,9 @@ int32_t tsr_vocab_find(const tsr_vocab *vocab, const char *text, size_t bytes);
 /* The merge of two neighbours, or NULL. */
 const tsr_vocab_merge *tsr_vocab_find_merge(const tsr_vocab *vocab, int32_t left, int32_t right);
 
-/* The longest special token of the types in the mask at the start of text[bytes], or TSR_TOKEN_NONE. A
- * faster test: there is none unless first_byte[*text] has one of those types. */
+/* The longest special token at the start of text[bytes], bytes > 0, or TSR_TOKEN_NONE. `types`:
+ * TSR_TOKEN_SPECIAL_TYPES, or the bit of TSR_TOKEN_USER_DEFINED alone. A faster test: there is none unless
+ * first_byte[*text] has one of the types. */
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types);
 
 /* For loading only. The length of the array `key`, which must exist and have an entry for each of n_tokens

@@ -370,7 +370,8 @@ void tsr_vocab_destroy(tsr_vocab *vocab)
     if (!vocab)
         return;
     tsr_unigram_destroy(vocab->unigram);
-    tsr_mem_free(vocab->special_lengths);
+    tsr_mem_free(vocab->specials.entries);
+    tsr_mem_free(vocab->user_defined.entries);
     tsr_mem_free(vocab->merges);
     tsr_mem_free(vocab->slots);
     tsr_mem_free(vocab->bytes);
