@@ -83,6 +83,11 @@ static void a_full_context_is_told_and_left_with_clear(void **state)
              sizeof text);
     assert_true(strlen(text) >= strlen(once));
     assert_string_equal(text + strlen(text) - strlen(once), once);
+    program_check(CHAT "-i -c 60 -n -1 --ignore-eos <<'END' >/dev/null\nlens\nlens\nEND\n", 0,
+                  "the context of 60 tokens is full; /clear starts a new conversation", text, sizeof text);
+    assert_non_null(strstr(text, "-c 120 makes room"));
+    assert_non_null(strstr(text, "the message has "));
+    assert_non_null(strstr(text, "and 0 of 60 tokens of context are left; /clear starts"));
     program_check(CHAT "-i -c 40 -p 'a long message that does not fit into what is there at all' < /dev/null",
                   0, "the context holds 40", text, sizeof text);
 }

@@ -29,9 +29,10 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {"run", 2, "no prompt given"},
+        {"run", 2, "no model given; use -m FILE, for a start " MODEL " of the source"},
         {"run -p hi", 2, "no model given; use -m FILE"},
-        {"plan", 2, "no model given; use -m FILE"},
+        {"run -m " MODEL, 2, "no prompt given"},
+        {"plan", 2, "no model given; use -m FILE, or --synthetic SHAPE"},
         {RUN "-p hi -f x", 2, "give -p or -f, not both"},
         {RUN "-p hi --tmep 0", 2, "did you mean '--temp'?"},
         {RUN "-p hi --temp -1", 2, "--temp takes a number from 0"},
@@ -73,7 +74,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"plan -m " MODEL " --machine-file /nope.xml", 1, "No such file"},
         {RUN "-f /nope.txt", 1, "cannot read the prompt from /nope.txt: No such file"},
         {RUN "-f .", 1, "cannot read the prompt from .: Is a directory"},
-        {RUN "-p 'one two three four' -c 2", 1, "the context holds 2; use a larger -c or a shorter prompt"},
+        {RUN "-p 'one two three four' -c 2", 1, "the context holds 2; use -c 6 or more, or a shorter prompt"},
         {RUN "-p hi -n 4 > /dev/full 2> /dev/null", 1, ""},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);

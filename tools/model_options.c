@@ -106,7 +106,8 @@ int tool_model_options_read(const char *command, tool_model_options *options,
 {
     tsr_model_config config = tsr_model_config_default();
     if (!options->model || !*options->model) {
-        fprintf(stderr, "tsr %s: no model given; use -m FILE; see `tsr %s --help`\n", command, command);
+        fprintf(stderr, "tsr %s: no model given; use -m FILE, or --synthetic SHAPE for a published shape\n",
+                command);
         return TOOL_EXIT_USAGE;
     }
     if (options->split_mode && tsr_split_mode_parse(options->split_mode, &config.split.mode) != TSR_OK)

@@ -101,8 +101,11 @@ static int answer(conversation *c, const run_tokens *tokens)
     sigaction(SIGINT, &before, NULL);
     tool_interrupted = 0;
     if (status == TSR_OK && length(c) == d->n_ctx)
-        fprintf(stderr,
-                "tsr run: the context is full; /clear starts a new conversation, a larger -c holds more\n");
+        fprintf(
+            stderr,
+            "tsr run: the context of %lld tokens is full; /clear starts a new conversation, and after the "
+            "end (Ctrl-D) -c %lld makes room for twice as much\n",
+            (long long)d->n_ctx, 2 * (long long)d->n_ctx);
     return status == TSR_OK ? TOOL_GO_ON : tool_fail("run", status);
 }
 

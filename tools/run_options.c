@@ -6,11 +6,15 @@
 
 #include "tsr.h"
 
-/* Check the combination of prompt and chat options, and set dependent ones. */
-static int check_prompt(run_options *o)
+/* Check the combination of model, prompt and chat options, and set dependent ones. */
+static int check_text(run_options *o)
 {
     const char *wrong = NULL;
-    if (o->prompt && o->prompt_file)
+    if (!o->model.model || !*o->model.model)
+        wrong =
+            "no model given; use -m FILE, for a start examples/models/glossary-7m-Q8_0.gguf of the source; "
+            "others are on huggingface.co, as GGUF files";
+    else if (o->prompt && o->prompt_file)
         wrong = "give -p or -f, not both";
     else if (!o->prompt && !o->prompt_file && !o->interactive)
         wrong = "no prompt given; use -p TEXT or -f FILE, or -i for a conversation";
@@ -137,7 +141,7 @@ int run_options_read(int argc, char **argv, run_options *o)
         .pages = "generation devices splitting offload fitting precision processes"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
-        code = check_prompt(o);
+        code = check_text(o);
     if (code == TOOL_GO_ON && o->mpi)
         code = check_mpi(o);
     return code == TOOL_GO_ON ? check_fit(o) : code;

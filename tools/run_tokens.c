@@ -71,17 +71,18 @@ int run_tokens_check(const run_tokens *tokens, int64_t n_before, int64_t n_ctx)
     }
     if (n_before + tokens->n <= n_ctx)
         return TOOL_GO_ON;
-    if (n_before)
+    if (n_before && tokens->n <= n_ctx)
         fprintf(stderr,
-                "tsr run: the message has %lld token%s, but only %lld of %lld tokens of context are left; "
-                "/clear starts a new conversation, a larger -c holds more\n",
+                "tsr run: the message has %lld token%s, and %lld of %lld tokens of context are left; /clear "
+                "starts a new conversation, after which it fits\n",
                 (long long)tokens->n, tool_plural(tokens->n), (long long)(n_ctx - n_before),
                 (long long)n_ctx);
     else
-        fprintf(stderr,
-                "tsr run: the prompt is %lld tokens long, but the context holds %lld; use a larger -c or a "
-                "shorter prompt\n",
-                (long long)tokens->n, (long long)n_ctx);
+        fprintf(
+            stderr,
+            "tsr run: the prompt is %lld tokens long, but the context holds %lld; use -c %lld or more, or "
+            "a shorter prompt\n",
+            (long long)tokens->n, (long long)n_ctx, (long long)tokens->n + 1);
     return TOOL_EXIT_FAILED;
 }
 
