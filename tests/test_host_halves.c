@@ -236,7 +236,7 @@ static void test_activations_keep_seventeen_bits(void **state)
 static void check_strange(const tsr_kernel_set *set, const problem *p, const float *clean, int64_t row,
                           int64_t token)
 {
-    const tsr_kernel_set *vectors = tsr_kernel_set_select("avx512");
+    const tsr_kernel_set *vectors = tsr_kernel_set_select("avx512vnni");
     float *y = outputs(p), *expected = outputs(p);
     tsr_op op = problem_op(p, y);
     kernel_run(set, &op, 1);

@@ -29,9 +29,11 @@ static const level build_levels[] = {
 #ifdef TSR_HAVE_AMX
     {&tsr_kernel_set_amx, lacking_for_amx},
 #endif
-#ifdef TSR_HAVE_AVX2
+#ifdef TSR_HAVE_AVX512VNNI
     {&tsr_kernel_set_avx512bf16, tsr_cpu_lacking_for_avx512bf16},
     {&tsr_kernel_set_avx512vnni, tsr_cpu_lacking_for_avx512vnni},
+#endif
+#ifdef TSR_HAVE_AVX512
     {&tsr_kernel_set_avx512, tsr_cpu_lacking_for_avx512},
 #endif
 #ifdef TSR_HAVE_AVXVNNI
