@@ -48,6 +48,16 @@ static void find(const char *phrase)
         fail_msg("no \"%s\" in:\n%s", phrase, text);
 }
 
+/* Lines of a table; others name files. */
+static void tables_have_80_columns(void)
+{
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        int columns = (int)strcspn(line, "\n");
+        if (columns > 80 && memchr(line, '/', (size_t)columns) == NULL)
+            fail_msg("%d columns: %.*s", columns, columns, line);
+    }
+}
+
 static void rates_are_kept_for_plan_and_run(void **state)
 {
     (void)state;
@@ -57,6 +67,7 @@ static void rates_are_kept_for_plan_and_run(void **state)
     find("F16 GB/s");
     find("host1");
     find("stored in");
+    tables_have_80_columns();
     run("plan -m " MODEL DEVICES " --why", 0);
     find("Predicted by rates that were measured.");
     run("plan -m " MODEL " --devices host:3,threads=1 --why", 0); /* other devices */
@@ -110,6 +121,7 @@ static void measured_links_are_kept_and_used(void **state)
     find("host0  host1  memory ");
     find("   4 KiB ");
     find("stored in");
+    tables_have_80_columns();
     run("topo --links" DEVICES, 0);
     find(" measured");
     if (strstr(text, "one-shot"))

@@ -219,9 +219,75 @@ static void a_comparison_of_two_models_has_no_verdict(void **state)
     assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
     snprintf(before, sizeof before, "%s", file_in("b.json"));
     snprintf(options, sizeof options, "bench --show %s --compare %s", file_in("a.json"), before);
-    program_check(options, 0, "another model, so the ratios compare models: ", text, sizeof text);
+    program_check(options, 0, "different models: now tsr-glossary-7m (Q8_0, 6.9 MiB); before", text,
+                  sizeof text);
     assert_null(strstr(text, "within noise"));
     json_decref(report);
+}
+
+/* Write b.json, a.json with another value at environment -> object -> key, all times doubled, and compare
+ * a.json with it. */
+static void compare_with(const char *object, const char *key, const char *value)
+{
+    char arguments[512];
+    size_t r, t, i;
+    json_t *report = load(file_in("a.json")), *row, *result, *seconds;
+    json_t *environment = json_object_get(report, "environment");
+    json_object_set_new(object ? json_object_get(environment, object) : environment, key, json_string(value));
+    json_array_foreach(json_object_get(report, "rows"), r, row)
+    {
+        json_array_foreach(json_object_get(row, "results"), t, result)
+        {
+            json_array_foreach(json_object_get(result, "seconds"), i, seconds)
+                json_real_set(seconds, 100 + 0.01 * (double)i);
+        }
+    }
+    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    json_decref(report);
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --compare %s/b.json", folder, folder);
+    program_check(arguments, 0, "compared with", text, sizeof text);
+}
+
+/* Only the comparison is looked at: the report above it names this build, too. */
+static void must_differ_in(const char *phrase)
+{
+    const char *comparison = strstr(text, "compared with");
+    if (!strstr(comparison, phrase))
+        fail_msg("no \"%s\" in:\n%s", phrase, comparison);
+}
+
+static void results_of_two_models_are_not_faster_or_slower(void **state)
+{
+    (void)state;
+    compare_with("model", "name", "another model");
+    must_differ_in("different models: now tsr-glossary-7m (Q8_0, 6.9 MiB); before another model");
+    assert_null(strstr(text, "faster"));
+    compare_with("model", "weight_type", "Q4_K");
+    must_differ_in("before tsr-glossary-7m\n  (Q4_K, 6.9 MiB)\n");
+    assert_null(strstr(text, "faster"));
+    compare_with("model", "path", "the same file in another folder");
+    assert_null(strstr(text, "different models"));
+    must_differ_in("faster");
+}
+
+static void other_builds_machines_and_settings_are_named(void **state)
+{
+    static const char *const cases[][4] = {
+        {NULL, "build", "0123456789ab", "before 0123456789ab\n"},
+        {NULL, "machine", "a mainframe", "different machines: now "},
+        {NULL, "version", "0.0.1", "different versions: now "},
+        {"settings", "type_k", "Q4_0", "KV types of keys: now F16; before Q4_0"},
+        {"settings", "reduction", "bf16", "reductions: now exact; before bf16"},
+        {"settings", "mode", "layer", "split modes: now tensor; before layer"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        compare_with(cases[i][0], cases[i][1], cases[i][2]);
+        must_differ_in(cases[i][3]);
+        must_differ_in("faster");
+    }
+    compare_with(NULL, "date", "2026-01-01T00:00:00Z");
+    assert_null(strstr(text, "different"));
+    must_differ_in("of 2026-01-01T00:00:00Z, tokens/s:");
 }
 
 static void check_xml(const char *path)
@@ -446,6 +512,8 @@ int main(void)
         cmocka_unit_test(medians_and_spreads_are_what_they_are_called),
         cmocka_unit_test(a_comparison_tells_noise_from_a_difference),
         cmocka_unit_test(a_comparison_of_two_models_has_no_verdict),
+        cmocka_unit_test(results_of_two_models_are_not_faster_or_slower),
+        cmocka_unit_test(other_builds_machines_and_settings_are_named),
         cmocka_unit_test(damaged_reports_are_refused),
         cmocka_unit_test(a_failed_write_leaves_the_earlier_file),
         cmocka_unit_test(links_and_permissions_stay),

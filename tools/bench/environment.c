@@ -7,6 +7,7 @@
 #include <tsr/version.h>
 
 #include "bench/bench.h"
+#include "bench/build_id.h"
 #include "text.h"
 
 static void describe_machine(const bench *b, bench_environment *e)
@@ -128,6 +129,7 @@ void bench_describe_environment(bench *b)
     time_t now = time(NULL);
     struct tm utc;
     snprintf(e->version, sizeof e->version, "%s", TSR_VERSION_STRING);
+    bench_build_id(e->build, sizeof e->build);
     if (gmtime_r(&now, &utc))
         strftime(e->date, sizeof e->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     describe_machine(b, e);

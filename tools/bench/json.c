@@ -24,9 +24,9 @@ static json_t *environment_json(const bench_report *report)
         json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:i, s:s}", "type_k", e->type_k, "type_v", e->type_v,
                   "reduction", e->reduction, "activation_bits", e->activation_bits, "mode", e->mode, "n_ctx",
                   (json_int_t)e->n_ctx, "n_batch", e->n_batch, "collectives", e->collectives);
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:o, s:o}", "version", e->version, "date", e->date,
-                     "machine", e->machine, "driver", e->driver, "n_cpus", e->n_cpus, "load_average",
-                     e->load_average, "model", model, "settings", settings);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:o, s:o}", "version", e->version, "build",
+                     e->build, "date", e->date, "machine", e->machine, "driver", e->driver, "n_cpus",
+                     e->n_cpus, "load_average", e->load_average, "model", model, "settings", settings);
 }
 
 static json_t *cell_json(const bench_report *report, const bench_row *row, int t)
@@ -162,6 +162,7 @@ static bool read_settings(const json_t *from, bench_environment *e)
 static bool read_environment(const json_t *from, bench_environment *e)
 {
     e->load_average = json_number_value(json_object_get(from, "load_average")); /* negative: unknown */
+    read_text(from, "build", e->build, sizeof e->build); /* reports of earlier versions have none */
     return read_text(from, "version", e->version, sizeof e->version) &&
            read_text(from, "date", e->date, sizeof e->date) &&
            read_text(from, "machine", e->machine, sizeof e->machine) &&

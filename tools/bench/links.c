@@ -51,8 +51,8 @@ static void print_pairs(const links_bench *b)
 {
     tool_table table = {0};
     tool_table_header(&table, 9,
-                      (const char *[]){"from", "to", "by", "GB/s", "predicted", "transfer us", "predicted",
-                                       "all-reduce us", "predicted"});
+                      (const char *[]){"from", "to", "by", "GB/s", "pred.", "transfer us", "pred.",
+                                       "all-reduce us", "pred."});
     for (int x = 0; x < b->list->n_devices; x++) {
         for (int y = x + 1; y < b->list->n_devices; y++) {
             tsr_link is = link_of(b->measured, x, y), was = link_of(b->predicted, x, y);
@@ -96,7 +96,7 @@ static void print_all_reduces(const links_bench *b)
     tool_table table = {0};
     tool_table_header(&table, 7,
                       (const char *[]){"all-reduce", "devices", "time us", "algbw GB/s", "busbw GB/s",
-                                       "predicted us", "predicted as"});
+                                       "pred. us", "pred. as"});
     for (int i = 0; i < tsr_links_n_measured(b->measured); i++) {
         const tsr_links_value *value = tsr_links_measured(b->measured, i);
         int n = __builtin_popcountll(value->devices);
@@ -113,26 +113,6 @@ static void print_all_reduces(const links_bench *b)
         tool_table_cell(&table, "%.2f", 2.0 * (n - 1) / n * rate);
         tool_table_cell(&table, "%.1f", cost.ns / 1e3);
         tool_table_cell(&table, "%s", tsr_all_reduce_algorithm_name(cost.algorithm));
-    }
-    tool_table_print(&table, stdout);
-    tool_table_free(&table);
-}
-
-/* GB/s of the largest transfer, from the row's device to the column's. */
-static void print_matrix(const links_bench *b)
-{
-    const char *headers[TSR_MAX_DEVICES + 1] = {"GB/s to"};
-    tool_table table = {0};
-    for (int d = 0; d < b->list->n_devices; d++)
-        headers[d + 1] = b->list->devices[d].name;
-    tool_table_header(&table, b->list->n_devices + 1, headers);
-    for (int from = 0; from < b->list->n_devices; from++) {
-        tool_table_cell(&table, "%s", b->list->devices[from].name);
-        for (int to = 0; to < b->list->n_devices; to++)
-            if (from == to)
-                tool_table_cell(&table, "-");
-            else
-                tool_table_cell(&table, "%.1f", link_of(b->measured, from, to).bytes_per_s / 1e9);
     }
     tool_table_print(&table, stdout);
     tool_table_free(&table);
@@ -226,8 +206,6 @@ static int report(const links_options *o, links_bench *b)
         return TOOL_EXIT_OK;
     }
     print_pairs(b);
-    printf("\n");
-    print_matrix(b);
     printf("\n");
     print_algorithms(b);
     print_all_reduces(b);

@@ -16,6 +16,9 @@ bool bench_print_csv(const bench_report *report, FILE *out);
 /* "Use -ts 62.5,37.5"; a long split in several quoted lines. */
 void bench_print_use(const char *split, FILE *out);
 
+/* The texts of splits by number, if they are too long for tables. */
+void bench_print_splits(const bench_report *report, FILE *out);
+
 /* The environment of the measurement, and the notes. */
 void bench_print_environment(const bench_report *report, FILE *out);
 

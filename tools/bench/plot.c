@@ -310,9 +310,9 @@ static void print_subject(const bench_report *report, FILE *out)
 {
     const bench_environment *e = &report->environment;
     char bytes[TSR_BYTES_TEXT];
-    fprintf(out, "%s, %s, %lld layers; reductions: %s\n%s%s%s\ntsr %s, %s\n", e->weight_type,
+    fprintf(out, "%s, %s, %lld layers; reductions: %s\n%s%s%s\ntsr %s%s%s, %s\n", e->weight_type,
             tsr_bytes_text(e->weight_bytes, bytes), (long long)e->n_layers, e->collectives, e->machine,
-            *e->driver ? "; " : "", e->driver, e->version, e->date);
+            *e->driver ? "; " : "", e->driver, e->version, *e->build ? ", build " : "", e->build, e->date);
 }
 
 void bench_print_title(const bench_report *report, FILE *out)

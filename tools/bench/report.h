@@ -83,7 +83,8 @@ typedef struct bench_device {
 
 /* The environment of the measurement. */
 typedef struct bench_environment {
-    char version[24], date[24];    /* of the library; UTC, ISO 8601 */
+    char version[24], build[32];   /* of the library; of bench_build_id(), empty if unknown */
+    char date[24];                 /* UTC, ISO 8601 */
     char machine[160], driver[64]; /* "1 package, 2 cores, Intel ..."; "" without GPUs */
     char collectives[BENCH_TEXT];
     char model_path[256], model_name[128], architecture[32], weight_type[40];

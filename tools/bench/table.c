@@ -43,7 +43,7 @@ static void print_environment_lines(const bench_report *report, FILE *out, bool 
 {
     const bench_environment *e = &report->environment;
     char bytes[TSR_BYTES_TEXT];
-    print_line(out, markdown, "tsr %s, %s", e->version, e->date);
+    print_line(out, markdown, "tsr %s%s%s, %s", e->version, *e->build ? ", build " : "", e->build, e->date);
     print_line(out, markdown, "%s%s%s", e->machine, *e->driver ? "; " : "", e->driver);
     print_devices(report, out, markdown);
     print_line(out, markdown, "%s: %s, %.2f B parameters, %s, %s; %lld layers",
@@ -183,7 +183,7 @@ void bench_print_use(const char *split, FILE *out)
     fprintf(out, "%s\n", quoted ? "'" : "");
 }
 
-static void print_splits(const bench_report *report, FILE *out)
+void bench_print_splits(const bench_report *report, FILE *out)
 {
     for (int r = 0; r < report->n_rows && bench_splits_are_long(report); r++) {
         int used = fprintf(out, "split %d: ", r + 1);
@@ -205,7 +205,7 @@ bool bench_print_table(const bench_report *report, FILE *out)
     bench_fill_speeds(report, true, &speeds);
     bench_fill_devices(report, true, &devices);
     bench_print_environment(report, out);
-    print_splits(report, out);
+    bench_print_splits(report, out);
     fprintf(out, "\n");
     tool_table_print(&speeds, out);
     print_shown(report, out);
