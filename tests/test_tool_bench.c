@@ -83,6 +83,9 @@ static void splits_are_measured_beside_the_planner_s(void **state)
     find("50,50");
     find("75,25 ");
     find("No advice: the noise is unknown");
+    run("bench -m " MODEL DEVICES " -ts 3,1 -p 4 -n 0 -r 1", 0);
+    find(" planned");
+    find("75,25 ");
     run("bench -m " MODEL DEVICES " --ratios sweep:3 -p 4 -n 2 -r 1", 0);
     find("25,75 ");
     find("even");
@@ -260,8 +263,8 @@ static void files_that_cannot_be_written_are_named_before_measuring(void **state
 static void mistakes_are_named(void **state)
 {
     (void)state;
-    run("bench -m " MODEL DEVICES " -ts 1,1", 2);
-    find("--ratios");
+    run("bench -m " MODEL DEVICES " -ts 1,1 --ratios 3,1", 2);
+    find("-ts is one split and --ratios are several");
     run("bench -m " MODEL DEVICES " --ratios '1,1,1' -p 4 -n 1 -r 1", 2);
     find("3");
     run("bench -m /nope.gguf" DEVICES, 1);

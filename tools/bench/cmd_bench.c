@@ -230,8 +230,8 @@ static int refuse(const char *sentence)
 /* Checks after parsing the options. Returns TOOL_GO_ON or an exit code, after an error message. */
 static int check(const bench_options *o, const bench_report *report)
 {
-    if (o->model.tensor_split)
-        return refuse("splits are given with --ratios, not with -ts");
+    if (o->model.tensor_split && o->ratios)
+        return refuse("-ts is one split and --ratios are several; give only one of the two");
     if (!printer(o->output))
         return refuse("-o takes table, md, csv or json");
     if (o->model.model && o->show)

@@ -162,8 +162,7 @@ static int add_given(bench *b, const char *text)
     for (int d = 0; d < n_devices; d++)
         sum += (double)split[d];
     if (!(sum > 0)) {
-        fprintf(stderr,
-                "tsr bench: '%s' of --ratios gives no device a share; at least one number must be above 0\n",
+        fprintf(stderr, "tsr bench: '%s' gives no device a share; at least one number must be above 0\n",
                 text);
         return TOOL_EXIT_USAGE;
     }
@@ -214,6 +213,8 @@ int bench_rows_make(bench *b)
     const char *ratios = b->options->ratios ? b->options->ratios : "sweep";
     const bool is_sweep = strncmp(ratios, "sweep", 5) == 0 && (!ratios[5] || ratios[5] == ':');
     int n_ratios, code = add_row(b, BENCH_ROW_PLANNED, NULL);
+    if (code == TOOL_GO_ON && b->options->model.tensor_split)
+        return add_given(b, b->options->model.tensor_split);
     if (code != TOOL_GO_ON || (b->list->n_devices == 1 && !b->options->ratios))
         return code;
     if (!is_sweep && strcmp(ratios, "auto") != 0)
