@@ -281,8 +281,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  * a temporary folder, which is removed even if the caller is killed.
  * TSR_ERR_NOT_FOUND: no such path. TSR_ERR_FORMAT: not a description, or a broken one. TSR_ERR_UNSUPPORTED: a
  * known format that cannot be read here (hwloc 3 XML, no such decompressor). TSR_ERR_INVALID: config->cards
- * is wrong. TSR_ERR_IO: read or fork refused. TSR_ERR_TIMEOUT: not read within half a minute.
- * TSR_ERR_MEMORY. */
+ * is wrong. TSR_ERR_IO: read or fork refused. TSR_ERR_TIMEOUT: not read within half a minute,
+ * an archive within two. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config,
                                                    tsr_topology **topo_out);
 
