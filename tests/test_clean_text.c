@@ -12,11 +12,11 @@
 #include <tsr/plan.h>
 #include <tsr/tokenizer.h>
 
+#include "core/input/utf8.h"
 #include "core/status.h"
 #include "support/header_plan.h"
 #include "support/random.h"
 #include "support/small_vocab.h"
-#include "text/tokenizer/utf8.h"
 
 /* Clears the screen, in the bytes of both encodings of CSI. */
 #define HOSTILE "x\033[2J\xc2\x9b"

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#include "text/tokenizer/utf8.h"
+#include "core/input/utf8.h"
 
 static void test_every_code_point_is_one_sequence(void **state)
 {

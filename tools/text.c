@@ -6,36 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+#include "core/input/utf8.h"
 
-/* Bytes of the character at text[n]; 0 if the first byte begins none. By RFC 3629: no overlong forms, no
- * surrogates, at most U+10FFFF. Control characters (U+0000 to U+001F, U+007F to U+009F) count as invalid. */
-static size_t character_bytes(const unsigned char *text, size_t n)
-{
-    unsigned char first = text[0];
-    if (first < 0x80)
-        return first >= ' ' && first != 0x7F;
-    size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-    unsigned char low = first == 0xC2 || first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    if (length > n)
-        return 0;
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] < low || text[i] > high)
-            return 0;
-        low = 0x80;
-        high = 0xBF;
-    }
-    return length;
-}
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
 void tool_text_copy(char *to, size_t capacity, const char *from, size_t bytes)
 {
     size_t used = 0;
     for (size_t at = 0; at < bytes;) {
-        size_t length = character_bytes((const unsigned char *)from + at, bytes - at);
-        const char *character = length ? from + at : replacement;
-        size_t n = length ? length : sizeof replacement - 1;
+        size_t length = tsr_utf8_sequence(from + at, bytes - at, NULL);
+        bool shown = length > 0 && !tsr_utf8_is_control(from + at);
+        const char *character = shown ? from + at : replacement;
+        size_t n = shown ? length : sizeof replacement - 1;
         if (used + n >= capacity)
             break;
         memcpy(to + used, character, n);

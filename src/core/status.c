@@ -10,6 +10,8 @@
 
 #include <tsr/version.h>
 
+#include "core/input/utf8.h"
+
 enum { MESSAGE_BYTES = 1024 };
 
 static _Thread_local char last_message[MESSAGE_BYTES];
@@ -55,23 +57,15 @@ const char *tsr_last_error(void)
     return last_message;
 }
 
-/* The bytes that continue a UTF-8 sequence with this first byte. */
-static int continuation_bytes(unsigned char first)
-{
-    return first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc2 ? 1 : 0;
-}
-
+/* A byte from 0x80 to 0x9f that belongs to no character is a control character to a terminal of 8 bits. */
 void tsr_clean_text(char *text, size_t bytes, const char *keep)
 {
-    int missing = 0; /* bytes of the present sequence */
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        const bool continues = missing > 0 && (c & 0xc0) == 0x80;
-        missing = continues ? missing - 1 : continuation_bytes(c);
-        if (continues && c < 0xa0 && (unsigned char)text[i - 1] == 0xc2)
-            text[i - 1] = text[i] = '?';
-        else if (!continues && (c < 0x20 || (c >= 0x7f && c < 0xa0)) && (c == 0 || !strchr(keep, c)))
-            text[i] = '?';
+    for (size_t at = 0, n; at < bytes; at += n) {
+        const size_t length = tsr_utf8_sequence(text + at, bytes - at, NULL);
+        const bool control = length ? tsr_utf8_is_control(text + at) : (unsigned char)text[at] < 0xa0;
+        n = length ? length : 1;
+        if (control && (text[at] == '\0' || !strchr(keep, text[at])))
+            memset(text + at, '?', n);
     }
 }
 

@@ -4,9 +4,9 @@
  * for the longest piece, serves every push. */
 #include <string.h>
 
+#include "core/input/utf8.h"
 #include "core/mem.h"
 #include "text/tokenizer/tokenizer.h"
-#include "text/tokenizer/utf8.h"
 
 enum { MAX_HELD = 3 };
 

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
+#include "core/input/utf8.h"
 #include "core/mem.h"
 #include "text/tokenizer/unigram.h"
-#include "text/tokenizer/utf8.h"
 #include "text/tokenizer/wordpiece.h"
 
 /* Encoding a shorter text takes less time than clearing the cache of words. */

@@ -7,8 +7,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "core/input/utf8.h"
 #include "core/mem.h"
-#include "text/tokenizer/utf8.h"
 
 struct tsr_pretokenizer {
     const tsr_pretokenizer_rule *rule;

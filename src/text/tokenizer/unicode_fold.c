@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "text/tokenizer/utf8.h"
+#include "core/input/utf8.h"
 
 enum { DROP = -0x1000000, MARK }; /* dropped always, and dropped as a nonspacing mark */
 

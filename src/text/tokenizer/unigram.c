@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/input/utf8.h"
 #include "core/mem.h"
-#include "text/tokenizer/utf8.h"
 
 #define KEY "tokenizer.ggml."
 

@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/input/utf8.h"
 #include "core/mem.h"
 #include "text/tokenizer/unigram.h"
-#include "text/tokenizer/utf8.h"
 #include "text/tokenizer/wordpiece.h"
 
 #define KEY "tokenizer.ggml."

@@ -1,5 +1,5 @@
 /* UTF-8 validation; see utf8.h for the rules. */
-#include "text/tokenizer/utf8.h"
+#include "core/input/utf8.h"
 
 #include <string.h>
 
@@ -46,6 +46,12 @@ size_t tsr_utf8_sequence(const char *text, size_t bytes, bool *cut_out)
     if (cut_out)
         *cut_out = cut;
     return length;
+}
+
+bool tsr_utf8_is_control(const char *sequence)
+{
+    const uint8_t first = (uint8_t)sequence[0];
+    return first < 0x20 || first == 0x7F || (first == 0xC2 && (uint8_t)sequence[1] < 0xA0);
 }
 
 size_t tsr_utf8_valid_prefix(const char *text, size_t bytes)
