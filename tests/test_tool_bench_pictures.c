@@ -381,6 +381,16 @@ static void the_table_has_the_numbers_of_the_picture(void **state)
     must_have("@media print");
 }
 
+/* Bars have room for the beginning of a long split only; the whole is in the picture, too. */
+static void long_splits_are_written_out(void **state)
+{
+    (void)state;
+    show(&(shape){12, 2, false, false});
+    read_file("b.svg");
+    must_have(">split 1: 20,10,10,10,10,10,10,10,10,10,10,10</text>");
+    must_have(">split 2: 10,21,10,10,10,10,10,10,10,10,10,10</text>");
+}
+
 /* -- the terminal -- */
 
 static void lines_have_80_columns(void **state)
@@ -444,6 +454,7 @@ int main(void)
         cmocka_unit_test(every_device_is_shown),
         cmocka_unit_test(every_split_is_shown_or_counted),
         cmocka_unit_test(the_table_has_the_numbers_of_the_picture),
+        cmocka_unit_test(long_splits_are_written_out),
         cmocka_unit_test(lines_have_80_columns),
         cmocka_unit_test(equal_devices_have_one_line),
         cmocka_unit_test(a_long_split_is_quoted_in_lines),

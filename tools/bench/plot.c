@@ -211,8 +211,7 @@ static void add_memory(const bench_report *report, const bench_group *group, dou
 static void memory_chart(const bench_report *report, const bench_group *groups, int n, chart *c)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    static const char *const keys[][2] = {
-        {"a", "weights"}, {"b", "KV"}, {"c", "other; frame: the device's memory"}};
+    static const char *const keys[][2] = {{"a", "weights"}, {"b", "KV"}, {"c", "other"}};
     const bench_row *row = report->shown_row;
     double used = 1, capacity = 0;
     for (int d = 0; d < report->n_devices; d++) {
@@ -230,6 +229,9 @@ static void memory_chart(const bench_report *report, const bench_group *groups, 
     set_keys(c, keys, 3);
     for (int g = 0; g < n; g++)
         add_memory(report, &groups[g], unit, c);
+    for (int p = 0; p < c->n; p++)
+        if (c->points[p].frame > 0)
+            c->keys[2].text = "other; frame: the device's memory";
 }
 
 /* -- the whole picture -- */
@@ -361,6 +363,8 @@ bool bench_print_svg(const bench_report *report, FILE *out)
     if (!memory)
         return false;
     int height = print_panels(report, print_head(report, width, memory), memory);
+    if (report->n_rows <= MOST_BARS) /* the bars show the beginning of a long split */
+        height += print_lines(report, bench_print_splits, height, width, memory) + 4;
     if (fclose(memory) != 0) {
         free(body);
         return false;
