@@ -448,6 +448,45 @@ static inline float __double2float_rn(double a)
 {
     return (float)a;
 }
+/* expf and tanhf as nvcc 13.0 compiles them: its inlined sequences, read from the PTX of softmax.cu and
+ * softcap.cu
+ * (-arch=compute_80 -fmad=false), so that results of the simulation and of the compiled kernels have the same
+ * bits. ex2.approx.ftz and rcp.approx.ftz are the correctly rounded values here: the PTX ISA bounds their
+ * errors and leaves their last bits open. */
+static inline float cudasim_flush(float x) /* .ftz: subnormal numbers are zeros */
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
+static inline float cudasim_ex2(float x)
+{
+    return cudasim_flush((float)exp2((double)cudasim_flush(x)));
+}
+/* 2^(x log2 e) = 2^n 2^f. 252 steps of n are counted from 0 by a saturated number in [0, 1]; fma.rm rounds
+ * the sum down to a whole number, as 12582913 has the last place 1. log2 e is the sum of two floats. */
+static inline float cudasim_expf(float x)
+{
+    const float log2_e = 0x1.715476p+0f, log2_e_rest = 0x1.4ae0c0p-26f;
+    const float step = __builtin_fmaf(x, 0x1.77313ap-8f, 0.5f);
+    const float whole = 12582913.0f + (float)floor((double)__saturatef(step) * 252.0);
+    const float n = whole - 12583039.0f;
+    const float f = __builtin_fmaf(x, log2_e_rest, __builtin_fmaf(x, log2_e, -n));
+    return cudasim_ex2(f) * cudasim_bits<float>(cudasim_bits<unsigned>(whole) << 23);
+}
+/* Below 0.6 a polynomial; above, 1 - 2 / (2^(2 |x| log2 e) + 1) with the sign of x, and 1 from 9.01 on. */
+static inline float cudasim_tanhf(float x)
+{
+    const float size = fabsf(x), square = x * x;
+    const float power = cudasim_ex2(size * 0x1.715476p+1f) + 1.0f;
+    const float far = __builtin_fmaf(cudasim_flush(1.0f / cudasim_flush(power)), -2.0f, 1.0f);
+    float near = __builtin_fmaf(0x1.01e104p-6f, square, -0x1.ac795cp-5f);
+    near = __builtin_fmaf(near, square, 0x1.10b282p-3f);
+    near = __builtin_fmaf(near, square, -0x1.5553dap-2f);
+    near = __builtin_fmaf(near, square, 0.0f);
+    return size >= 0x1.333334p-1f ? copysignf(size >= 0x1.205968p+3f ? 1.0f : far, x)
+                                  : __builtin_fmaf(near, x, x);
+}
+#define expf  cudasim_expf
+#define tanhf cudasim_tanhf
 /* The fast approximations are as good as the exact functions here; glibc reserves these names. */
 #define __expf(x)    expf(x)
 #define __exp10f(x)  exp10f(x)
