@@ -92,6 +92,7 @@ static void start(Machine &m, const OpRef &op)
         grid->op = op;
         grid->total = grid->left = (uint64_t)body.grid.x * body.grid.y * body.grid.z;
         note_before(*grid);
+        hook_begin(*grid);
         m.grids.push_back(grid);
     }
 }
@@ -145,7 +146,7 @@ static Choice choose(Machine &m, const Worker *self)
 {
     /* Mostly go on with the youngest kernel: a grid of many blocks is one thing to the rest
      * of the machine. */
-    if (!m.grids.empty() && m.random() % 8 != 0 && can_run(m, m.grids.back()))
+    if (!m.grids.empty() && (hooked() || m.random() % 8 != 0) && can_run(m, m.grids.back()))
         return {Choice::BLOCK, m.grids.size() - 1};
     std::vector<Choice> choices;
     for (size_t i = 0; i < m.ready.size(); i++)
@@ -178,8 +179,9 @@ static void run_next_block(Machine &m, Worker *worker, GridRef grid)
     worker->device = device.ordinal;
     worker->grid = grid;
     device.resident++;
-    bool ok =
-        device.sticky == cudaSuccess && !grid->aborted && run_block(worker, worker->memory, *grid, index);
+    bool ok = device.sticky == cudaSuccess && !grid->aborted;
+    const int executed = ok ? hook_block(worker, *grid, index) : -1;
+    ok = ok && executed >= 0 && (executed > 0 || run_block(worker, worker->memory, *grid, index));
     device.resident--;
     worker->device = -1;
     worker->grid = NULL;
@@ -192,6 +194,7 @@ static void run_next_block(Machine &m, Worker *worker, GridRef grid)
         }
     }
     if (--grid->left == 0) {
+        hook_end(*grid);
         damage_written(*grid);
         finish(grid->op);
     }

@@ -4,6 +4,7 @@
  *   memory.cpp    device, pinned and virtual memory; who may touch what
  *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
+ *   hook.cpp      launches seen, and blocks executed, from outside
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
  *                 the API, by chapter
@@ -49,6 +50,7 @@ struct Body {
     const void *function = NULL;         /* KERNEL: the whole of it, by address */
     dim3 grid, block;
     size_t shared_bytes = 0;
+    std::vector<unsigned char> params;
     std::function<void(const OpRef &)> arrive; /* COLLECTIVE: finish() is called later, when all have come */
     uint64_t clique = 0;                       /* COLLECTIVE: its communicators */
     const bool *revoked = NULL; /* COLLECTIVE: becomes true when its communicator is released */
@@ -255,6 +257,14 @@ void after_submit();                       /* perhaps carry out some */
 void nccl_forget();                        /* all communicators; for a new machine */
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
+
+/* -- hook.cpp -- */
+
+bool hooked();
+void hook_begin(const Grid &grid);
+void hook_end(const Grid &grid);
+/* 1: done, 0: not wanted, -1: the kernel must end. */
+int hook_block(Worker *worker, Grid &grid, uint64_t index);
 
 /* -- corrupt.cpp -- */
 

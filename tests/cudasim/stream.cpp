@@ -427,7 +427,8 @@ static void load(const void *function, const char *name, Device &device)
 }
 
 cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 grid, dim3 block,
-                                size_t shared_bytes, cudaStream_t stream, std::function<void()> thread)
+                                size_t shared_bytes, cudaStream_t stream, std::function<void()> thread,
+                                std::vector<unsigned char> params)
 {
     Call call("cudaLaunchKernel", CALL_CONTEXT, cudaErrorLaunchFailure);
     if (call.failed()) {
@@ -456,6 +457,7 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     body->grid = grid;
     body->block = block;
     body->shared_bytes = shared_bytes;
+    body->params = std::move(params);
     return call.end(enqueue(stream, body, NULL));
 }
 

@@ -3,13 +3,25 @@
 #ifndef CUDASIM_LAUNCH_H
 #define CUDASIM_LAUNCH_H
 
+#include <string.h>
+
 #include <functional>
+#include <vector>
 
 #include "cuda_runtime.h"
 
-/* Enqueue `body`, run once per thread of the grid, in a stream. */
+/* Enqueue `body`, run once per thread of the grid, in a stream. `params`: the arguments, each at a multiple
+ * of its alignment. */
 cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 grid, dim3 block,
-                                size_t shared_bytes, cudaStream_t stream, std::function<void()> body);
+                                size_t shared_bytes, cudaStream_t stream, std::function<void()> body,
+                                std::vector<unsigned char> params = {});
+
+template <typename T> static inline void cudasim_append(std::vector<unsigned char> *params, const T &value)
+{
+    const size_t at = (params->size() + alignof(T) - 1) / alignof(T) * alignof(T);
+    params->resize(at + sizeof value);
+    memcpy(params->data() + at, &value, sizeof value);
+}
 
 /* In a kernel: the block's dynamic shared memory; all threads may run others now; a load that a loop may be
  * waiting on was done (the second of the same address in a row lets others run). */
@@ -22,8 +34,11 @@ static inline cudaError_t cudasim_launch_exact(const char *name, void (*kernel)(
                                                dim3 block, size_t shared_bytes, cudaStream_t stream,
                                                Params... params)
 {
-    return cudasim_launch_body(name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes,
-                               stream, [=]() { kernel(params...); });
+    std::vector<unsigned char> block_of_params;
+    (cudasim_append(&block_of_params, params), ...);
+    return cudasim_launch_body(
+        name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream,
+        [=]() { kernel(params...); }, std::move(block_of_params));
 }
 
 template <typename... Params, typename... Args>

@@ -1,0 +1,41 @@
+/* A way into kernel launches, for a second execution of the same kernels (tests/ptx). */
+#ifndef CUDASIM_HOOK_H
+#define CUDASIM_HOOK_H
+
+#include <functional>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+struct cudasim_launched {
+    const char *name;
+    const void *function;
+    int device;
+    dim3 grid, block;
+    size_t shared_bytes;                      /* dynamic */
+    const std::vector<unsigned char> *params; /* as a kernel's parameters lie in memory */
+};
+
+/* While a hook is set, launches run one after another: nothing else is done on any device between `begin` and
+ * `end`, except what blocks of other kernels do while one waits. The machine's lock is held in all calls. */
+struct cudasim_launch_hook {
+    void (*begin)(const cudasim_launched &launched); /* before its first block */
+    /* Execute a block instead of the simulation: 1 done, 0 not wanted, -1 the kernel must end. `pause` lets
+     * others run; false: the kernel must end. */
+    int (*block)(const cudasim_launched &launched, uint64_t index, const std::function<bool()> &pause);
+    void (*end)(const cudasim_launched &launched, bool aborted); /* after its last */
+};
+void cudasim_set_hook(const cudasim_launch_hook *hook);
+
+/* All memory that kernels may reach, as the simulation sees it. */
+struct cudasim_memory {
+    uint64_t address;
+    size_t size;
+    unsigned char *bytes;
+};
+std::vector<cudasim_memory> cudasim_memories();
+
+/* A rule is broken: the launch's device is lost. */
+void cudasim_lose(const cudasim_launched &launched, const char *why);
+
+#endif
