@@ -1,15 +1,19 @@
 /* tsr bench, and what it leaves for tsr plan and tsr run. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "support/program.h"
+#include "support/program_json.h"
 
 #define MODEL   "examples/models/glossary-7m-Q8_0.gguf"
 #define DEVICES " --devices host:2,threads=1"
@@ -63,16 +67,101 @@ static void rates_are_kept_for_plan_and_run(void **state)
     (void)state;
     run("plan -m " MODEL DEVICES " --why", 0);
     find("not measured");
-    run("bench -r 1" DEVICES, 0);
+    run("bench -r 1 --keep-rates" DEVICES, 0);
     find("F16 GB/s");
     find("host1");
     find("stored in");
     tables_have_80_columns();
     run("plan -m " MODEL DEVICES " --why", 0);
     find("Predicted by rates that were measured.");
+    char today[64];
+    time_t now = time(NULL);
+    struct tm utc;
+    assert_non_null(gmtime_r(&now, &utc));
+    strftime(today, sizeof today, "(rates measured %Y-%m-", &utc); /* the day may end meanwhile */
+    find(today);
     run("plan -m " MODEL " --devices host:3,threads=1 --why", 0); /* other devices */
     find("not measured");
     run("run -m " MODEL DEVICES " -p hi -n 2", 0);
+}
+
+/* Every entry of the file gets the date, which is UTC. */
+static void set_date(const char *date)
+{
+    char path[64];
+    json_t *entry;
+    const char *name;
+    snprintf(path, sizeof path, "%s/tsr/rates.json", cache);
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    json_object_foreach(root, name, entry)
+    {
+        assert_non_null(json_object_get(entry, "date"));
+        assert_int_equal(json_object_set_new(entry, "date", date ? json_string(date) : json_null()), 0);
+    }
+    assert_int_equal(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+}
+
+/* A machine changes in a month, and rates without a date may be of any age. */
+static void rates_expire_and_can_be_forgotten(void **state)
+{
+    (void)state;
+    char date[32];
+    const time_t day = 86400, now = time(NULL), young = now - 29 * day, old = now - 31 * day;
+    struct tm utc;
+    run("bench -r 1 --keep-rates" DEVICES, 0);
+    assert_non_null(gmtime_r(&young, &utc));
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    set_date(date);
+    run("plan -m " MODEL DEVICES, 0);
+    find("(rates measured 20");
+    assert_non_null(gmtime_r(&old, &utc));
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    const char *const stale[] = {date, NULL, "", "yesterday"};
+    for (size_t i = 0; i < sizeof stale / sizeof *stale; i++) {
+        set_date(stale[i]);
+        run("plan -m " MODEL DEVICES, 0);
+        find("(rates not measured)");
+    }
+    run("bench -r 1 --keep-rates" DEVICES, 0);
+    run("plan -m " MODEL DEVICES, 0);
+    find("(rates measured 20");
+    run("topo --forget-rates", 0);
+    find("forgotten");
+    run("plan -m " MODEL DEVICES, 0);
+    find("(rates not measured)");
+    run("topo --forget-rates", 0); /* there is nothing */
+    run("bench -r 1 --keep-rates" DEVICES, 0);
+}
+
+/* Other processes make devices slower, and unevenly: rates would divide models wrongly from then on. */
+static void rates_of_a_busy_machine_are_not_kept(void **state)
+{
+    (void)state;
+    pid_t others[64];
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < 64 ? n : 64;
+    run("topo --forget-rates", 0);
+    for (long i = 0; i < n; i++) {
+        others[i] = fork();
+        if (others[i] == 0)
+            for (volatile unsigned x = 0;; x = x + 1) /* until it is killed */
+                continue;
+        assert_true(others[i] > 0);
+    }
+    int code = program_run("bench -r 1" DEVICES, text, sizeof text);
+    for (long i = 0; i < n; i++) {
+        kill(others[i], SIGKILL);
+        waitpid(others[i], NULL, 0);
+    }
+    assert_int_equal(code, 0);
+    find("F16 GB/s"); /* they are shown */
+    find("not stored for tsr plan and tsr run: other processes took ");
+    find("--keep-rates");
+    run("plan -m " MODEL DEVICES, 0);
+    find("(rates not measured)");
+    run("bench -r 1 --keep-rates" DEVICES, 0);
 }
 
 static void splits_are_measured_beside_the_planner_s(void **state)
@@ -120,7 +209,7 @@ static void measured_links_are_kept_and_used(void **state)
     (void)state;
     run("topo --links" DEVICES, 0);
     find("one-shot");
-    run("bench links" DEVICES, 0);
+    run("bench links --keep-rates" DEVICES, 0);
     find("host0  host1  memory ");
     find("   4 KiB ");
     find("stored in");
@@ -134,7 +223,7 @@ static void measured_links_are_kept_and_used(void **state)
     run("topo --links --devices host:3,threads=1", 0); /* other devices */
     if (strstr(text, " measured"))
         fail_msg("measured of other devices:\n%s", text);
-    run("bench links --json" DEVICES, 0);
+    run("bench links --keep-rates --json" DEVICES, 0);
     find("\"kind\": \"transfer\"");
     find("\"predicted_ns\"");
     find("links.json\"");
@@ -188,7 +277,7 @@ static void a_spoiled_cache_is_ignored_and_replaced(void **state)
         run("plan -m " MODEL DEVICES " --why", 0);
         find("not measured");
     }
-    run("bench -r 1" DEVICES, 0);
+    run("bench -r 1 --keep-rates" DEVICES, 0);
     run("plan -m " MODEL DEVICES " --why", 0);
     find("rates that were measured");
 }
@@ -299,6 +388,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_are_kept_for_plan_and_run),
+        cmocka_unit_test(rates_expire_and_can_be_forgotten),
+        cmocka_unit_test(rates_of_a_busy_machine_are_not_kept),
         cmocka_unit_test(splits_are_measured_beside_the_planner_s),
         cmocka_unit_test(the_best_split_is_searched),
         cmocka_unit_test(a_budget_cuts_what_was_not_asked_for),

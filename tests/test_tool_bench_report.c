@@ -477,8 +477,8 @@ static void an_interrupted_run_prints_what_it_has(void **state)
         close(ends[0]);
         if (!freopen("/dev/null", "w", stdout))
             _exit(3);
-        execl(program, "tsr", "bench", "-m", MODEL, "--devices", "host:2,threads=1", "-r", "1000", "-p", "8",
-              "-n", "8", "--budget", "0", "--save", file_in("b.json"), (char *)NULL);
+        execl(program, "tsr", "bench", "-m", MODEL, "--devices", "host:2,threads=1", "--keep-rates", "-r",
+              "1000", "-p", "8", "-n", "8", "--budget", "0", "--save", file_in("b.json"), (char *)NULL);
         _exit(3);
     }
     close(ends[1]);

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <tsr/isa.h>
 #include <tsr/version.h>
@@ -10,6 +13,8 @@
 #include "json_file.h"
 #include "replace_file.h"
 #include "text.h"
+
+#define DATE_FORMAT "%Y-%m-%dT%H:%M:%SZ" /* of UTC */
 
 /* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). */
 static uint64_t hash(uint64_t h, const char *text)
@@ -29,12 +34,15 @@ static const char *default_isa(tsr_isa_list *list)
 static void entry_name(const tsr_topology *topo, const tsr_device_list *list, char name[20])
 {
     char number[64];
+    struct utsname system = {.release = ""};
     tsr_isa_list isa;
     const char *preset = default_isa(&isa);
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     h = hash(h, TSR_VERSION_STRING);
     h = hash(h, topo->machine_name);
     h = hash(h, topo->driver_version);
+    (void)uname(&system);
+    h = hash(h, system.release);
     for (int p = 0; p < topo->n_packages; p++)
         h = hash(h, topo->packages[p].cpu_model);
     for (int d = 0; d < list->n_devices; d++) {
@@ -62,14 +70,36 @@ bool tool_cache_path(const char *file, char path[TOOL_PATH])
     return tool_user_path("XDG_CACHE_HOME", ".cache", file, path);
 }
 
-json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_device_list *list)
+/* Whether the entry has a date that is not too old. A date in the future is from a clock that was set. */
+static bool is_current(const json_t *entry, int64_t *date_out)
+{
+    struct tm date = {0};
+    const char *text = json_string_value(json_object_get(entry, "date"));
+    const char *end = text ? strptime(text, DATE_FORMAT, &date) : NULL;
+    *date_out = (int64_t)timegm(&date);
+    return end && !*end && (int64_t)time(NULL) - *date_out <= TOOL_CACHE_DAYS * INT64_C(86400);
+}
+
+json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_device_list *list,
+                        int64_t *date_out)
 {
     char path[TOOL_PATH], name[20];
+    int64_t date;
     entry_name(topo, list, name);
     json_t *root = tool_cache_path(file, path) ? tool_json_load(path) : NULL;
-    json_t *values = json_incref(json_object_get(json_object_get(root, name), "values"));
+    json_t *entry = json_object_get(root, name), *values = NULL;
+    if (is_current(entry, &date))
+        values = json_incref(json_object_get(entry, "values"));
+    if (date_out)
+        *date_out = date;
     json_decref(root);
     return values;
+}
+
+bool tool_cache_forget(const char *file)
+{
+    char path[TOOL_PATH];
+    return !tool_cache_path(file, path) || unlink(path) == 0 || errno == ENOENT;
 }
 
 bool tool_cache_number(const json_t *object, const char *key, double *out)
@@ -92,8 +122,14 @@ static json_t *make_entry(const tsr_topology *topo, const tsr_device_list *list,
     json_t *devices = json_array();
     for (int d = 0; d < list->n_devices; d++)
         json_array_append_new(devices, json_string(list->devices[d].name));
-    return json_pack("{s:o, s:o, s:o, s:o}", "machine", tool_text_json(topo->machine_name), "driver",
-                     tool_text_json(topo->driver_version), "devices", devices, "values", values);
+    char date[32];
+    time_t now = time(NULL);
+    struct tm utc = {0};
+    (void)gmtime_r(&now, &utc);
+    strftime(date, sizeof date, DATE_FORMAT, &utc);
+    return json_pack("{s:o, s:o, s:s, s:o, s:o}", "machine", tool_text_json(topo->machine_name), "driver",
+                     tool_text_json(topo->driver_version), "date", date, "devices", devices, "values",
+                     values);
 }
 
 bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_device_list *list, json_t *values)

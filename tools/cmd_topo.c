@@ -9,11 +9,14 @@
 #include <tsr/memory.h>
 #include <tsr/topology.h>
 
+#include "cache_file.h"
 #include "format.h"
 #include "json.h"
 #include "machine_options.h"
+#include "links_file.h"
 #include "measured.h"
 #include "options.h"
+#include "rates_file.h"
 #include "replace_file.h"
 #include "topo_isa.h"
 #include "topo_links.h"
@@ -112,9 +115,21 @@ static int write_nccl_xml(const tsr_topology *topo, const char *path)
     return TOOL_EXIT_FAILED;
 }
 
+static int forget_rates(void)
+{
+    static const char *const files[] = {TOOL_RATES_FILE, TOOL_LINKS_FILE};
+    for (int i = 0; i < TOOL_COUNT(files); i++)
+        if (!tool_cache_forget(files[i])) {
+            fprintf(stderr, "tsr topo: cannot delete %s: %s\n", files[i], strerror(errno));
+            return TOOL_EXIT_FAILED;
+        }
+    printf("measured rates and links are forgotten; tsr bench measures them again\n");
+    return TOOL_EXIT_OK;
+}
+
 int tsr_cmd_topo(int argc, char **argv)
 {
-    bool as_json = false, show_links = false, show_cards = false;
+    bool as_json = false, show_links = false, show_cards = false, forget = false;
     const char *devices = NULL, *nccl_xml = NULL;
     tool_machine_options machine = {0};
     const tool_option options[] = {
@@ -127,6 +142,8 @@ int tsr_cmd_topo(int argc, char **argv)
         {NULL, "--cards", TOOL_FLAG, &show_cards, NULL, "show the cards that --machine and --card can name",
          0, 0},
         {NULL, "--links", TOOL_FLAG, &show_links, NULL, "show predicted speeds between the devices", 0, 0},
+        {NULL, "--forget-rates", TOOL_FLAG, &forget, NULL,
+         "delete the rates and links that tsr bench stored, and do nothing else", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON", 0, 0},
     };
     const tool_command command = {.name = "topo",
@@ -147,6 +164,8 @@ int tsr_cmd_topo(int argc, char **argv)
     if (code != TOOL_GO_ON)
         return code;
 
+    if (forget)
+        return forget_rates();
     if (show_cards) {
         tsr_cards_print(tool_write, stdout);
         return TOOL_EXIT_OK;

@@ -2,6 +2,7 @@
 #include "json_plan.h"
 
 #include <stdint.h>
+#include <time.h>
 
 #include "text.h"
 
@@ -90,6 +91,18 @@ static json_t *alternatives(const tsr_plan *plan)
     return array;
 }
 
+/* "2026-11-20T12:00:00Z"; null if unknown. */
+static json_t *date_json(int64_t seconds)
+{
+    char text[32];
+    time_t at = (time_t)seconds;
+    struct tm utc;
+    if (seconds <= 0 || !gmtime_r(&at, &utc))
+        return json_null();
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return json_string(text);
+}
+
 /* null if rates are unknown. */
 static json_t *predicted(const tsr_plan *plan)
 {
@@ -97,9 +110,10 @@ static json_t *predicted(const tsr_plan *plan)
     tsr_plan_predict(plan, &t);
     if (!t.known)
         return json_null();
-    return json_pack("{s:b, s:b, s:b, s:o, s:o, s:o}", "automatic", t.automatic, "proven", t.proven,
-                     "measured", t.measured, "decode", phase_object(&t.decode), "prompt",
-                     phase_object(&t.prompt), "alternatives", alternatives(plan));
+    return json_pack("{s:b, s:b, s:b, s:o, s:o, s:o, s:o}", "automatic", t.automatic, "proven", t.proven,
+                     "measured", t.measured, "measured_at", date_json(t.measured_at), "decode",
+                     phase_object(&t.decode), "prompt", phase_object(&t.prompt), "alternatives",
+                     alternatives(plan));
 }
 
 json_t *tool_json_plan(const tsr_plan *plan, const char *model)

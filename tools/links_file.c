@@ -29,7 +29,7 @@ static bool read_value(const json_t *object, tsr_links_value *value)
 
 int tool_links_load(const tsr_topology *topo, const tsr_device_list *list, tsr_links *links)
 {
-    json_t *values = tool_cache_load(TOOL_LINKS_FILE, topo, list);
+    json_t *values = tool_cache_load(TOOL_LINKS_FILE, topo, list, NULL);
     int n = 0;
     for (size_t i = 0; i < json_array_size(values); i++) {
         tsr_links_value value;

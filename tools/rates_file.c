@@ -5,7 +5,7 @@
 
 #include "cache_file.h"
 
-static bool read_device(const json_t *object, tsr_device_rates *rates)
+static bool read_device(const json_t *object, int64_t date, tsr_device_rates *rates)
 {
     bool good = tool_cache_number(object, "op_ns", &rates->op_ns) &&
                 tool_cache_number(object, "sync_ns", &rates->sync_ns) &&
@@ -18,16 +18,18 @@ static bool read_device(const json_t *object, tsr_device_rates *rates)
                tool_cache_number(json_object_get(object, "flops_per_s"), type, &rates->flops_per_s[i]);
     }
     rates->measured = true;
+    rates->measured_at = date;
     return good;
 }
 
 bool tool_rates_load(const tsr_topology *topo, const tsr_device_list *list, tsr_device_rates *rates_out)
 {
-    json_t *devices = tool_cache_load(TOOL_RATES_FILE, topo, list);
+    int64_t date;
+    json_t *devices = tool_cache_load(TOOL_RATES_FILE, topo, list, &date);
     bool good = json_array_size(devices) == (size_t)list->n_devices;
     memset(rates_out, 0, (size_t)list->n_devices * sizeof *rates_out);
     for (int d = 0; good && d < list->n_devices; d++)
-        good = read_device(json_array_get(devices, (size_t)d), &rates_out[d]);
+        good = read_device(json_array_get(devices, (size_t)d), date, &rates_out[d]);
     json_decref(devices);
     return good;
 }

@@ -11,6 +11,7 @@
 #define TSR_RATES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include <tsr/device_list.h>
 #include <tsr/links.h>
@@ -30,6 +31,7 @@ typedef struct tsr_device_rates {
     double sync_ns;          /**< one small all-reduce between all devices of the runtime; 0 for one device */
     double sync_bytes_per_s; /**< bytes of one device's partial sums per second, in a large all-reduce */
     bool measured;           /**< by running kernels; false: described or guessed */
+    int64_t measured_at;     /**< when, in seconds since 1970; 0 if unknown */
 } tsr_device_rates;
 
 /** Index into the arrays; -1 for other types. */

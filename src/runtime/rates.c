@@ -376,8 +376,10 @@ static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
     TSR_TRY(measure_empty(&b, rates));
     if (rt->n_devices > 1)
         TSR_TRY(measure_sync(&b, rates));
-    for (int d = 0; d < rt->n_devices; d++)
+    for (int d = 0; d < rt->n_devices; d++) {
         rates[d].measured = true;
+        rates[d].measured_at = (int64_t)time(NULL);
+    }
     TSR_TRY(tsr_distributed_share_rates(rt, rates));
     memcpy(rates_out, rates, (size_t)rt->n_devices * sizeof *rates);
 out:

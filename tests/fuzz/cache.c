@@ -59,9 +59,9 @@ static void write_file(const char *path, const uint8_t *json, size_t bytes)
     FILE *file = fopen(path, "w");
     if (!file)
         abort();
-    fprintf(file, "{\"%s\": ", it.entry);
+    fprintf(file, "{\"%s\": {\"date\": \"2100-01-01T00:00:00Z\", \"values\": ", it.entry);
     fwrite(json, 1, bytes, file);
-    fputs("}", file);
+    fputs("}}", file);
     if (fclose(file) != 0)
         abort();
 }

@@ -23,6 +23,7 @@
 
 #include "bench/engine.h"
 #include "bench/report.h"
+#include "load.h"
 #include "model_options.h"
 #include "progress.h"
 
@@ -35,7 +36,7 @@ typedef struct bench_options {
     int n_rounds;
     int budget_s; /* 0: none */
     const char *output, *save, *plot, *html, *show, *compare;
-    bool verbose, quiet;
+    bool verbose, quiet, keep_rates;
 } bench_options;
 
 typedef struct bench {
@@ -58,6 +59,10 @@ tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *
 void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rates, FILE *out);
 void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
                       FILE *out);
+
+/* Whether what was measured since `start` may be stored: others did not keep the processors busy, or
+ * `anyway`. Otherwise a line on stderr says why not. */
+bool bench_may_keep(const tool_load *start, bool anyway);
 
 void bench_describe_environment(bench *b);
 

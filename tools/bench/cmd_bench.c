@@ -278,6 +278,8 @@ int tsr_cmd_bench(int argc, char **argv)
          BENCH_MAX_REPETITIONS},
         {NULL, "--budget", TOOL_INT, &o.budget_s, "SECONDS",
          "reduce -r, and -p and -n where not given, to this (default 120; 0: no limit)", 0, 1 << 20},
+        {NULL, "--keep-rates", TOOL_FLAG, &o.keep_rates, NULL,
+         "store measured rates even if other processes kept the machine busy", 0, 0},
         TOOL_HEADING_ROW("reports"),
         {"-o", "--output", TOOL_STRING, &o.output, "FORMAT", "table (default), md, csv or json", 0, 0},
         {NULL, "--save", TOOL_STRING, &o.save, "FILE", "write the JSON to a file, too", 0, 0},

@@ -78,13 +78,27 @@ void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, con
         fprintf(stderr, "tsr: warning: cannot store the rates: %s\n", strerror(errno));
 }
 
+bool bench_may_keep(const tool_load *start, bool anyway)
+{
+    double load = tool_load_of_others(start);
+    if (anyway || !tool_load_disturbs(load))
+        return true;
+    fprintf(stderr,
+            "tsr bench: not stored for tsr plan and tsr run: other processes took %.0f %% of the processors' "
+            "time meanwhile; repeat it when the machine is idle, or add --keep-rates\n",
+            100 * load);
+    return false;
+}
+
 tsr_status bench_devices(bench *b)
 {
+    const tool_load start = tool_load_now();
     FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout has the report */
     tsr_status status = bench_measure_rates(b->engine.rt, b->options->n_rounds, b->rates);
     if (status != TSR_OK)
         return status;
     bench_print_rates(b->list, b->rates, out);
-    bench_keep_rates(b->topo, b->list, b->rates, out);
+    if (bench_may_keep(&start, b->options->keep_rates))
+        bench_keep_rates(b->topo, b->list, b->rates, out);
     return TSR_OK;
 }

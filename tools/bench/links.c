@@ -20,7 +20,7 @@
 
 typedef struct links_options {
     const char *devices, *collectives;
-    bool as_json, verbose;
+    bool as_json, verbose, keep_rates;
 } links_options;
 
 /* Two models of the same links: from the description, and with measured values. */
@@ -31,7 +31,7 @@ typedef struct links_bench {
     tsr_device_rates rates[TSR_MAX_DEVICES];
     int n_collectives;
     tsr_collectives_row collectives[TSR_COLLECTIVES_MAX_ROWS];
-    bool kept;
+    bool may_keep, kept;
 } links_bench;
 
 static const uint64_t small_bytes = 4096; /* the smallest measured size */
@@ -180,12 +180,14 @@ static tsr_status measure(const links_options *o, links_bench *b)
     config.logger = logger;
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &rt);
+    const tool_load start = tool_load_now();
     if (status == TSR_OK)
         status = tsr_runtime_measure_links(rt, b->measured);
     if (status == TSR_OK)
         status = bench_measure_rates(rt, 1, b->rates);
     if (status == TSR_OK)
         b->n_collectives = tsr_runtime_collectives(rt, b->collectives);
+    b->may_keep = status == TSR_OK && bench_may_keep(&start, o->keep_rates);
     tsr_runtime_close(rt);
     return status;
 }
@@ -193,13 +195,14 @@ static tsr_status measure(const links_options *o, links_bench *b)
 static int report(const links_options *o, links_bench *b)
 {
     char path[TOOL_PATH];
-    b->kept = b->list->n_devices > 1 && tool_links_save(b->topo, b->list, b->measured);
-    if (b->list->n_devices > 1 && !b->kept)
+    b->kept = b->may_keep && b->list->n_devices > 1 && tool_links_save(b->topo, b->list, b->measured);
+    if (b->may_keep && b->list->n_devices > 1 && !b->kept)
         fprintf(stderr, "tsr: warning: cannot store the measured links: %s\n", strerror(errno));
     if (o->as_json)
         return tool_json_print("bench links", json_all(b));
     bench_print_rates(b->list, b->rates, stdout);
-    bench_keep_rates(b->topo, b->list, b->rates, stdout);
+    if (b->may_keep)
+        bench_keep_rates(b->topo, b->list, b->rates, stdout);
     printf("\n");
     if (b->list->n_devices < 2) {
         printf("One device: no links.\n");
@@ -222,6 +225,8 @@ int tsr_cmd_bench_links(int argc, char **argv)
          "devices to measure between (default: all GPUs, otherwise host)", 0, 0},
         {NULL, "--collectives", TOOL_STRING, &o.collectives, "KIND",
          "between GPUs: peer, nccl, staged (default auto: the fastest)", 0, 0},
+        {NULL, "--keep-rates", TOOL_FLAG, &o.keep_rates, NULL,
+         "store measured rates even if other processes kept the machine busy", 0, 0},
         {NULL, "--json", TOOL_FLAG, &o.as_json, NULL, "print JSON", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
     };

@@ -336,6 +336,10 @@ tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
         times->measured = times->measured && resolved->plan.rates[d].measured;
+    for (int d = 0; d < n_devices && times->measured; d++) {
+        int64_t at = resolved->plan.rates[d].measured_at;
+        times->measured_at = d == 0 ? at : TSR_MIN(times->measured_at, at);
+    }
     TSR_TRY(predict_plan(p));
     times->workload_ns = tsr_goal_ns(&p->goal, times->decode.total_ns, times->prompt.total_ns);
     if (n_devices > 1)

@@ -1,6 +1,7 @@
 /* The first lines of a printed plan: does the model fit, how fast will it be, how long is its context. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <tsr/bytes.h>
 
@@ -89,15 +90,26 @@ static void put_assumed(const tsr_plan_printer *p)
     }
 }
 
+/* "measured 2026-11-20" */
+static const char *rates_text(const tsr_plan_times *t, char text[40])
+{
+    time_t at = (time_t)t->measured_at;
+    struct tm utc;
+    snprintf(text, 40, "%s", t->measured ? "measured" : "not measured");
+    if (t->measured && at > 0 && gmtime_r(&at, &utc))
+        strftime(text, 40, "measured %Y-%m-%d", &utc);
+    return text;
+}
+
 static void put_speed(const tsr_plan_printer *p)
 {
     const tsr_plan_times *t = &p->plan->times;
-    char decode[32], prompt[32];
+    char decode[32], prompt[32], rates[40];
     if (t->known)
-        tsr_plan_put_wrapped(p, "Predicted: decode %s tokens/s, prompt %s tokens/s (rates %s)",
+        tsr_plan_put_wrapped(p, "Predicted: decode %s and prompt %s tokens/s (rates %s)",
                              speed_text(1, t->decode.total_ns, decode),
                              speed_text(t->prompt.n_tokens, t->prompt.total_ns, prompt),
-                             t->measured ? "measured" : "not measured");
+                             rates_text(t, rates));
     else
         tsr_plan_put_wrapped(p, "Predicted: nothing, since rates of a device with these types of weights are "
                                 "unknown; `tsr bench` measures them");
