@@ -133,10 +133,10 @@ static tsr_status fit_counts(decision *dec, int64_t *counts)
                                   &dec->out->no_room);
 }
 
-/* What a device holds besides its granules: as just measured. Only where a device was over its cap at the
- * first look it will end up with fewer granules than now, hence with a smaller arena; in proportion is a good
- * guess, and where it proves too small, the next look tells. In the second half of the rounds nothing once
- * seen is assumed smaller again, so that they settle. */
+/* Learn what a device holds besides its granules from the last measurement. A device over its cap in the
+ * first round will have fewer granules, hence a smaller arena: the arena is guessed in proportion, and
+ * measured in the next round. In the second half of the rounds no value gets smaller again, so that the
+ * rounds converge. */
 static void learn_fixed(decision *dec, const int64_t *counts, int round)
 {
     for (int d = 0; d < dec->in->n_devices; d++) {
@@ -154,7 +154,7 @@ static void learn_fixed(decision *dec, const int64_t *counts, int round)
     }
 }
 
-/* The fastest counts in the rooms. The shares that they come to are what was "requested". */
+/* The fastest counts in the rooms. The shares of their bytes are reported as "requested". */
 static tsr_status optimize_counts(decision *dec, int64_t *counts)
 {
     tsr_status status = TSR_OK;
@@ -276,8 +276,8 @@ static int64_t count_items(const decision *dec)
     return TSR_MAX(n, 1);
 }
 
-/* devices[l] of every layer, and the output's behind them: the free ones in order; one that is pinned counts
- * to the next free one, which is where a free embedding goes. */
+/* Write devices[l] of every layer, then that of the output. Free layers are placed in order. A pinned layer
+ * gets the device of the next free layer, so that a free embedding has a device if layer 0 is pinned. */
 static void place_items(const decision *dec, const tsr_shard_map *items, int *devices)
 {
     int64_t item = 0, n_layers = dec->in->shape.hparams.n_layers, last = items->extent - 1;
@@ -343,8 +343,8 @@ out:
     return status;
 }
 
-/* As learn_fixed(). A device that has nothing yet is expected to need what the others do at most: stages move
- * on to it as soon as those before are full. */
+/* As learn_fixed(). An unused device is assumed to need as much as any other: it is used next, once the
+ * devices before it are full. */
 static void learn_fixed_of_stages(decision *dec, int round)
 {
     size_t most = 0;
@@ -393,8 +393,8 @@ out:
 
 /* -- the whole -- */
 
-/* Resolve "auto" as far as the request does, and find whether the planner chooses the shares: it does without
- * a tensor_split. With pinned blocks "auto" becomes tensor mode, and layer mode gets even shares. */
+/* Resolve "auto" as far as the request allows, and find whether the planner chooses the shares: without a
+ * tensor_split it does. With pinned blocks "auto" becomes tensor mode, and layer mode gets even shares. */
 static void find_mode(decision *dec)
 {
     const bool is_open = dec->in->n_devices > 1 && dec->in->request.automatic && !dec->in->uncapped;

@@ -1,9 +1,9 @@
-/* Columns of every expert, or whole experts: which takes less time.
+/* Columns of every expert, or whole experts: the one that takes less time.
  *
- * Columns keep all devices busy whichever experts a token uses, but an expert has only a few granules of
- * columns; fine-grained mixtures have experts of few columns. Whole experts divide further. A single token
- * then waits for the device that happens to have most of its experts; in prompts all experts are in use, and
- * only the evenness of the counts matters. The planner's cost model predicts both, in the memory that the
+ * With columns all devices work, whatever experts a token uses. But an expert has only a few granules of
+ * columns: fine-grained mixtures have experts of few columns. Whole experts divide further. A single token
+ * then takes as long as the device that has most of its experts. In prompts all experts are in use, and only
+ * the evenness of the counts matters. The planner's cost model predicts both, in the memory that the
  * devices have. */
 #include "plan/expert_split.h"
 

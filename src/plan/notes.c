@@ -26,7 +26,7 @@ tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...)
     return TSR_OK;
 }
 
-/* Devices that the planner did not use: what it would cost to. */
+/* Devices that the planner left out, with the time of a token with them. */
 static tsr_status note_left_out(tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
@@ -47,7 +47,7 @@ out:
     return status;
 }
 
-/* What is pinned to a device. */
+/* The blocks that are offloaded to a device. */
 static tsr_status note_offloaded(tsr_plan *plan, const tsr_offload_map *map, int d)
 {
     int n_attention = 0, n_ffn = 0;
@@ -69,7 +69,7 @@ static tsr_status note_offloaded(tsr_plan *plan, const tsr_offload_map *map, int
     return text[0] ? tsr_plan_add_note(plan, "offloaded to %s: %s", plan->devices[d].name, text + 2) : TSR_OK;
 }
 
-/* Devices whose shares came to less than they asked for. */
+/* Devices whose requested shares were rounded to nothing. */
 static tsr_status note_shares(tsr_plan *plan, const tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;

@@ -1,5 +1,4 @@
-/* Pinned blocks from the counts of layers that llama.cpp's -ngl and --n-cpu-moe give;
- * offload_patterns.c does -ot. */
+/* Pinned blocks of the layers that llama.cpp's -ngl and --n-cpu-moe count. offload_patterns.c has -ot. */
 #include "plan/offload.h"
 
 #include <stdio.h>
@@ -88,7 +87,7 @@ int *tsr_offload_at(tsr_offload_map *map, tsr_block block, int64_t layer)
     return &map->output;
 }
 
-/* The last n layers stay, and the output (and the embedding) if there is one more to count. */
+/* The last n layers are not offloaded. With n above the number of layers nothing is. */
 static tsr_status pin_layers(const tsr_model_config *config, int offload_device, tsr_offload_map *map)
 {
     int64_t n = config->offload.n_gpu_layers;
@@ -113,7 +112,7 @@ static bool has_experts(const tsr_weights *weights, int64_t layer)
     return false;
 }
 
-/* A block is not divided, so the whole FFN of a layer with experts goes. */
+/* A block is not divided, so the whole FFN of a layer with experts is offloaded. */
 static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config *config, int offload_device,
                               tsr_offload_map *map)
 {
@@ -170,15 +169,15 @@ static tsr_device_set devices_of(const tsr_offload_map *map)
     return devices;
 }
 
-/* The devices with pinned blocks that get no share of the free ones; none if that would be every device. */
-static tsr_device_set devices_apart(const tsr_planner *planner, tsr_device_set pinned, int offload_device)
+/* The devices with pinned blocks that get no share of the free ones; none if that were all devices. */
+static tsr_device_set reserved_devices(const tsr_planner *planner, tsr_device_set pinned, int offload_device)
 {
-    tsr_device_set apart = 0;
+    tsr_device_set reserved = 0;
     bool alike = all_alike(planner);
     TSR_FOR_DEVICES(d, pinned)
         if (d == offload_device || (!alike && planner->props[d].kind == TSR_DEVICE_HOST))
-            apart |= tsr_device_set_one(d);
-    return apart == tsr_device_set_all(planner->n_devices) ? 0 : apart;
+            reserved |= tsr_device_set_one(d);
+    return reserved == tsr_device_set_all(planner->n_devices) ? 0 : reserved;
 }
 
 tsr_status tsr_offload_map_create(const tsr_planner *planner, tsr_offload_map *map_out)
@@ -199,9 +198,9 @@ tsr_status tsr_offload_map_create(const tsr_planner *planner, tsr_offload_map *m
     TSR_TRY(tsr_offload_rules_apply(planner, offload_device, &map));
     tsr_device_set pinned = devices_of(&map);
     map.any = pinned != 0;
-    if (config->offload.n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
+    if (config->offload.n_gpu_layers >= 0 && offload_device >= 0) /* reserved without a block, too */
         pinned |= tsr_device_set_one(offload_device);
-    map.reserved = devices_apart(planner, pinned, offload_device);
+    map.reserved = reserved_devices(planner, pinned, offload_device);
     *map_out = map;
     map = (tsr_offload_map){0};
 out:

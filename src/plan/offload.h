@@ -10,10 +10,11 @@ enum { TSR_FREE = -1 };
 
 typedef struct tsr_offload_map {
     int64_t n_layers;
-    int embedding, output;   /* device, or TSR_FREE */
-    int *attention, *ffn;    /* [n_layers] the same */
-    tsr_device_set reserved; /* devices with pinned blocks that get no share of the free ones unless the
-                              tensor_split says so: the offload device, and host devices beside others */
+    int embedding, output; /* device, or TSR_FREE */
+    int *attention, *ffn;  /* [n_layers] the same */
+    /* Devices with pinned blocks that get no share of the free ones unless the tensor_split says so: the
+     * offload device, and host devices together with others */
+    tsr_device_set reserved;
     bool any;
 } tsr_offload_map;
 

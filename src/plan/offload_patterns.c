@@ -1,9 +1,9 @@
 /* Overrides: patterns of tensor names, each with a device, as llama.cpp's -ot has them. The first pattern
  * that is found in a name decides.
  *
- * What moves is a block (attention or FFN of a layer, the embedding, the output), since its activations stay
- * on its devices. So all of its matrices must go to one place; norms and biases follow the matrices,
- * and all of a mixture of experts follows its experts, so that the usual "exps=CPU" is enough. */
+ * A rule moves a block (attention or FFN of a layer, the embedding, the output), since the activations of a
+ * block stay on its devices. All matrices of a block must therefore go to one device. Norms and biases follow
+ * the matrices. The whole FFN of a mixture follows its experts, so that the usual "exps=CPU" is enough. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -152,7 +152,7 @@ out:
     return status;
 }
 
-/* Norms and biases are not. */
+/* Whether the tensor is a matrix; norms and biases are not. */
 static bool is_matrix(const tsr_weight *weight)
 {
     return weight->tensor.ne[1] > 1 && !weight->vectors;
@@ -168,7 +168,7 @@ static const char *block_name(const tsr_weight *weight, char text[MAX_LABEL])
     return text;
 }
 
-/* Whether `other` goes where `moved` of the same block goes without being named. */
+/* Whether `other` follows `moved` of the same block although no pattern names it. */
 static bool follows(const tsr_weight *other, const tsr_weight *moved)
 {
     return !is_matrix(other) || (moved->expert && !other->expert);

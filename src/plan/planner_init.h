@@ -5,7 +5,7 @@
 #include "core/runtime.h"
 #include "plan/planner.h"
 
-/* Both resolve `config`, which tsr_model_config_read() gave, read its tensor_split and settle how experts are
+/* Both resolve `config`, which tsr_model_config_read() gave, read its tensor_split and choose how experts are
  * divided. The planner borrows gguf and what `config` points to, and is freed with tsr_planner_free(). */
 
 /* A planner for the model of a file, of which the header is enough, on devices that need not be open. */

@@ -17,7 +17,7 @@ static double choose(int64_t n, int64_t k)
 /* The probability that no device d has more than cap[d] of the touched experts. */
 static double all_within(int n_devices, const int64_t *counts, const int64_t *cap, int64_t n_touched)
 {
-    double ways[TSR_EXPERTS_SPREAD + 1] = {1}; /* to have touched j experts on the devices so far */
+    double ways[TSR_EXPERTS_SPREAD + 1] = {1}; /* [j] of touching j experts on the devices so far */
     int64_t n_experts = 0;
     for (int d = 0; d < n_devices; d++) {
         n_experts += counts[d];
@@ -33,7 +33,7 @@ static double all_within(int n_devices, const int64_t *counts, const int64_t *ca
     return ways[n_touched] / choose(n_experts, n_touched);
 }
 
-/* Nothing random about it: every device has its part of the touched ones. */
+/* Without chance: every device has its part of the touched experts. */
 static double slowest_mean(const tsr_cost_class *c, int n_devices, const int64_t *counts)
 {
     double ns = 0;
@@ -55,7 +55,7 @@ double tsr_experts_walk_ns(const tsr_cost_class *c, int n_devices, const int64_t
         return slowest_mean(c, n_devices, counts);
     const double touched_ns = (double)n_experts / (double)n_touched; /* of granule_ns */
     for (ns = now;;) {
-        double next = INFINITY; /* when the next device is done with one expert more */
+        double next = INFINITY; /* the time at which the next device finishes one more expert */
         int first = -1;
         for (int d = 0; d < n_devices; d++) {
             double done = c->fixed_ns[d] + (double)(cap[d] + 1) * c->granule_ns[d] * touched_ns;

@@ -1,7 +1,7 @@
-/* What the best plan of every mode would take, in the devices' memory: alternatives of a plan.
+/* Alternatives of a plan: the best plan of every mode that fits into the devices' memory.
  *
- * How much devices need besides weights and KV depends on the plan; it is taken to be what this one measured,
- * for devices without a part what the others need at most. */
+ * The memory that a device needs besides weights and KV depends on the plan. It is assumed to be what this
+ * plan measured, and for unused devices the most of any other device. */
 #include <stdio.h>
 #include <string.h>
 

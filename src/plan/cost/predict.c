@@ -285,8 +285,8 @@ out:
     return status;
 }
 
-/* The FFN of a mixture of experts divided the other way, memory aside: shares as they were asked for, or the
- * fastest. */
+/* The FFN of a mixture of experts divided the other way, memory aside: by the requested shares, or by the
+ * fastest ones. */
 static tsr_status add_other_expert_split(predictor *p)
 {
     tsr_status status = TSR_OK;
@@ -327,7 +327,7 @@ tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
     int n_devices = plan->info.n_devices;
     times->known = tsr_model_cost_known(planner);
     if (!times->known && !times->automatic)
-        return TSR_OK; /* what was asked for needs no rates */
+        return TSR_OK; /* shares that are given need no rates */
     TSR_TRY(TSR_NEW(&p, "a prediction"));
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
     p->planner = planner;

@@ -22,8 +22,8 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, i
 size_t tsr_stages_bytes(const tsr_stages_problem *stages, const tsr_pipeline *pipeline, int stage,
                         int device);
 
-/* The pipeline as a split. Its mode is what it comes to: TSR_SPLIT_MODE_NONE for one device, TENSOR for one
- * stage, LAYER for single devices in their order, else AUTO. */
+/* The pipeline as a split. Its mode is TSR_SPLIT_MODE_NONE for one device, TENSOR for one stage, LAYER for
+ * single devices in their order, and otherwise AUTO. */
 tsr_status tsr_stages_split(const tsr_stages_problem *stages, const tsr_model_shape *shape,
                             const tsr_pipeline *pipeline, tsr_model_split *split_out);
 

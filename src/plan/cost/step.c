@@ -16,7 +16,7 @@
  * product). */
 static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
 
-/* Of a granule with nothing in it: the search wants times above 0. */
+/* The time of a granule without work: the search needs times above 0. */
 #define LEAST_NS 1e-6
 
 /* The part of the experts that a step reads, if every expert is equally likely: for one token the experts

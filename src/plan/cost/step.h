@@ -17,7 +17,7 @@ typedef struct tsr_model_cost {
     int64_t n_touched;             /* whole experts divided: that a step uses; 0: no such */
     uint64_t row_bytes;            /* of one token's activations */
     uint64_t sync_bytes;           /* of one device's partial sums in an all-reduce */
-    double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
+    double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices; 0: not computed yet */
     /* Nanoseconds of a transfer of the activations, of all tokens or only of those with outputs, from the
      * devices `from` to the devices of `to` that do not have them. `user` is problem.user. */
     double (*transfer_ns)(void *user, tsr_device_set from, tsr_device_set to, bool outputs);

@@ -18,7 +18,7 @@ struct tsr_fit {
     tsr_plan *plan;
 };
 
-/* One config and what it comes to. */
+/* A config and its plan. */
 typedef struct tsr_attempt {
     tsr_model_config config; /* not resolved */
     bool fits;

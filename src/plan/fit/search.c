@@ -81,9 +81,9 @@ static int64_t guess_cut(const tsr_fitting *fitting, int64_t low, double low_exc
     return TSR_MAX(low + 1, TSR_MIN(guess, high - 1));
 }
 
-/* Contexts grow with the bytes of the KV region, on the split that fitting->next was found with. A larger one
- * may fit on another split, but on several devices, which hold whole granules or layers, this is nearer than
- * guess_cut(). */
+/* The cut at which the KV region fills the room that fitting->next leaves on its devices. Another split may
+ * have room for a larger context. On several devices, with whole granules or layers each, this estimate is
+ * nearer than that of guess_cut(). */
 static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
 {
     const tsr_attempt *fits = fitting->next;

@@ -27,7 +27,7 @@ out:
     return status;
 }
 
-/* How many times the sessions of a model hold bytes of this owner: sessions share weights and scratch. */
+/* The number of times that sessions hold bytes of this owner; they share weights and scratch. */
 static size_t n_of(tsr_memory_owner owner, const tsr_model_config *config)
 {
     bool shared = owner == TSR_MEMORY_WEIGHTS || owner == TSR_MEMORY_SCRATCH;
@@ -43,7 +43,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_planner *planner, cons
     tsr_model *model = NULL;
     tsr_session *session = NULL;
     tsr_model_shape llama = {.arch = &tsr_arch_llama, .hparams = shape->hparams, .granules = shape->granules};
-    llama.hparams.n_expert = 0; /* the FFN stands in for them */
+    llama.hparams.n_expert = 0; /* a dense FFN replaces the experts */
     tsr_model_config plain = planner->config;
     plain.session.type_k = plain.session.type_v = TSR_TYPE_F16;
     plain.load.progress = NULL;

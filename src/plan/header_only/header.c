@@ -10,9 +10,8 @@
 #include "core/mem.h"
 #include "plan/header_only/names.h"
 
-/* Keys of an architecture that is not known may mean anything: those that do not make sense are as absent.
- *
- * A key, where its number goes, and what it may be. */
+/* A key, the field for its number, and the range of the number. Keys of an unknown architecture may mean
+ * anything, so numbers out of range count as absent there. */
 typedef struct key_row {
     const char *suffix;
     size_t field; /* offset of the int64_t */
@@ -37,7 +36,7 @@ static const key_row model_keys[] = {
     {"attention.sliding_window", MODEL(window), 0, INT32_MAX, false},
 };
 
-/* Those that files may give per layer. A later row overrides an earlier one. */
+/* Keys that a file may have per layer. A later row overrides an earlier one. */
 static const key_row layer_keys[] = {
     {"attention.head_count", LAYER(n_head), 0, 1 << 16, true},
     {"attention.head_count_kv", LAYER(n_head_kv), 0, 1 << 16, false},
@@ -82,7 +81,7 @@ static tsr_status read_architecture(tsr_header *p)
     return TSR_OK;
 }
 
-/* Which layers there are is counted in the names, and must agree with the key. */
+/* The layers are counted in the names of tensors. The count must agree with the key. */
 static tsr_status count_layers(tsr_header *p)
 {
     int64_t n = 0;
@@ -150,7 +149,7 @@ tsr_status tsr_header_read(const tsr_gguf *gguf, tsr_header *header_out)
     TSR_TRY(read_vocab(&p));
     if (!p.by_size)
         TSR_TRY(read_experts(&p));
-    if (p.by_size) /* what else its keys mean is not known either */
+    if (p.by_size) /* the meaning of its other keys is unknown */
         p.n_expert = p.kv_lora_rank = p.window = 0;
     *header_out = p;
 out:

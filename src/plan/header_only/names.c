@@ -2,8 +2,8 @@
  *
  * Names: llama.cpp's gguf-py/gguf/constants.py (MODEL_ARCH_NAMES, TENSOR_NAMES) and the GGUF specification's
  * "Standardized tensor names". Shapes: load_tensors() of the same project. Experts are divided like a dense
- * FFN, by FFN columns inside every expert: then the devices work evenly whichever experts a token takes,
- * which whole experts per device would not give for single tokens. */
+ * FFN, by FFN columns inside every expert: the devices then work evenly, whatever experts a token uses. With
+ * whole experts, single tokens would not keep all devices busy. */
 #include "plan/header_only/names.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static const tsr_tensor_row tensors[] = {
     {"blk.#.attn_sinks.weight", TSR_WEIGHT_Q_ROWS, TSR_EXTENT_HEADS, 0},
     {"blk.#.post_attention_norm.weight", ATTENTION_WHOLE},
 
-    /* MLA: what is compressed is whole on every device, what leads out of it is divided by heads */
+    /* MLA: compressed rows are whole on every device; matrices that expand them are divided by heads */
     {"blk.#.attn_q_a.weight", ATTENTION_WHOLE},
     {"blk.#.attn_q_a_norm.weight", ATTENTION_WHOLE},
     {"blk.#.attn_q_b.weight", TSR_WEIGHT_Q_ROWS, TSR_EXTENT_Q, 0},

@@ -69,8 +69,8 @@ static tsr_status check_tensor(const tsr_header *p, const tsr_gguf_tensor *sourc
     return TSR_OK;
 }
 
-/* The tensor as a matrix whose rows or columns are divided: what is beside the divided axis, experts
- * included, counts as the other one. */
+/* Make the tensor a matrix whose rows or columns are divided. All other axes, experts included, become the
+ * undivided axis. */
 static void flatten(tsr_weight *weight, int axis)
 {
     const int64_t *ne = weight->source->ne;
@@ -84,7 +84,7 @@ static void flatten(tsr_weight *weight, int axis)
     }
 }
 
-/* Divided, that is. */
+/* Whether the role is that of a divided tensor of attention. */
 static bool is_attention(tsr_weight_role role)
 {
     return role == TSR_WEIGHT_Q_ROWS || role == TSR_WEIGHT_KV_ROWS || role == TSR_WEIGHT_Q_COLUMNS;
@@ -324,7 +324,7 @@ out:
     return status;
 }
 
-/* As many granules as the shortest matrix has rows, up to what is finer than anyone needs. */
+/* As many granules as the shortest matrix has rows, up to a number that is fine enough for any split. */
 static tsr_status find_rows(const tsr_header *p, const tsr_weights *w, tsr_model_shape *shape)
 {
     enum { FINE = 1024 };
@@ -363,8 +363,8 @@ static void fill_hparams(const tsr_header *p, tsr_hparams *hp)
     tsr_fail_clear();
 }
 
-/* Tensors without a row are whole on every device; one says so. */
-static void remark_strangers(tsr_model_shape *shape)
+/* Tensors that the table lacks are whole on every device. One remark names the first of them. */
+static void remark_unknown_tensors(tsr_model_shape *shape)
 {
     const char *first = NULL;
     int64_t n = 0;
@@ -380,7 +380,7 @@ static void remark_strangers(tsr_model_shape *shape)
                n == 1 ? " is" : "s are", first);
 }
 
-/* Windows that the file does not tell the layers of. */
+/* Windows of models whose files do not say which layers have one. */
 static void remark_window(const tsr_header *p, tsr_model_shape *shape)
 {
     char key[96];
@@ -404,12 +404,12 @@ static void write_remarks(const tsr_header *p, const char *reason, tsr_model_sha
     }
     remark(shape, "arena estimated: architecture %s is planned, not run%s%.160s", p->architecture,
            reason[0] ? ": " : "", reason);
-    remark_strangers(shape);
+    remark_unknown_tensors(shape);
     remark_window(p, shape);
 }
 
-/* Why an architecture that runs does not run this file: the sentence without the path that it begins with. Of
- * one that does not, its name says all. */
+/* The reason why an architecture that runs does not run this file: the error's sentence without the path at
+ * its beginning. Of an architecture that does not run, the name is the reason. */
 static void copy_reason(const tsr_gguf *gguf, char *reason, size_t capacity)
 {
     const char *text = tsr_last_error(), *path = tsr_gguf_path(gguf);

@@ -1,5 +1,4 @@
-/* Why a plan is as it is: the predicted time of a step by its parts, what every device does in it, and what
- * other layouts would take. */
+/* Explaining a plan: the predicted time of a step by its parts and devices, and those of other layouts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -223,9 +222,9 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
         tsr_plan_put_wrapped(
             &p, "Of the experts %s.",
             plan->info.expert_split == TSR_EXPERT_SPLIT_COLUMNS
-                ? "every device has columns: all have work whichever a token takes"
-                : "every device has some whole: a token waits for the one with most of those it takes, "
-                  "as expected by chance");
+                ? "every device has columns: all devices work, whatever experts a token uses"
+                : "every device has some whole: a token takes as long as the device with most of its "
+                  "experts, as expected by chance");
     tsr_plan_put(&p, "\n");
     put_phase(&p, "decode", &t->decode, &plan->decode_walks);
     put_phase(&p, "prompt", &t->prompt, &plan->prompt_walks);
