@@ -71,8 +71,8 @@ static void expected_times_are_those_of_all_choices(void **state)
     }
 }
 
-/* As many as mixtures have, without overflow; many tokens wait for nobody. */
-static void large_mixtures(void **state)
+/* As many experts as mixtures have, without overflow; with many tokens no device waits. */
+static void more_tokens_even_out_the_experts_of_large_mixtures(void **state)
 {
     (void)state;
     tsr_cost_class c = {.name = "ffn"};
@@ -231,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expected_times_are_those_of_all_choices),
-        cmocka_unit_test(large_mixtures),
+        cmocka_unit_test(more_tokens_even_out_the_experts_of_large_mixtures),
         cmocka_unit_test(the_faster_way_is_chosen),
         cmocka_unit_test(plans_explain_it),
         cmocka_unit_test(the_bits_do_not_depend_on_it),

@@ -183,7 +183,7 @@ static void check_case(experts_setup s, uint64_t seed)
 
 /* -- tests -- */
 
-static void every_type(void **state)
+static void every_type_equals_the_reference(void **state)
 {
     (void)state;
     for (int i = 0; i < N_TYPES; i++) {
@@ -197,7 +197,7 @@ static void every_type(void **state)
     }
 }
 
-static void one_token_and_many(void **state)
+static void one_token_and_many_equal_the_reference(void **state)
 {
     (void)state;
     static const int64_t n_tokens[] = {1, 2, 150};
@@ -212,7 +212,7 @@ static void one_token_and_many(void **state)
 }
 
 /* Long enough to be packed, few enough to walk along weights: gate's and up's columns, then down's. */
-static void few_long_rows(void **state)
+static void packed_rows_of_few_tokens_equal_the_reference(void **state)
 {
     (void)state;
     static const tsr_type quantized[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_K};
@@ -339,9 +339,9 @@ static void weights_that_are_no_numbers_are_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type),
-        cmocka_unit_test(one_token_and_many),
-        cmocka_unit_test(few_long_rows),
+        cmocka_unit_test(every_type_equals_the_reference),
+        cmocka_unit_test(one_token_and_many_equal_the_reference),
+        cmocka_unit_test(packed_rows_of_few_tokens_equal_the_reference),
         cmocka_unit_test(one_expert_or_all_of_them),
         cmocka_unit_test(biases_belong_to_one_device),
         cmocka_unit_test(sums_go_onto_others),

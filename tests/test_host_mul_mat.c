@@ -282,7 +282,7 @@ static void test_every_type_is_close_and_does_not_depend_on_threads(void **state
 }
 
 /* More tokens than kernels take at once, in sums that are carried from one part of K to the next. */
-static void test_long_prompts(void **state)
+static void test_sums_of_long_prompts_are_carried_on(void **state)
 {
     (void)state;
     static const kind some[] = {
@@ -576,7 +576,7 @@ static void test_a_partial_out_of_range_raises_the_fault(void **state)
 }
 
 /* A strided view with strided activations and results; what lies between stays untouched. */
-static void test_strides(void **state)
+static void test_strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -626,7 +626,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_is_close_and_does_not_depend_on_threads),
-        cmocka_unit_test(test_long_prompts),
+        cmocka_unit_test(test_sums_of_long_prompts_are_carried_on),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
         cmocka_unit_test(test_few_tokens_of_long_rows),
         cmocka_unit_test(test_totals_of_any_size_are_the_same),
@@ -637,7 +637,7 @@ int main(void)
         cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
         cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),
-        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_strided_products_leave_gaps_untouched),
         cmocka_unit_test(test_an_empty_sum_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

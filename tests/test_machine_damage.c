@@ -154,13 +154,13 @@ static void damage_often(reader read, const char *sample, const char *name, int 
     assert_in_range(n_loaded, n / 100, n - n / 20); /* else the damage tests nothing */
 }
 
-static void nccl_files(void **state)
+static void damaged_nccl_files_are_refused_or_sound(void **state)
 {
     (void)state;
     damage_often(tsr_topo_read_nccl_xml, nccl_xml, "nccl", rounds(4000));
 }
 
-static void recorded_nccl_files(void **state)
+static void damaged_recorded_nccl_files_are_refused_or_sound(void **state)
 {
     (void)state;
     DIR *listing = opendir(SHARED);
@@ -182,7 +182,7 @@ static void recorded_nccl_files(void **state)
     closedir(listing);
 }
 
-static void matrices(void **state)
+static void damaged_matrices_are_refused_or_sound(void **state)
 {
     (void)state;
     damage_often(tsr_topo_read_nvidia_smi, smi_text, "nvidia-smi", rounds(4000));
@@ -194,7 +194,7 @@ static tsr_status read_words(const char *text, size_t bytes, const char *name, t
     return tsr_topo_read_machine_spec(text, topo_out);
 }
 
-static void machine_texts(void **state)
+static void damaged_machine_texts_are_refused_or_sound(void **state)
 {
     (void)state;
     damage_often(read_words, machine_text, "--machine", rounds(4000));
@@ -203,10 +203,10 @@ static void machine_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nccl_files),
-        cmocka_unit_test(recorded_nccl_files),
-        cmocka_unit_test(matrices),
-        cmocka_unit_test(machine_texts),
+        cmocka_unit_test(damaged_nccl_files_are_refused_or_sound),
+        cmocka_unit_test(damaged_recorded_nccl_files_are_refused_or_sound),
+        cmocka_unit_test(damaged_matrices_are_refused_or_sound),
+        cmocka_unit_test(damaged_machine_texts_are_refused_or_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static void accept(const fixture *f, const edit *edits)
 
 /* -- the faults -- */
 
-static void missing_keys(void **state)
+static void missing_keys_are_refused(void **state)
 {
     static const char *const keys[] = {"general.architecture",
                                        "llama.block_count",
@@ -156,7 +156,7 @@ static void missing_keys(void **state)
         REFUSED(TSR_ERR_FORMAT, keys[i], {keys[i], DROP});
 }
 
-static void missing_tensors(void **state)
+static void missing_tensors_are_refused(void **state)
 {
     static const char *const tensors[] = {
         "token_embd.weight",   "blk.0.attn_norm.weight",   "blk.1.attn_q.weight",   "blk.0.attn_k.weight",
@@ -167,7 +167,7 @@ static void missing_tensors(void **state)
     REFUSED(TSR_ERR_FORMAT, "blk.2.attn_norm.weight", {"llama.block_count", U32, .number = 3});
 }
 
-static void wrong_shapes(void **state)
+static void wrong_shapes_are_refused(void **state)
 {
     static const struct {
         const char *name;
@@ -194,7 +194,7 @@ static void wrong_shapes(void **state)
                  .ne = {shapes[i].ne[0], shapes[i].ne[1], shapes[i].ne[2]}});
 }
 
-static void wrong_types(void **state)
+static void wrong_types_are_refused(void **state)
 {
     REFUSED(TSR_ERR_UNSUPPORTED, "blk.0.attn_norm.weight",
             {"blk.0.attn_norm.weight", TYPE, .type = TSR_TYPE_F16});
@@ -244,7 +244,7 @@ static void dense_ffns_of_gpt_oss(void **state)
 }
 
 /* Keys that only some architectures need. */
-static void missing_keys_of_architectures(void **state)
+static void missing_keys_of_architectures_are_refused(void **state)
 {
     static const struct synth_arch archs[] = {
         {"", "cohere2", SYNTH_LAYER_NORM | SYNTH_NO_FFN_NORM, {{"attention.sliding_window", 5}}},
@@ -259,7 +259,7 @@ static void missing_keys_of_architectures(void **state)
         refuse_arch(*state, &archs[i], TSR_ERR_FORMAT, keys[i]);
 }
 
-static void absurd_numbers(void **state)
+static void absurd_numbers_are_refused(void **state)
 {
     static const struct {
         const char *key;
@@ -306,7 +306,7 @@ static void absurd_numbers(void **state)
     REFUSED(TSR_ERR_FORMAT, "empty array", {"llama.feed_forward_length", U32S, .n = 0});
 }
 
-static void rope_factors(void **state)
+static void rope_factors_are_checked(void **state)
 {
     static const char *const name = "rope_freqs.weight";
     ACCEPTED({name, FACTORS, .number = 2, .n = HEAD_DIM / 2, .type = TSR_TYPE_F32});
@@ -321,7 +321,7 @@ static void rope_factors(void **state)
 
 /* -- what may change the result, and is not known -- */
 
-static void unknown_tensors(void **state)
+static void unknown_tensors_are_refused(void **state)
 {
     static const struct {
         const char *name;
@@ -343,7 +343,7 @@ static void unknown_tensors(void **state)
     REFUSED(TSR_ERR_UNSUPPORTED, "blk.1.", {"llama.block_count", U32, .number = 1});
 }
 
-static void unknown_keys(void **state)
+static void unknown_keys_are_refused(void **state)
 {
     static const edit keys[] = {{"llama.rope.dimension_sections", U32S, .list = {2, 3, 3}, .n = 4},
                                 {"llama.rope.scaling.alpha", F32, .number = 1000},
@@ -367,7 +367,7 @@ static void unknown_keys(void **state)
 
 /* -- unusual, but right -- */
 
-static void keys_that_change_nothing(void **state)
+static void keys_that_change_nothing_are_accepted(void **state)
 {
     static const edit keys[] = {{"llama.vocab_size", U32, .number = N_VOCAB},
                                 {"llama.tensor_data_layout", STRING, .text = "Meta AI original pth"},
@@ -421,7 +421,7 @@ static void layers_may_differ_in_type(void **state)
 }
 
 /* Finite in F32, and not in F16: the message says what to change, and the change helps. */
-static void values_beyond_f16(void **state)
+static void values_beyond_f16_fail_with_a_remedy(void **state)
 {
     fixture *f = *state;
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_F32};
@@ -446,7 +446,7 @@ static void values_beyond_f16(void **state)
     }
 }
 
-static void arguments_and_paths(void **state)
+static void wrong_arguments_and_paths_are_refused(void **state)
 {
     fixture *f = *state;
     tsr_model *model = NULL;
@@ -507,15 +507,23 @@ static void progress_ends_at_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_keys),          cmocka_unit_test(missing_keys_of_architectures),
-        cmocka_unit_test(missing_tensors),       cmocka_unit_test(wrong_shapes),
-        cmocka_unit_test(wrong_types),           cmocka_unit_test(what_this_library_does_not_have),
-        cmocka_unit_test(dense_ffns_of_gpt_oss), cmocka_unit_test(absurd_numbers),
-        cmocka_unit_test(rope_factors),          cmocka_unit_test(unknown_tensors),
-        cmocka_unit_test(unknown_keys),          cmocka_unit_test(keys_that_change_nothing),
-        cmocka_unit_test(unusual_models_open),   cmocka_unit_test(layers_may_differ_in_type),
-        cmocka_unit_test(values_beyond_f16),     cmocka_unit_test(progress_ends_at_one),
-        cmocka_unit_test(arguments_and_paths),
+        cmocka_unit_test(missing_keys_are_refused),
+        cmocka_unit_test(missing_keys_of_architectures_are_refused),
+        cmocka_unit_test(missing_tensors_are_refused),
+        cmocka_unit_test(wrong_shapes_are_refused),
+        cmocka_unit_test(wrong_types_are_refused),
+        cmocka_unit_test(what_this_library_does_not_have),
+        cmocka_unit_test(dense_ffns_of_gpt_oss),
+        cmocka_unit_test(absurd_numbers_are_refused),
+        cmocka_unit_test(rope_factors_are_checked),
+        cmocka_unit_test(unknown_tensors_are_refused),
+        cmocka_unit_test(unknown_keys_are_refused),
+        cmocka_unit_test(keys_that_change_nothing_are_accepted),
+        cmocka_unit_test(unusual_models_open),
+        cmocka_unit_test(layers_may_differ_in_type),
+        cmocka_unit_test(values_beyond_f16_fail_with_a_remedy),
+        cmocka_unit_test(progress_ends_at_one),
+        cmocka_unit_test(wrong_arguments_and_paths_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

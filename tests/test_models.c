@@ -120,18 +120,18 @@ static void architectures(const tsr_type type)
     }
 }
 
-#define TYPE_TEST(type)                 \
-    static void in_##type(void **state) \
-    {                                   \
-        (void)state;                    \
-        architectures(TSR_TYPE_##type); \
+#define TYPE_TEST(type)                                                     \
+    static void architectures_in_##type##_equal_the_reference(void **state) \
+    {                                                                       \
+        (void)state;                                                        \
+        architectures(TSR_TYPE_##type);                                     \
     }
 
 TYPE_TEST(F32)
 TYPE_TEST(Q4_K)
 
 /* Odd numbers of heads, heads of other lengths than the width says, lengths that are multiples of nothing. */
-static void of_unusual_shapes(void **state)
+static void unusual_shapes_equal_the_reference(void **state)
 {
     (void)state;
     static const struct {
@@ -162,9 +162,9 @@ static void of_unusual_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_F32),
-        cmocka_unit_test(in_Q4_K),
-        cmocka_unit_test(of_unusual_shapes),
+        cmocka_unit_test(architectures_in_F32_equal_the_reference),
+        cmocka_unit_test(architectures_in_Q4_K_equal_the_reference),
+        cmocka_unit_test(unusual_shapes_equal_the_reference),
     };
     return cmocka_run_group_tests_name("models are what their papers say", tests, NULL, NULL);
 }

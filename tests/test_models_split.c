@@ -31,7 +31,7 @@ static bool is_plain(const struct synth_arch *arch)
     return arch->parts == 0 && arch->keys[0].suffix == NULL && strcmp(arch->name, "gemma") != 0;
 }
 
-static void architectures(void **state)
+static void splits_of_every_architecture_give_the_same_bits(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_Q4_K, TSR_TYPE_Q8_0, TSR_TYPE_BF16,
@@ -50,25 +50,25 @@ static void recorded(const char *name, int64_t rounds)
     ways_check_file(&host, path, 1024, rounds);
 }
 
-static void recorded_qwen2(void **state)
+static void splits_of_recorded_qwen2_give_the_same_bits(void **state)
 {
     (void)state;
     recorded("nano-qwen2-F16", (ways_rounds() + 2) / 3);
 }
 
-static void recorded_qwen3(void **state)
+static void splits_of_recorded_qwen3_give_the_same_bits(void **state)
 {
     (void)state;
     recorded("nano-qwen3-F16", (ways_rounds() + 2) / 3);
 }
 
-static void recorded_mixtral(void **state)
+static void splits_of_recorded_mixtral_give_the_same_bits(void **state)
 {
     (void)state;
     recorded("nano-moe-F16", 2 * ((ways_rounds() + 2) / 3));
 }
 
-static void recorded_qwen3moe(void **state)
+static void splits_of_recorded_qwen3moe_give_the_same_bits(void **state)
 {
     (void)state;
     recorded("nano-qwen3moe-F16", 2 * ((ways_rounds() + 2) / 3));
@@ -77,9 +77,11 @@ static void recorded_qwen3moe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(architectures),     cmocka_unit_test(recorded_qwen2),
-        cmocka_unit_test(recorded_qwen3),    cmocka_unit_test(recorded_mixtral),
-        cmocka_unit_test(recorded_qwen3moe),
+        cmocka_unit_test(splits_of_every_architecture_give_the_same_bits),
+        cmocka_unit_test(splits_of_recorded_qwen2_give_the_same_bits),
+        cmocka_unit_test(splits_of_recorded_qwen3_give_the_same_bits),
+        cmocka_unit_test(splits_of_recorded_mixtral_give_the_same_bits),
+        cmocka_unit_test(splits_of_recorded_qwen3moe_give_the_same_bits),
     };
     return cmocka_run_group_tests_name("the split does not change a bit of any architecture", tests, NULL,
                                        NULL);

@@ -62,7 +62,7 @@ static const struct {
 
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-static void unscaled(void **state)
+static void unscaled_tables_are_exact(void **state)
 {
     (void)state;
     for (int s = 0; s < N_SHAPES; s++) {
@@ -79,7 +79,7 @@ static void unscaled(void **state)
     }
 }
 
-static void linear(void **state)
+static void linear_scaling_divides_positions(void **state)
 {
     (void)state;
     static const double factors[] = {0.5, 1, 2, 8, 40};
@@ -100,7 +100,7 @@ static void linear(void **state)
 
 /* Factors as Llama 3.1 computes them (factor 8, low 1, high 4, over 8192 tokens): its reference code divides
  * slow frequencies by 8, keeps fast ones and blends between; the file's tensor holds the quotients. */
-static void llama3_factors(void **state)
+static void llama3_factors_divide_frequencies(void **state)
 {
     (void)state;
     tsr_rope_params hp = plain(128, 500000);
@@ -126,7 +126,7 @@ static long double pair_turning(const tsr_rope_params *hp, long double turns)
     return (long double)hp->n_rot / 2 * logl(n / (2 * pi * turns)) / logl((long double)hp->base);
 }
 
-static void yarn(void **state)
+static void yarn_tables_are_exact(void **state)
 {
     (void)state;
     static const double factors[] = {1, 2, 16, 40};
@@ -166,7 +166,7 @@ static void yarn(void **state)
 }
 
 /* A magnitude that a model was trained with in part, or that grows with the position. */
-static void magnitudes(void **state)
+static void magnitudes_scale_the_tables(void **state)
 {
     (void)state;
     tsr_rope_params p = plain(64, 10000);
@@ -234,7 +234,7 @@ static void check_windows(const tsr_hparams *hp, const char *layers)
         assert_int_equal(tsr_hparams_window(hp, l), layers[l] == 'w' ? 7 : 0);
 }
 
-static void windows_of_layers(void **state)
+static void patterns_say_which_layers_have_windows(void **state)
 {
     (void)state;
     static const char key[] = "x.attention.sliding_window_pattern";
@@ -260,7 +260,7 @@ static void windows_of_layers(void **state)
     assert_int_equal(read_window(key, TSR_GGUF_BOOL, thirds, 5, &hp), TSR_ERR_FORMAT);
 }
 
-static void rotations_of_layers(void **state)
+static void each_layer_has_its_own_rotation(void **state)
 {
     (void)state;
     tsr_hparams hp = {.n_layers = 8, .window = 7, .window_period = 2};
@@ -343,13 +343,13 @@ static void memory_may_be_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unscaled),
-        cmocka_unit_test(linear),
-        cmocka_unit_test(llama3_factors),
-        cmocka_unit_test(yarn),
-        cmocka_unit_test(magnitudes),
-        cmocka_unit_test(windows_of_layers),
-        cmocka_unit_test(rotations_of_layers),
+        cmocka_unit_test(unscaled_tables_are_exact),
+        cmocka_unit_test(linear_scaling_divides_positions),
+        cmocka_unit_test(llama3_factors_divide_frequencies),
+        cmocka_unit_test(yarn_tables_are_exact),
+        cmocka_unit_test(magnitudes_scale_the_tables),
+        cmocka_unit_test(patterns_say_which_layers_have_windows),
+        cmocka_unit_test(each_layer_has_its_own_rotation),
         cmocka_unit_test(scaling_is_read_from_keys),
         cmocka_unit_test(memory_may_be_short),
     };

@@ -121,7 +121,7 @@ static void no_runtime(void *user)
     assert_null(((things *)user)->rt);
 }
 
-static void opening_a_runtime(void **state)
+static void opening_a_runtime_may_fail_anywhere(void **state)
 {
     (void)state;
     things t = {.devices = "host:2,mem=64MiB,threads=2,host:1"};
@@ -145,7 +145,7 @@ static void no_gguf(void *user)
     assert_null(((things *)user)->gguf);
 }
 
-static void opening_a_file(void **state)
+static void opening_a_file_may_fail_anywhere(void **state)
 {
     (void)state;
     things t = {0};
@@ -170,7 +170,7 @@ static void no_plan(void *user)
     assert_null(((things *)user)->plan);
 }
 
-static void planning(void **state)
+static void planning_may_fail_anywhere(void **state)
 {
     (void)state;
     static const char *const specs[] = {"host:2", "host:5",
@@ -215,7 +215,7 @@ static void no_model(void *user)
     assert_nothing_used(((things *)user)->rt);
 }
 
-static void opening_a_model(void **state)
+static void opening_a_model_may_fail_anywhere(void **state)
 {
     (void)state;
     for (int copy = 0; copy < 2; copy++) {
@@ -245,7 +245,7 @@ static void no_session(void *user)
     assert_null(((things *)user)->session);
 }
 
-static void creating_a_session(void **state)
+static void creating_a_session_may_fail_anywhere(void **state)
 {
     (void)state;
     things t = {.devices = DEVICES, .config = session_config(64, 2, 16, 0)};
@@ -324,7 +324,7 @@ static bool step_failing(decoding *d, int64_t before, int64_t n, int64_t at, boo
     return fired;
 }
 
-static void decoding_new_shapes(void **state)
+static void decoding_new_shapes_may_fail_anywhere(void **state)
 {
     (void)state;
     enum { N_CASES = 3 };
@@ -583,12 +583,12 @@ int main(void)
         cmocka_unit_test(a_device_may_have_other_kernels),
         cmocka_unit_test(the_environment_names_the_default_kernels),
         cmocka_unit_test(a_wrong_level_in_the_environment_is_refused),
-        cmocka_unit_test(opening_a_runtime),
-        cmocka_unit_test(opening_a_file),
-        cmocka_unit_test(planning),
-        cmocka_unit_test(opening_a_model),
-        cmocka_unit_test(creating_a_session),
-        cmocka_unit_test(decoding_new_shapes),
+        cmocka_unit_test(opening_a_runtime_may_fail_anywhere),
+        cmocka_unit_test(opening_a_file_may_fail_anywhere),
+        cmocka_unit_test(planning_may_fail_anywhere),
+        cmocka_unit_test(opening_a_model_may_fail_anywhere),
+        cmocka_unit_test(creating_a_session_may_fail_anywhere),
+        cmocka_unit_test(decoding_new_shapes_may_fail_anywhere),
         cmocka_unit_test(steady_decoding_allocates_nothing),
         cmocka_unit_test(a_cap_holds_while_things_are_open),
         cmocka_unit_test(memory_that_is_left_over_is_told),

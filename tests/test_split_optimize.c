@@ -229,7 +229,7 @@ static void too_little_memory_is_said(void **state)
     assert_non_null(strstr(tsr_last_error(), "short"));
 }
 
-static void eight_unequal_devices(void **state)
+static void eight_unequal_devices_are_proven(void **state)
 {
     (void)state;
     static problem q;
@@ -244,7 +244,7 @@ static void eight_unequal_devices(void **state)
     assert_true(result.bound_ns <= result.total_ns);
 }
 
-static void many_devices(void **state)
+static void the_bound_of_many_devices_holds(void **state)
 {
     (void)state;
     static problem q;
@@ -257,7 +257,7 @@ static void many_devices(void **state)
     assert_true(result.bound_ns > 0 && result.bound_ns <= result.total_ns);
 }
 
-static void numbers_out_of_range(void **state)
+static void numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
     static problem q;
@@ -308,9 +308,9 @@ int main(void)
         cmocka_unit_test(a_slow_device_is_left_out_where_meeting_costs_more),
         cmocka_unit_test(memory_overrules_speed),
         cmocka_unit_test(too_little_memory_is_said),
-        cmocka_unit_test(eight_unequal_devices),
-        cmocka_unit_test(many_devices),
-        cmocka_unit_test(numbers_out_of_range),
+        cmocka_unit_test(eight_unequal_devices_are_proven),
+        cmocka_unit_test(the_bound_of_many_devices_holds),
+        cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,7 @@ static void check_case(gpu *g, experts_setup s, uint64_t seed)
 
 /* -- tests -- */
 
-static void every_type(void **state)
+static void every_type_equals_the_reference(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -147,7 +147,7 @@ static void every_type(void **state)
     gpu_close(&g);
 }
 
-static void one_token_and_many(void **state)
+static void one_token_and_many_equal_the_reference(void **state)
 {
     (void)state;
     static const int64_t n_tokens[] = {1, 8, 40};
@@ -282,8 +282,8 @@ static void weights_that_are_no_numbers_are_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type),
-        cmocka_unit_test(one_token_and_many),
+        cmocka_unit_test(every_type_equals_the_reference),
+        cmocka_unit_test(one_token_and_many_equal_the_reference),
         cmocka_unit_test(one_expert_or_all_of_them),
         cmocka_unit_test(biases_belong_to_one_device),
         cmocka_unit_test(sums_go_onto_others),

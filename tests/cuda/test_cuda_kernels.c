@@ -91,7 +91,7 @@ static void test_get_rows_decodes_every_type_exactly(void **state)
 
 /* -- rms_norm -- */
 
-static void test_rms_norm(void **state)
+static void test_rms_norm_is_close_to_its_formula(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 16, 77, 512, 3001};
@@ -132,7 +132,7 @@ static void test_rms_norm(void **state)
 }
 
 /* LayerNorm, of rows far from 0 too, where the mean costs digits. */
-static void test_layer_norm(void **state)
+static void test_layer_norm_is_close_to_its_formula(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {2, 16, 77, 512, 3001};
@@ -207,7 +207,7 @@ static void check_rope(gpu *g, int64_t dim, int64_t n_rot, bool interleaved)
     gpu_clear(g);
 }
 
-static void test_rope(void **state)
+static void test_rope_is_close_to_its_formula(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -246,7 +246,7 @@ static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
     gpu_clear(g);
 }
 
-static void test_glu(void **state)
+static void test_glu_is_close_to_its_formula(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -282,7 +282,7 @@ static void check_softmax(gpu *g, int64_t n, float scale, float range)
     gpu_clear(g);
 }
 
-static void test_softmax(void **state)
+static void test_softmax_is_close_to_its_formula(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -363,7 +363,7 @@ static void test_add_and_scale(void **state)
     gpu_close(&g);
 }
 
-static void test_softcap(void **state)
+static void test_softcap_is_close_to_its_formula(void **state)
 {
     (void)state;
     enum { N = 1027 };
@@ -504,14 +504,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_get_rows_decodes_every_type_exactly),
-        cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_layer_norm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_glu),
-        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_rms_norm_is_close_to_its_formula),
+        cmocka_unit_test(test_layer_norm_is_close_to_its_formula),
+        cmocka_unit_test(test_rope_is_close_to_its_formula),
+        cmocka_unit_test(test_glu_is_close_to_its_formula),
+        cmocka_unit_test(test_softmax_is_close_to_its_formula),
         cmocka_unit_test(test_argmax_takes_the_first_of_equals_and_no_nan),
         cmocka_unit_test(test_add_and_scale),
-        cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_softcap_is_close_to_its_formula),
         cmocka_unit_test(test_copy_stores_what_the_encoders_make),
         cmocka_unit_test(test_reduce_adds_parts_in_order),
         cmocka_unit_test(test_what_no_kernel_can_do_is_refused),

@@ -24,14 +24,14 @@ static void check(const char *devices)
     assert_string_equal(cudasim_violation(), "");
 }
 
-static void gpus_that_are_peers(void **state)
+static void links_of_peers_are_measured(void **state)
 {
     (void)state;
     machine(2, true);
     check("cuda");
 }
 
-static void gpus_through_host_memory(void **state)
+static void links_through_host_memory_are_measured(void **state)
 {
     (void)state;
     machine(2, false);
@@ -41,8 +41,8 @@ static void gpus_through_host_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpus_that_are_peers),
-        cmocka_unit_test(gpus_through_host_memory),
+        cmocka_unit_test(links_of_peers_are_measured),
+        cmocka_unit_test(links_through_host_memory_are_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

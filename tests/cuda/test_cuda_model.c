@@ -102,7 +102,7 @@ static void check_ways(const char *path, const way *ways, int n_ways)
     free(host);
 }
 
-static void the_shipped_model(void **state)
+static void the_shipped_model_has_the_logits_of_the_host(void **state)
 {
     (void)state;
     static const way ways[] = {
@@ -131,7 +131,7 @@ static void check_synthetic(tsr_type type, const way *ways, int n_ways)
     unlink(path);
 }
 
-static void every_weight_type(void **state)
+static void every_weight_type_has_the_logits_of_the_host(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
@@ -144,7 +144,7 @@ static void every_weight_type(void **state)
         check_synthetic(types[i], ways, sizeof ways / sizeof *ways);
 }
 
-static void every_architecture(void **state)
+static void every_architecture_has_the_logits_of_the_host(void **state)
 {
     (void)state;
     static const way ways[] = {{1, true, "cuda", NULL, N_TOKENS}, {3, true, "cuda", "1,0.1,2", 2}};
@@ -265,9 +265,9 @@ static void mixed_bits_depend_on_what_each_family_holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_shipped_model),
-        cmocka_unit_test(every_weight_type),
-        cmocka_unit_test(every_architecture),
+        cmocka_unit_test(the_shipped_model_has_the_logits_of_the_host),
+        cmocka_unit_test(every_weight_type_has_the_logits_of_the_host),
+        cmocka_unit_test(every_architecture_has_the_logits_of_the_host),
         cmocka_unit_test(several_devices_on_one_gpu_mixed_and_without_peers),
         cmocka_unit_test(collectives_change_no_bit),
         cmocka_unit_test(mixed_bits_depend_on_what_each_family_holds),

@@ -308,7 +308,7 @@ static void test_what_cancels_inside_a_granule_raises_no_fault(void **state)
 }
 
 /* A strided view with strided activations and results; what lies between stays untouched. */
-static void test_strides(void **state)
+static void test_strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -367,7 +367,7 @@ int main(void)
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
         cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),
         cmocka_unit_test(test_what_cancels_inside_a_granule_raises_no_fault),
-        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_strided_products_leave_gaps_untouched),
         cmocka_unit_test(test_an_empty_sum_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -309,7 +309,7 @@ static void test_what_is_not_finite_stays_in_its_token(void **state)
 }
 
 /* Strided weights, activations and results for many tokens; what lies between stays untouched. */
-static void test_strides(void **state)
+static void test_strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;
     enum { ROWS = 10, K = 160, TOKENS = 19, X_STRIDE = 200, Y_STRIDE = 13, W_STRIDE = 500 /* elements */ };
@@ -350,7 +350,7 @@ int main(void)
         cmocka_unit_test(test_slabs_of_tokens_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
         cmocka_unit_test(test_what_is_not_finite_stays_in_its_token),
-        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_strided_products_leave_gaps_untouched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,7 +188,7 @@ static void test_every_type_is_close_to_exact(void **state)
 }
 
 /* More chunks than parts of K, and more rows than blocks have at a time. */
-static void test_long_and_tall(void **state)
+static void test_products_of_long_rows_and_many_rows_are_close(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -354,7 +354,7 @@ static void test_no_memory_at_all_is_an_error(void **state)
 
 /* Any even address and stride of weights, any stride of activations and results; what lies between stays
  * untouched, and a matrix that begins and ends with its allocation is not read beyond. */
-static void test_addresses_and_strides(void **state)
+static void test_any_address_and_stride_is_read_within_bounds(void **state)
 {
     (void)state;
     enum { ROWS = 37, TOKENS = 11, K = 768, X_STRIDE = K + 5, Y_STRIDE = ROWS + 3 };
@@ -450,12 +450,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bfloat16_partials_are_the_rounded_sums),
         cmocka_unit_test(test_every_type_is_close_to_exact),
-        cmocka_unit_test(test_long_and_tall),
+        cmocka_unit_test(test_products_of_long_rows_and_many_rows_are_close),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
         cmocka_unit_test(test_memory_does_not_change_the_bits),
         cmocka_unit_test(test_sizes_may_follow_each_other_in_a_graph),
         cmocka_unit_test(test_no_memory_at_all_is_an_error),
-        cmocka_unit_test(test_addresses_and_strides),
+        cmocka_unit_test(test_any_address_and_stride_is_read_within_bounds),
         cmocka_unit_test(test_what_is_not_finite_shows),
         cmocka_unit_test(test_the_range_of_activations),
     };

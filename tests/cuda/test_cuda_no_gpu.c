@@ -56,7 +56,7 @@ static void check_host_goes_on(const char *reason)
     assert_null(strchr(tsr_last_error(), '\n'));
 }
 
-static void a_machine_without_gpus(void **state)
+static void a_machine_without_gpus_runs_on_the_host(void **state)
 {
     (void)state;
     cudasim_config config = CUDASIM_CONFIG_INIT;
@@ -78,7 +78,7 @@ static void a_driver_that_does_not_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_machine_without_gpus),
+        cmocka_unit_test(a_machine_without_gpus_runs_on_the_host),
         cmocka_unit_test(a_driver_that_does_not_start),
     };
     return cmocka_run_group_tests_name("no GPU", tests, NULL, NULL);

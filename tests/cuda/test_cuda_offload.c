@@ -142,21 +142,21 @@ static void check(const char *model, const part *p, tsr_type type_kv, size_t beg
     }
 }
 
-static void f16_keys_and_values(void **state)
+static void f16_keys_and_values_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         check(path, &parts[k], TSR_TYPE_F16, 1, 2);
 }
 
-static void q8_0_keys_and_values(void **state)
+static void q8_0_keys_and_values_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         check(path, &parts[k], TSR_TYPE_Q8_0, 2, 4);
 }
 
-static void experts_on_the_host(void **state)
+static void experts_on_the_host_give_the_same_bits(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof moe_parts / sizeof *moe_parts; k++)
@@ -194,9 +194,9 @@ static void without_a_host_device_there_is_nowhere_to_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f16_keys_and_values),
-        cmocka_unit_test(q8_0_keys_and_values),
-        cmocka_unit_test(experts_on_the_host),
+        cmocka_unit_test(f16_keys_and_values_give_the_same_bits),
+        cmocka_unit_test(q8_0_keys_and_values_give_the_same_bits),
+        cmocka_unit_test(experts_on_the_host_give_the_same_bits),
         cmocka_unit_test(without_a_host_device_there_is_nowhere_to_go),
     };
     return cmocka_run_group_tests_name("offload beside GPUs", tests, setup, teardown);

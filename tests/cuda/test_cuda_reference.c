@@ -70,26 +70,26 @@ static void check_model(const char *name, int index)
         check_model(name, index);         \
     }
 
-MODEL_TEST(f16_with_tied_output_and_rope_factors, "nano-l31-F16", 0)
-MODEL_TEST(f16_without_grouped_queries, "nano-mha-F16", 1)
-MODEL_TEST(bf16, "nano-mha-BF16", 2)
-MODEL_TEST(q6_k_with_q8_0_down, "nano-mha-Q6_K", 3)
-MODEL_TEST(trained_q8_0, "glossary-7m-Q8_0", 4)
-MODEL_TEST(trained_q4_0, "glossary-7m-Q4_0", 5)
-MODEL_TEST(trained_q4_k, "glossary-7m-Q4_K_M", 6)
-MODEL_TEST(trained_q5_k, "glossary-7m-Q5_K_M", 7)
+MODEL_TEST(f16_with_tied_output_and_rope_factors_has_the_recorded_logits, "nano-l31-F16", 0)
+MODEL_TEST(f16_without_grouped_queries_has_the_recorded_logits, "nano-mha-F16", 1)
+MODEL_TEST(bf16_has_the_recorded_logits, "nano-mha-BF16", 2)
+MODEL_TEST(q6_k_with_q8_0_down_has_the_recorded_logits, "nano-mha-Q6_K", 3)
+MODEL_TEST(trained_q8_0_has_the_recorded_logits, "glossary-7m-Q8_0", 4)
+MODEL_TEST(trained_q4_0_has_the_recorded_logits, "glossary-7m-Q4_0", 5)
+MODEL_TEST(trained_q4_k_has_the_recorded_logits, "glossary-7m-Q4_K_M", 6)
+MODEL_TEST(trained_q5_k_has_the_recorded_logits, "glossary-7m-Q5_K_M", 7)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f16_with_tied_output_and_rope_factors),
-        cmocka_unit_test(f16_without_grouped_queries),
-        cmocka_unit_test(bf16),
-        cmocka_unit_test(q6_k_with_q8_0_down),
-        cmocka_unit_test(trained_q8_0),
-        cmocka_unit_test(trained_q4_0),
-        cmocka_unit_test(trained_q4_k),
-        cmocka_unit_test(trained_q5_k),
+        cmocka_unit_test(f16_with_tied_output_and_rope_factors_has_the_recorded_logits),
+        cmocka_unit_test(f16_without_grouped_queries_has_the_recorded_logits),
+        cmocka_unit_test(bf16_has_the_recorded_logits),
+        cmocka_unit_test(q6_k_with_q8_0_down_has_the_recorded_logits),
+        cmocka_unit_test(trained_q8_0_has_the_recorded_logits),
+        cmocka_unit_test(trained_q4_0_has_the_recorded_logits),
+        cmocka_unit_test(trained_q4_k_has_the_recorded_logits),
+        cmocka_unit_test(trained_q5_k_has_the_recorded_logits),
     };
     return cmocka_run_group_tests_name("recorded logits on simulated GPUs", tests, NULL, NULL);
 }

@@ -46,13 +46,13 @@ static void walk_with(const char *arch, int window, uint64_t seed)
     fail_msg("no architecture %s", arch);
 }
 
-static void every_other_layer(void **state)
+static void windows_of_every_other_layer_give_the_logits_of_the_host(void **state)
 {
     (void)state;
     walk_with("gemma2", 20, 1);
 }
 
-static void all_layers(void **state)
+static void windows_of_all_layers_give_the_logits_of_the_host(void **state)
 {
     (void)state;
     walk_with("phi3", 7, 2);
@@ -61,8 +61,8 @@ static void all_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_other_layer),
-        cmocka_unit_test(all_layers),
+        cmocka_unit_test(windows_of_every_other_layer_give_the_logits_of_the_host),
+        cmocka_unit_test(windows_of_all_layers_give_the_logits_of_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
