@@ -57,7 +57,7 @@ out:
     return status;
 }
 
-/* The caller owns what these pointers lead to, and may free it after loading. */
+/* These pointers lead to memory of the caller, who may free that memory after loading. */
 static void forget_pointers(tsr_model_config *config)
 {
     config->split.tensor_split = NULL;

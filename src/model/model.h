@@ -27,7 +27,7 @@ struct tsr_model {
     tsr_session *sessions; /* a list through their `next` */
     tsr_gguf *own_gguf;    /* NULL: the caller's */
     tsr_model_shape shape;
-    tsr_model_config config;     /* with defaults filled in; what it points to is in `config_copy`, or NULL */
+    tsr_model_config config;     /* with defaults; pointers are NULL or lead to `config_copy` */
     tsr_config_copy config_copy; /* of opened models */
     tsr_model_split split;
     tsr_weights weights;

@@ -138,8 +138,8 @@ tsr_kv_growth tsr_kv_group_growth(const tsr_kv_group *group, int seq, int64_t le
     if (at < end && at >= g.first && group->references[table[at]] > 1)
         g.copied = table[at];
     g.n_wanted = g.end - g.begin + (g.copied >= 0);
-    /* The copy comes first: until it succeeds the dropped pages must keep their contents, so it cannot use
-     * one. */
+    /* The copy comes first and cannot use a dropped page, since dropped pages must keep their contents until
+     * the copy succeeds. */
     int n_dropped = count_own(group, table, before, TSR_MIN(g.first, end)), n_returned = group->n_returned;
     if (g.copied >= 0 && n_returned == 0)
         g.n_new = 1 + TSR_MAX(g.n_wanted - 1 - n_dropped, 0);

@@ -15,7 +15,7 @@ enum { MAX_RANKS = 64 };
  * wait for other ranks take longer, and are polled less often. */
 enum { POLLS_BEFORE_SLEEP = 2000, SLEEP_NS = 20000 };
 
-/* Who frees the clique: the later of its owner and its thread. */
+/* The first to leave sets FINISHED (the thread) or ABANDONED (the owner); the second frees the clique. */
 enum { RUNNING, FINISHED, ABANDONED };
 
 /* The last abort first stops the calls that have not taken effect, in far less than this time. */

@@ -104,8 +104,8 @@ static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
     return status;
 }
 
-/* One's kernel writes the pattern to the other's memory, the other copies it to a second place, and one's
- * kernel and, elsewhere, its copies read it back. */
+/* A kernel of `one` writes the pattern to the memory of `other`, and `other` copies the pattern to a second
+ * place. A kernel of `one` reads the second place, and so do copies of `one`. */
 static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
 {
     tsr_status status = TSR_OK;

@@ -1,6 +1,6 @@
 /* Choosing the slot of the collectives' workspace for a partial sum.
  *
- * Other ranks read a rank's slot during the collective, and no signal tells the writer when they have
+ * Other ranks read a rank's slot during the collective, and the writer gets no signal when the readers have
  * finished. But every collective is a barrier: when a rank has passed it, all participants had arrived, and
  * so had finished everything before it. A vector clock (one entry per pair of devices), computed when the
  * program is compiled, shows whether a slot is free again; if no slot is free, one is added. If all devices

@@ -46,7 +46,7 @@ static tsr_status fail_missing(const tsr_topology *topo, const tsr_device_item *
                     *topo->gpu_note ? "; left out: " : "", topo->gpu_note);
 }
 
-/* In a description a fact may be missing; a driver knows its memory. */
+/* A description may lack the memory of a GPU; the driver of this machine always reports it. */
 static tsr_status check_known(const tsr_topology *topo, const tsr_gpu *gpu)
 {
     if (topo->is_this_machine || gpu->memory_bytes)
