@@ -7,16 +7,8 @@
 #ifndef TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 #define TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 
-#include "host/kernels/quant/vector.h"
-#if defined(TSR_ISA_AMX)
-#include "host/kernels/quant/tile_amx.h"
-#elif defined(TSR_ISA_NEON)
-#include "host/kernels/quant/tile_neon.h"
-#elif defined(TSR_ISA_INT_VEC)
 #include "host/kernels/quant/tile.h"
-#else
-#include "host/kernels/quant/generic.h"
-#endif
+#include "host/kernels/quant/vector.h"
 
 enum {
     QUANT_TILE_ROWS = 256,   /* most rows of a chunk: the sums of more rows would leave the caches */
@@ -34,24 +26,6 @@ typedef struct quant_scratch {
 } quant_scratch;
 _Static_assert(QUANT_TILE_TOKENS *QUANT_TILE_ROWS <= TOTALS_MAX, "totals of a product");
 _Static_assert(QUANT_TILE_TOKENS % QUANT_TOKENS == 0, "room for the last register tile");
-
-#if !defined(TSR_ISA_INT_VEC)
-/* These tiles need no preparation, and multiply activations as encoded. */
-ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
-{
-    (void)op, (void)tile;
-}
-
-ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
-{
-    (void)tile;
-}
-
-ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
-{
-    (void)op, (void)x, (void)n;
-}
-#endif
 
 /* The activations of some tokens in one stage, QUANT_BLOCKS blocks apart. */
 typedef struct quant_tokens {

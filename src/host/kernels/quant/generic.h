@@ -11,9 +11,9 @@
 #ifndef TSR_HOST_KERNELS_QUANT_GENERIC_H
 #define TSR_HOST_KERNELS_QUANT_GENERIC_H
 
+#include "host/kernels/quant/tile_size.h"
+#include "core/op.h"
 #include "host/kernels/quant/types.h"
-
-enum { QUANT_ROWS = 4, QUANT_TOKENS = 4 }; /* of a tile */
 
 /* A panel of QUANT_ROWS rows; missing rows are zeros. */
 typedef struct quant_tile {
@@ -52,6 +52,22 @@ static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile
             }
             sums[t * QUANT_ROWS + r] = sum;
         }
+}
+
+/* These tiles need no preparation, and multiply activations as encoded. */
+ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
+{
+    (void)op, (void)tile;
+}
+
+ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
+{
+    (void)tile;
+}
+
+ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
+{
+    (void)op, (void)x, (void)n;
 }
 
 #endif

@@ -1,109 +1,130 @@
-/* Products with quantized weights, many tokens at a time: lanes are rows.
+/* Products with quantized weights, many tokens at a time: a panel of a few rows is expanded once into a tile
+ * and multiplied with every token.
  *
- * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
- * of INT_LANES rows, and multiplied with the same two elements of every token. With 8-bit activations a panel
- * is expanded to bytes (tile_bytes.h). Formulas and bits are those of generic.h. */
+ * The layout of a tile, and the product of a tile with a few tokens, are those of the instruction set
+ * (tile_words.h, tile_neon.h, tile_amx.h, generic.h). The rows' bytes are brought into vectors in the same
+ * way for all sets. */
 #ifndef TSR_HOST_KERNELS_QUANT_TILE_H
 #define TSR_HOST_KERNELS_QUANT_TILE_H
 
-#include "host/kernels/quant/x.h"
-
-enum {
-#if defined(TSR_ISA_AVX512)
-    QUANT_VECTORS = 2, /* of INT_LANES rows in a tile */
-    QUANT_TOKENS = 6,  /* 2 x 6 integer and as many float sums of 32 registers */
+#if defined(TSR_ISA_AMX)
+#include "host/kernels/quant/tile_amx.h"
+#elif defined(TSR_ISA_NEON)
+#include "host/kernels/quant/tile_neon.h"
+#elif defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#include "host/kernels/quant/tile_words.h"
 #else
-    QUANT_VECTORS = 4,
-    QUANT_TOKENS = 2, /* 4 x 2 integer sums of 16 registers; the float sums stay in memory */
+#include "host/kernels/quant/generic.h"
 #endif
-    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
-    QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
-};
 
-#include "host/kernels/quant/tile_bytes.h"
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
+/* -- expanding panels -- */
 
-/* A panel of QUANT_ROWS rows. */
-typedef struct quant_tile {
-    union {
-        _Alignas(64) int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
-        byte_quants bytes;
-    };
-    float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* the second half only with two minima */
-    bool is_bytes, sub_scales;                            /* bytes, not words; the type has sub-scales */
-} quant_tile;
-
-/* The quants of block b of vector v of the tile. */
-ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
-                                    const quant_group *group, int b, int v, quant_tile *tile)
+/* Store the scale and minima of block b of vector v, which do not depend on the instructions. */
+ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, int b, int v, quant_tile *tile)
 {
-    if (bytes) {
-        byte_quants_block(type, panel, group, b, v, &tile->bytes);
-        return;
-    }
-    UNROLL for (int i = 0; i < 8; i++)
-    {
-        const quant_pair q = quant_quants(type, panel, group, b, i);
-        int_store(tile->q[b][i][v], q.even);
-        int_store(tile->q[b][8 + i][v], q.odd);
-    }
+    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
+    UNROLL for (int half = 0; half < quant_minima(type); half++)
+        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
 }
 
-#define QUANT_TILE_HAS_BYTES 1
-#include "host/kernels/quant/tile_expand.h"
-
-/* The integer sums of block b of the panel with n_tokens blocks: x, and then one every QUANT_BLOCKS
- * blocks. */
-ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
-                                   const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+/* Fill vector v of the tile from the panels at `rows`. */
+ALWAYS_INLINE void quant_tile_vector(tsr_type type, const int_rows *rows, int n_blocks, const bool bytes,
+                                     int v, quant_tile *tile)
 {
-    if (form.is_bytes) {
-        byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
-        return;
-    }
-    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
-        (vec_int){0};
-    UNROLL for (int i = 0; i < QUANT_STEPS; i++)
-    {
-        vec_int xi[QUANT_TOKENS];
-        UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
-        UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+    quant_panel panel;
+    for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
+        quant_group group;
+        if (b == 0 || !is_super_block(type))
+            quant_header_load(type, rows, b, &panel);
+        quant_group_load(type, rows, &panel, b, &group);
+        UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
         {
-            const vec_int w = int_load_once(tile->q[b][i][v]);
-            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = int_dot(dots[t][v], w, xi[t]);
+            quant_tile_scales(type, &panel, b + i, v, tile);
+            quant_tile_block(type, bytes, &panel, &group, b + i, v, tile);
         }
     }
 }
 
-/* Add the products of n_blocks blocks from `block` on; arguments as in quant_tile_multiply(). */
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
-                                int n_blocks, const x_block *x, bool opens, float *sums)
+/* Expand n_blocks blocks at w of n_rows rows, `stride` bytes apart. Rows past the last repeat the last. */
+ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
+                                          int n_blocks, const bool bytes, quant_tile *tile)
 {
-    vec acc[QUANT_TOKENS][QUANT_VECTORS] = {0};
-    if (!opens)
-        UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) acc[t][v] =
-            vec_load(sums + t * QUANT_ROWS + v * INT_LANES);
-    for (int b = block; b < block + n_blocks; b++, x++) {
-        vec_int dots[QUANT_TOKENS][QUANT_VECTORS];
-        quant_tile_dots(n_tokens, form, tile, b, x, dots);
-        UNROLL for (int t = 0; t < n_tokens; t++)
-        {
-            const x_block *xb = &x[t * QUANT_BLOCKS];
-            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
-            {
-                const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
-                acc[t][v] = vec_fma(dot, vec_load(tile->scale[b][v]), acc[t][v]);
-                UNROLL for (int half = 0; half < form.minima; half++) acc[t][v] =
-                    vec_fma(vec_set1(quant_x_sum(xb, form.minima, half)), -vec_load(tile->min[half][b][v]),
-                            acc[t][v]);
-            }
-        }
+    quant_edge edge;
+    for (int v = 0; v < QUANT_VECTORS; v++) {
+        const int first = v * INT_LANES < n_rows ? v * INT_LANES : n_rows - 1;
+        const int_rows rows = quant_rows(w + (size_t)first * stride, stride, n_rows - first,
+                                         elems_bytes(type, (int64_t)n_blocks * X_BLOCK), &edge);
+        quant_tile_vector(type, &rows, n_blocks, bytes, v, tile);
     }
-    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
-        vec_store(sums + t * QUANT_ROWS + v * INT_LANES, acc[t][v]);
 }
 
-#include "host/kernels/quant/tile_forms.h"
+/* quant_tile_expand_type() by type. `bytes`: the product is one of bytes. */
+static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
+                              bool bytes, quant_tile *tile)
+{
+    switch (type) {
+#define EXPAND_CASE(constant, rules)                                                    \
+    case constant:                                                                      \
+        if (bytes && QUANT_TILE_HAS_BYTES)                                              \
+            quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, true, tile);  \
+        else                                                                            \
+            quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, false, tile); \
+        break;
+        FOR_EACH_QUANT_TYPE(EXPAND_CASE)
+#undef EXPAND_CASE
+    default:
+        break;
+    }
+}
+
+#if !defined(TSR_ISA_AMX)
+/* -- words or bytes: which form a product takes, and how its tile and activations are prepared -- */
+
+/* Called before a product's first panel. */
+ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
+{
+    tile->is_bytes = quant_multiplies_bytes(op);
+    tile->sub_scales = tile->is_bytes && quant_has_sub_scales(op->type);
+}
+
+ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
+{
+    (void)tile;
+}
+
+/* Prepare n encoded blocks. Words are multiplied as they are. */
+ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
+{
+#if defined(TSR_ISA_BYTES)
+    if (quant_multiplies_bytes(op))
+        byte_x_begin(op->type, x, n);
+#else
+    (void)op, (void)x, (void)n;
+#endif
+}
+
+/* quant_tile_n() in the tile's form. Only Q2_K has two minima, and it has sub-scales. */
+ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_tile *tile, int block,
+                                   int n_blocks, const x_block *x, bool opens, float *sums)
+{
+#define MULTIPLY(...) quant_tile_n(n_tokens, (quant_form){__VA_ARGS__}, tile, block, n_blocks, x, opens, sums)
+    if (QUANT_TILE_HAS_BYTES && tile->is_bytes && minima == 2)
+        MULTIPLY(true, true, 2);
+    else if (QUANT_TILE_HAS_BYTES && tile->sub_scales)
+        MULTIPLY(true, true, 0);
+    else if (QUANT_TILE_HAS_BYTES && tile->is_bytes && minima == 1)
+        MULTIPLY(true, false, 1);
+    else if (QUANT_TILE_HAS_BYTES && tile->is_bytes)
+        MULTIPLY(true, false, 0);
+    else if (minima == 2)
+        MULTIPLY(false, false, 2);
+    else if (minima == 1)
+        MULTIPLY(false, false, 1);
+    else
+        MULTIPLY(false, false, 0);
+#undef MULTIPLY
+}
 
 /* Multiply blocks [block, block + n_blocks) of the panel with the blocks of n_tokens tokens. The first
  * token's blocks are at x, the others QUANT_BLOCKS blocks apart. The products are added to sums[token *
@@ -116,6 +137,17 @@ static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile
         quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
         n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
     } while (0)
+#if defined(TSR_ISA_NEON)
+    const bool in_registers = !QUANT_TILE_HAS_BYTES || !tile->sub_scales;
+    if (n_tokens == QUANT_TOKENS && in_registers)
+        MULTIPLY(QUANT_TOKENS);
+    if (n_tokens == 3 && in_registers)
+        MULTIPLY(3);
+    while (n_tokens >= 2) /* with sub-scales each token takes as many sums again */
+        MULTIPLY(2);
+    if (n_tokens == 1)
+        MULTIPLY(1);
+#else
     const bool in_registers = QUANT_TOKENS <= 3 || !tile->sub_scales;
     if (n_tokens == QUANT_TOKENS && in_registers)
         MULTIPLY(QUANT_TOKENS);
@@ -127,7 +159,10 @@ static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile
 #endif
     if (n_tokens >= 1)
         MULTIPLY(1);
+#endif
 #undef MULTIPLY
 }
+#endif
+#endif
 
 #endif

@@ -1,4 +1,4 @@
-/* Products with quantized weights, many tokens at a time, by AMX tiles: tile.h for processors with AMX.
+/* Products with quantized weights, many tokens at a time, by AMX tiles: tile_words.h for processors with AMX.
  * Formulas and bits are those of generic.h.
  *
  * Tiles multiply bytes, but activations are 16-bit integers. So an activation is 256 * high + low, high
@@ -25,14 +25,9 @@
 #define TSR_HOST_KERNELS_QUANT_TILE_AMX_H
 
 #include "host/kernels/vec/amx.h"
+#include "host/kernels/quant/tile_size.h"
 #include "host/kernels/quant/x.h"
 
-enum {
-    QUANT_VECTORS = 2, /* of INT_LANES rows in a panel */
-    QUANT_TOKENS = 16,
-    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
-    QUANT_STEPS = X_BLOCK / 4 /* rows of B: four elements of each row of the matrix */
-};
 _Static_assert(INT_LANES == AMX_ROW_BYTES / 4, "a tile's row is a vector of sums");
 
 /* Tiles 0 .. 3 are sums; these hold the bytes of activations and of weights. */
@@ -102,8 +97,6 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 }
 
 #define QUANT_TILE_HAS_BYTES 0
-#include "host/kernels/quant/tile_expand.h"
-
 /* -- activations -- */
 
 /* A block's bytes are stored in place of its words: first the high bytes, then the low bytes, in the

@@ -1,5 +1,5 @@
-/* Products with quantized weights and activations of 8 bits, many tokens at a time: the bytes that tile.h and
- * tile_neon.h use instead of words on processors that multiply bytes.
+/* Products with quantized weights and activations of 8 bits, many tokens at a time: the bytes that
+ * tile_words.h and tile_neon.h use instead of words on processors that multiply bytes.
  *
  * x86's instruction takes unsigned bytes on one side, so quants keep the offset of their bytes, or get one.
  * Sums begin with minus the offset's contribution (`begin` of a token's block). A sub-scale and its quant do
@@ -8,6 +8,12 @@
  * 32512. */
 #ifndef TSR_HOST_KERNELS_QUANT_TILE_BYTES_H
 #define TSR_HOST_KERNELS_QUANT_TILE_BYTES_H
+
+#include "host/kernels/quant/dots.h"
+#include "host/kernels/quant/tile_size.h"
+#include "host/kernels/quant/x.h"
+
+#if defined(TSR_ISA_BYTES) && !defined(TSR_ISA_AMX)
 
 /* The bytes of a panel of QUANT_ROWS rows. */
 typedef struct byte_quants {
@@ -66,4 +72,5 @@ ALWAYS_INLINE void byte_dots(const int n_tokens, const bool sub_scales, const by
     }
 }
 
+#endif
 #endif

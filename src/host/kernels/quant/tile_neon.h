@@ -1,4 +1,4 @@
-/* Products with quantized weights, many tokens at a time, with NEON: tile.h for vectors of four sums.
+/* Products with quantized weights, many tokens at a time, with NEON: tile_words.h for vectors of four sums.
  * Formulas and bits are those of generic.h. With the dot product instructions tiles are bytes (tile_bytes.h).
  *
  * The instruction for words multiplies four 16-bit integers, one element of four rows, by one lane of a
@@ -7,17 +7,11 @@
 #ifndef TSR_HOST_KERNELS_QUANT_TILE_NEON_H
 #define TSR_HOST_KERNELS_QUANT_TILE_NEON_H
 
+#include "host/kernels/quant/tile_bytes.h"
+#include "host/kernels/quant/tile_size.h"
 #include "host/kernels/quant/x.h"
 
-enum {
-    QUANT_VECTORS = 4, /* of INT_LANES rows in a tile */
-    QUANT_TOKENS = 4,  /* 4 x 4 integer sums of 32 registers */
-    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
-    QUANT_STEPS = X_BLOCK / 4 /* of four elements */
-};
-
 #if defined(TSR_ISA_BYTES)
-#include "host/kernels/quant/tile_bytes.h"
 #define QUANT_TILE_HAS_BYTES 1
 #else
 #define QUANT_TILE_HAS_BYTES 0
@@ -56,8 +50,6 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
         vst1q_s16(tile->q[b][i][1][v], vuzp2q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
     }
 }
-
-#include "host/kernels/quant/tile_expand.h"
 
 /* Multiply four elements of every row with n_tokens tokens. Lanes of the tokens' vectors are part of the
  * instructions, so a loop cannot choose them. Elements 0 and 2 are in x_even, 1 and 3 in x_odd, at lanes
@@ -135,31 +127,6 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const
             }
         }
     }
-}
-
-#include "host/kernels/quant/tile_forms.h"
-
-/* Multiply blocks [block, block + n_blocks) of the panel with the blocks of n_tokens tokens. The first
- * token's blocks are at x, the others QUANT_BLOCKS blocks apart. The products are added to sums[token *
- * QUANT_ROWS + row] or, if `opens`, to zero. 1 <= n_tokens <= QUANT_TOKENS */
-static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
-                                const x_block *x, bool opens, float *sums)
-{
-#define MULTIPLY(n)                                                        \
-    do {                                                                   \
-        quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
-        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
-    } while (0)
-    const bool in_registers = !QUANT_TILE_HAS_BYTES || !tile->sub_scales;
-    if (n_tokens == QUANT_TOKENS && in_registers)
-        MULTIPLY(QUANT_TOKENS);
-    if (n_tokens == 3 && in_registers)
-        MULTIPLY(3);
-    while (n_tokens >= 2) /* with sub-scales each token takes as many sums again */
-        MULTIPLY(2);
-    if (n_tokens == 1)
-        MULTIPLY(1);
-#undef MULTIPLY
 }
 
 #endif

@@ -9,7 +9,7 @@
 #define TSR_HOST_KERNELS_SETS_AMX_CHECK_H
 
 #include "host/kernels/mul_mat/halves_amx.h"
-#include "host/kernels/quant/tile_amx.h"
+#include "host/kernels/quant/tile.h"
 
 /* The numbers of a product; about 50 KiB of stack. */
 typedef struct amx_check {
