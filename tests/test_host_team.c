@@ -51,7 +51,7 @@ static void meet_twice(void *argument, int thread, int n_threads)
 static void run(task *t)
 {
     assert_int_equal(tsr_team_submit(t->team, meet_twice, t), TSR_OK);
-    assert_true(tsr_team_wait(t->team, TSR_FOREVER));
+    assert_int_equal(tsr_team_wait(t->team, TSR_FOREVER), TSR_WAIT_DONE);
     assert_int_equal(t->n_threads, tsr_team_n_members(t->team));
     assert_int_equal(t->meetings, 2);
     for (int i = 0; i < MAX_THREADS; i++)

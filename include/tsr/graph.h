@@ -140,8 +140,9 @@ TSR_API void tsr_program_destroy(tsr_program *program); /**< NULL is fine */
 
 /** Run once and wait. TSR_ERR_RANGE: a partial sum left the exact reduction's range. TSR_ERR_TIMEOUT:
  * timeout_ns passed; the message names the device, the op, and the devices that did not arrive there.
- * TSR_ERR_DEVICE: a device failed. After a failure the outputs are not to be used; the program may run again.
- * Allocates nothing. */
+ * TSR_ERR_DEVICE_LOST: a device makes no progress (tsr/runtime.h). TSR_ERR_DEVICE: a device failed. After a
+ * failure the outputs are not to be used; unless the runtime is lost, the program may run again. Allocates
+ * nothing. */
 TSR_NODISCARD TSR_API tsr_status tsr_program_run(tsr_program *program);
 
 /** What a compiled program needs and does. */

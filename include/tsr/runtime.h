@@ -10,6 +10,23 @@
  *     if (tsr_runtime_open(&config, &rt) != TSR_OK) ...
  *
  * Threads: a runtime and what belongs to it are used by one thread at a time.
+ *
+ * Devices that stop: a call may wait for the threads of host devices and for GPUs. If none of them makes
+ * progress for stall_timeout_ns, the call returns TSR_ERR_DEVICE_LOST with the device and the op.
+ * Progress is an op, a piece of an op or a block of a copy. On a GPU it is a part of a program that is
+ * launched at a time, up to a whole step: give a longer timeout where a step may take that long. The same
+ * happens where a device does not end after the timeout_ns of a program. Waits for another process have
+ * the limit transport_timeout_ns instead. The runtime is then lost: every later call that would wait for
+ * its threads returns the same error, until the runtime is closed. Objects on it are destroyed as usual,
+ * and nothing waits for longer than 30 s. A thread that never returns is left behind. What such a thread
+ * may access is never released: memory of all devices of the runtime, programs, the mappings of model
+ * files that tsr_model_open() opened. Memory that the caller lent (tsr_buffer_from_ptr(), the buffers of
+ * the call that failed) must not be released either. If the thread returns after all, it ends without
+ * effect.
+ *
+ * fork(): threads do not survive it. In the child, every call that would wait for the threads of a runtime of
+ * the parent returns TSR_ERR_DEVICE_LOST immediately. The child may close that runtime, or leave it, and open
+ * one of its own. The parent is not affected.
  */
 #ifndef TSR_RUNTIME_H
 #define TSR_RUNTIME_H
@@ -46,6 +63,9 @@ typedef struct tsr_runtime_config {
      * devices of all of them, process after process. Borrowed until the runtime is closed. */
     const tsr_transport *transport;
     uint64_t transport_timeout_ns; /**< longest wait for another process; 0: no limit */
+    /** longest wait for devices of this process that make no progress; see above. 0: 60 s; UINT64_MAX: no
+     * limit */
+    uint64_t stall_timeout_ns;
 } tsr_runtime_config;
 
 /** The defaults: a single process, a host device per NUMA node, no log. */

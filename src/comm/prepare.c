@@ -21,6 +21,7 @@ typedef struct preparation {
     tsr_device_set busy; /* devices whose capture has not ended */
     bool refused;
     uint64_t deadline_ns;
+    tsr_stall stall;
 } preparation;
 
 static tsr_status begin(preparation *p)
@@ -60,6 +61,10 @@ static tsr_status wait_for_all(preparation *p)
         if (status == TSR_OK && p->busy && !p->refused && tsr_clock_ns() >= p->deadline_ns)
             status = tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program was not captured in time",
                               p->devices[tsr_device_set_first(p->busy)]->name);
+        if (status == TSR_OK && p->busy && tsr_watch_look(p->devices[0]->watch, &p->stall))
+            status =
+                tsr_watch_lose(p->devices[0]->watch, "device %s: the capture of a program makes no progress",
+                               p->devices[tsr_device_set_first(p->busy)]->name);
     }
     return status;
 }
@@ -75,7 +80,8 @@ static void give_up(const preparation *p, tsr_comm *comm)
     for (int d = 0; d < p->n_devices; d++)
         if (p->programs[d] && p->devices[d]->ops->discard)
             p->devices[d]->ops->discard(p->devices[d], p->programs[d]);
-    comm->ops->reset(comm);
+    if (!tsr_watch_is_lost(p->devices[0]->watch))
+        comm->ops->reset(comm);
 }
 
 tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,

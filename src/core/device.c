@@ -105,7 +105,8 @@ void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, 
 {
     if (!pointer)
         return;
-    device->ops->free(device, pointer, bytes);
+    if (!tsr_watch_has_abandoned(device->watch))
+        device->ops->free(device, pointer, bytes);
     device->accounting.taken -= taken_for(device, bytes);
     tsr_device_uncharge(device, owner, bytes);
 }
@@ -160,6 +161,8 @@ tsr_status tsr_device_commit(tsr_device *device, void *base, size_t offset, size
 
 tsr_status tsr_device_decommit(tsr_device *device, void *base, size_t offset, size_t bytes)
 {
+    if (tsr_watch_has_abandoned(device->watch))
+        return tsr_watch_check(device->watch);
     tsr_status status = device->ops->decommit(device, base, offset, bytes);
     if (status == TSR_OK && !device->reserves_whole)
         note_decommitted(device, bytes);
@@ -169,7 +172,8 @@ tsr_status tsr_device_decommit(tsr_device *device, void *base, size_t offset, si
 void tsr_device_release(tsr_device *device, tsr_memory_owner owner, void *base, size_t bytes,
                         size_t committed)
 {
-    device->ops->release(device, base, bytes);
+    if (!tsr_watch_has_abandoned(device->watch))
+        device->ops->release(device, base, bytes);
     if (device->reserves_whole)
         committed = bytes;
     device->accounting.taken -= committed;
@@ -192,7 +196,8 @@ out:
 void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *wrapped, size_t bytes,
                        size_t charged)
 {
-    device->ops->unwrap(device, wrapped, bytes);
+    if (!tsr_watch_has_abandoned(device->watch))
+        device->ops->unwrap(device, wrapped, bytes);
     device->accounting.viewed -= TSR_MIN(charged, device->accounting.viewed);
     tsr_device_uncharge(device, owner, charged);
 }

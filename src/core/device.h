@@ -19,6 +19,7 @@
 #include "core/pool.h"
 #include "core/processes.h"
 #include "core/status.h"
+#include "core/wait/watch.h"
 
 typedef struct tsr_device tsr_device;
 
@@ -66,7 +67,8 @@ struct tsr_device_ops {
                        size_t width, size_t height);
 
     /* Programs. `ops` is copied, the memory it points to is not. launch() only enqueues. synchronize()
-     * waits until everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0: no limit),
+     * waits until everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0: no limit, but that
+     * of the device's watch), TSR_ERR_DEVICE_LOST if the device makes no progress (core/wait/watch.h),
      * TSR_ERR_RANGE (naming the op) if the exact reduction met an out-of-range value since the last call,
      * TSR_ERR_DEVICE if the communicator was aborted, which ended the program and dropped those queued
      * behind it. */
@@ -153,6 +155,7 @@ struct tsr_device {
     bool may_exceed;     /* its allocations may be in other memory, so its free bytes do not limit them */
     tsr_device_clock clock;
     int place;                /* devices of a kind with the same number share memory: a GPU, a NUMA node */
+    tsr_watch *watch;         /* of its runtime; NULL: waits have no limit */
     tsr_processes *processes; /* of its runtime; NULL: single process */
     int process;              /* rank of the process that has the device */
     bool elsewhere; /* a stand-in for a device of another process: accounting is kept, programs are empty,

@@ -131,40 +131,47 @@ void tsr_event_wake_all(tsr_event *event)
 
 #endif
 
-/* Sleep until the deadline, but at most for SLICE_NS. Waking late by STOPPED_NS means that the process was
+/* Sleep until the deadline, but at most for slice_ns. Waking late by STOPPED_NS means that the process was
  * stopped (from a terminal, or with its virtual machine); the deadline is extended by this time, in which
  * the other threads made no progress either. False when the deadline has passed. */
-static bool sleep_awhile(tsr_event *event, uint32_t seen, uint64_t *deadline_ns)
+static bool sleep_awhile(tsr_event *event, uint32_t seen, uint64_t *deadline_ns, uint64_t slice_ns)
 {
-    enum { SLICE_NS = NS_PER_S, STOPPED_NS = NS_PER_S / 10 };
+    enum { STOPPED_NS = NS_PER_S / 10 };
     const uint64_t began = tsr_clock_ns();
-    if (*deadline_ns == TSR_FOREVER)
-        return sleep_once(event, seen, TSR_FOREVER);
     if (began >= *deadline_ns)
         return false;
-    const uint64_t until = *deadline_ns - began > SLICE_NS ? began + SLICE_NS : *deadline_ns;
+    const uint64_t until = *deadline_ns - began > slice_ns ? began + slice_ns : *deadline_ns;
     if (sleep_once(event, seen, until))
         return true;
     const uint64_t woke = tsr_clock_ns();
-    if (woke - until >= STOPPED_NS)
+    if (woke - until >= STOPPED_NS && *deadline_ns != TSR_FOREVER)
         *deadline_ns += woke - until;
     return woke < *deadline_ns;
 }
 
-bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns)
+bool tsr_event_sleep_watched(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns,
+                             const tsr_event_look *look)
 {
+    const uint64_t slice_ns = look ? look->interval_ns : NS_PER_S;
     bool holds;
     atomic_fetch_add(&event->sleepers, 1);
     for (;;) {
         uint32_t seen = atomic_load(&event->sequence);
         holds = condition(what);
-        if (holds)
+        if (holds || (look && !look->go_on(look->user)))
             break;
-        if (!sleep_awhile(event, seen, &deadline_ns)) {
+        if (!look && deadline_ns == TSR_FOREVER) {
+            sleep_once(event, seen, TSR_FOREVER);
+        } else if (!sleep_awhile(event, seen, &deadline_ns, slice_ns)) {
             holds = condition(what);
             break;
         }
     }
     atomic_fetch_sub(&event->sleepers, 1);
     return holds;
+}
+
+bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns)
+{
+    return tsr_event_sleep_watched(event, condition, what, deadline_ns, NULL);
 }

@@ -48,6 +48,16 @@ void tsr_event_destroy(tsr_event *event);
  * stopped does not count. */
 bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns);
 
+/* As tsr_event_sleep(), but call go_on() about every interval_ns while the condition does not hold, and end
+ * the wait when it returns false. NULL: as tsr_event_sleep(). */
+typedef struct tsr_event_look {
+    uint64_t interval_ns; /* at most 1 s */
+    bool (*go_on)(void *user);
+    void *user;
+} tsr_event_look;
+bool tsr_event_sleep_watched(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns,
+                             const tsr_event_look *look);
+
 void tsr_event_wake_all(tsr_event *event);
 
 /* Monotonic nanoseconds. */

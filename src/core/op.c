@@ -1,7 +1,8 @@
-/* Names of the operations, and the collective of an op. */
+/* Names of the operations and descriptions of ops; the collective of an op. */
 #include "core/op.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 const char *tsr_op_kind_name(tsr_op_kind kind)
 {
@@ -54,4 +55,23 @@ struct tsr_collective *tsr_op_collective(const tsr_op *op)
     default:
         return NULL;
     }
+}
+
+/* A weight's name begins with "blk.", its layer and a dot, and a product has the name of its weight. */
+static bool layer_of(const tsr_op *op, int *layer_out)
+{
+    char dot;
+    return op->name && sscanf(op->name, "blk.%d%c", layer_out, &dot) == 2 && dot == '.';
+}
+
+void tsr_op_describe(const tsr_op *ops, int n_ops, int index, char *text, size_t bytes)
+{
+    const tsr_op *op = &ops[index];
+    char of_layer[32] = "";
+    int i = index, layer = 0;
+    while (i < n_ops && !layer_of(&ops[i], &layer))
+        i++;
+    if (i > index && i < n_ops)
+        snprintf(of_layer, sizeof of_layer, " of layer %d", layer);
+    snprintf(text, bytes, "op '%s' (%s)%s", op->name ? op->name : "?", tsr_op_kind_name(op->kind), of_layer);
 }

@@ -414,4 +414,8 @@ struct tsr_collective *tsr_op_collective(const tsr_op *op);
 /* "mul_mat", "all_reduce", ...; never NULL. */
 const char *tsr_op_kind_name(tsr_op_kind kind);
 
+/* For messages: "op 'NAME' (kind)" with the layer, where the name of the op or of one behind it
+ * ("blk.3.ffn_up") has a layer. */
+void tsr_op_describe(const tsr_op *ops, int n_ops, int index, char *text, size_t bytes);
+
 #endif

@@ -16,6 +16,7 @@ struct tsr_runtime {
     tsr_device **devices; /* [n_devices], devices[i]->index == i */
     tsr_comm *comm;
     tsr_processes *processes; /* NULL: single process */
+    tsr_watch *watch;         /* over all waits for its threads; NULL where no_alloc */
     tsr_logger logger;
     tsr_device_rates *rates;  /* [n_devices] as described; NULL where no_alloc */
     bool no_alloc;            /* planning: devices are descriptions, nothing is allocated on them */

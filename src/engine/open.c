@@ -77,6 +77,13 @@ static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved
     return TSR_OK;
 }
 
+/* Threads that were abandoned may still read the weights. */
+static void close_file(const tsr_runtime *rt, tsr_gguf *gguf)
+{
+    if (!tsr_watch_has_abandoned(rt->watch))
+        tsr_gguf_close(gguf);
+}
+
 static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_config *config,
                             tsr_model **model_out)
 {
@@ -112,7 +119,7 @@ out:
     drop_plan(fit, plan);
     tsr_fit_destroy(fit);
     tsr_planner_free(&planner);
-    tsr_gguf_close(gguf);
+    close_file(rt, gguf);
     return status;
 }
 
@@ -163,12 +170,13 @@ void tsr_model_close(tsr_model *model)
             *at = model->next;
             break;
         }
+    tsr_runtime *rt = model->rt;
     tsr_gguf *gguf = model->own_gguf; /* weights may be views of the file */
     drop_plan(model->fit, model->plan);
     tsr_fit_destroy(model->fit);
     tsr_config_copy_free(&model->config_copy);
     tsr_model_unload(model);
-    tsr_gguf_close(gguf);
+    close_file(rt, gguf);
 }
 
 const tsr_plan *tsr_model_plan(const tsr_model *model)

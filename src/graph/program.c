@@ -274,7 +274,7 @@ void tsr_program_destroy(tsr_program *program)
     for (int d = 0; program->programs && d < program->rt->n_devices; d++)
         if (program->programs[d])
             program->rt->devices[d]->ops->program_destroy(program->rt->devices[d], program->programs[d]);
-    for (int c = 0; c < program->n_collectives; c++)
+    for (int c = 0; c < program->n_collectives && !tsr_watch_has_abandoned(program->rt->watch); c++)
         if (program->collectives[c])
             program->rt->comm->ops->collective_destroy(program->rt->comm, program->collectives[c]);
     tsr_mem_free(program->programs);
@@ -290,7 +290,8 @@ void tsr_program_destroy(tsr_program *program)
  * report that its GPU has stopped. */
 #define RELEASE_NS 2000000000u
 
-/* Wait for one device after an abort. Returns the device's own failure; TSR_OK if it was only aborted. */
+/* Wait for one device after an abort, until it has finished or makes no progress any more. Returns the
+ * device's own failure; TSR_OK if it was only aborted. */
 static tsr_status wait_released(tsr_device *device)
 {
     tsr_status status = device->ops->synchronize(device, RELEASE_NS);
@@ -301,24 +302,30 @@ static tsr_status wait_released(tsr_device *device)
 
 /* After `culprit` has failed with `status`, other devices wait in a collective: abort it and wait for all
  * devices. Returns, with its message, the first failure: another device's if the culprit was itself only
- * aborted. */
+ * aborted, or that of a device that is lost. */
 static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr_status status)
 {
-    tsr_comm *comm = program->rt->comm;
+    tsr_runtime *rt = program->rt;
     char cause[512];
-    bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted);
+    bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted), is_lost = false;
     snprintf(cause, sizeof cause, "%s", tsr_last_error());
-    comm->ops->abort(comm);
-    for (int d = 0; d < program->rt->n_devices; d++) {
-        tsr_status own = program->programs[d] ? wait_released(program->rt->devices[d]) : TSR_OK;
-        if (own == TSR_OK || is_cause)
+    rt->comm->ops->abort(rt->comm);
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_status own = program->programs[d] ? wait_released(rt->devices[d]) : TSR_OK;
+        if (own == TSR_OK || is_lost || (is_cause && own != TSR_ERR_DEVICE_LOST))
             continue;
         is_cause = true;
+        is_lost = own == TSR_ERR_DEVICE_LOST;
         status = own;
         snprintf(cause, sizeof cause, "%s", tsr_last_error());
     }
-    comm->ops->reset(comm);
-    return tsr_fail(status, "%s", cause);
+    if (!tsr_watch_is_lost(rt->watch)) {
+        rt->comm->ops->reset(rt->comm);
+        return tsr_fail(status, "%s", cause);
+    }
+    if (rt->processes)
+        tsr_processes_lose(rt->processes, cause);
+    return tsr_watch_lose(rt->watch, "%s", cause);
 }
 
 /* Run on the devices of this process; stand-ins have empty programs. */
@@ -356,7 +363,9 @@ static tsr_status run_here(tsr_program *program)
 tsr_status tsr_program_run(tsr_program *program)
 {
     tsr_processes *processes = program->rt->processes;
-    tsr_status status = tsr_processes_check(processes);
+    tsr_status status = tsr_watch_check(program->rt->watch);
+    if (status == TSR_OK)
+        status = tsr_processes_check(processes);
     if (status == TSR_OK)
         status = tsr_processes_agree(processes, run_here(program), "tsr_program_run");
     if (processes && status != TSR_OK && status != TSR_ERR_RANGE)

@@ -97,27 +97,40 @@ static void host_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
     (void)device, (void)wrapped, (void)bytes;
 }
 
-/* A 2-D copy, divided over the team by rows; one long row by bytes. */
-typedef struct copy_job {
-    char *dst;
-    const char *src;
-    size_t dst_stride, src_stride, width, height;
-} copy_job;
+/* Copies are made in blocks of about BLOCK_BYTES, each a step of its thread. */
+enum { BLOCK_BYTES = 4 << 20 };
 
-static void copy_share(void *argument, int thread, int n_threads)
+static void copy_bytes(const tsr_host_copy *copy, size_t begin, size_t end, tsr_host_thread *self)
 {
-    const copy_job *job = argument;
+    for (size_t at = begin, n; at < end; at += n) {
+        n = TSR_MIN(end - at, (size_t)BLOCK_BYTES);
+        tsr_host_note_step(self);
+        memcpy(copy->dst + at, copy->src + at, n);
+    }
+}
+
+/* A thread's share of a 2-D copy, which is divided by rows; one long row by bytes. */
+static void copy_share(const tsr_host_copy *copy, tsr_host_thread *self, int thread, int n_threads)
+{
     size_t n = (size_t)n_threads, t = (size_t)thread;
-    if (job->height == 1) {
-        size_t share = tsr_align_up(job->width / n + 1, 4096);
-        size_t begin = TSR_MIN(share * t, job->width), end = TSR_MIN(begin + share, job->width);
-        memcpy(job->dst + begin, job->src + begin, end - begin);
+    if (copy->height == 1) {
+        size_t share = tsr_align_up(copy->width / n + 1, 4096);
+        size_t begin = TSR_MIN(share * t, copy->width), end = TSR_MIN(begin + share, copy->width);
+        copy_bytes(copy, begin, end, self);
         return;
     }
-    size_t share = job->height / n + 1;
-    size_t begin = TSR_MIN(share * t, job->height), end = TSR_MIN(begin + share, job->height);
-    for (size_t row = begin; row < end; row++)
-        memcpy(job->dst + row * job->dst_stride, job->src + row * job->src_stride, job->width);
+    size_t share = copy->height / n + 1;
+    size_t begin = TSR_MIN(share * t, copy->height), end = TSR_MIN(begin + share, copy->height);
+    for (size_t row = begin; row < end; row++) {
+        tsr_host_note_step(self);
+        memcpy(copy->dst + row * copy->dst_stride, copy->src + row * copy->src_stride, copy->width);
+    }
+}
+
+static void copy_by_team(void *argument, int thread, int n_threads)
+{
+    tsr_host_device *host = argument;
+    copy_share(&host->copy, &host->threads[thread], thread, n_threads);
 }
 
 /* A smaller copy takes the calling thread less time than waking the team. */
@@ -131,24 +144,24 @@ static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, co
         width *= height;
         height = 1;
     }
-    copy_job job = {dst, src, dst_stride, src_stride, width, height};
-    tsr_team_wait(host->team, TSR_FOREVER);
-    if (width == 0 || height == 0)
-        return TSR_OK;
+    tsr_status status = tsr_host_await(host, "a program before a copy");
+    if (status != TSR_OK || width == 0 || height == 0)
+        return status;
+    host->copy = (tsr_host_copy){dst, src, dst_stride, src_stride, width, height};
     if (device->n_threads == 1 || width < TEAM_COPY_BYTES / height) {
-        copy_share(&job, 0, 1);
+        copy_share(&host->copy, &host->threads[0], 0, 1);
         return TSR_OK;
     }
-    tsr_status status = tsr_team_submit(host->team, copy_share, &job);
-    if (status == TSR_OK)
-        tsr_team_wait(host->team, TSR_FOREVER);
-    return status;
+    status = tsr_team_submit(host->team, copy_by_team, host);
+    return status == TSR_OK ? tsr_host_await(host, "a copy") : status;
 }
 
 static void host_destroy(tsr_device *device)
 {
     tsr_host_device *host = tsr_host(device);
-    tsr_team_destroy(host->team);
+    tsr_watch_remove(device->watch, host);
+    if (!tsr_team_destroy(host->team))
+        return; /* its threads may still use the rest */
     tsr_host_memory_free(host->shared, host->kernels ? host->kernels->shared_bytes : 0);
     tsr_host_memory_free(host->packed, TSR_HOST_PACKED_BYTES);
     tsr_mem_free(host->scratch);
@@ -235,8 +248,11 @@ static tsr_status start_team(tsr_host_device *host, const tsr_host_device_config
     const char *name = host->base.name;
     int total = TSR_MAX(config->total_threads, config->n_threads);
     int processors = allowed_processors();
-    tsr_team_config team = {
-        .name = name, .n_threads = config->n_threads, .pin = config->pin, .pin_user = config->pin_user};
+    tsr_team_config team = {.name = name,
+                            .n_threads = config->n_threads,
+                            .pin = config->pin,
+                            .pin_user = config->pin_user,
+                            .watch = config->watch};
     TSR_TRY(tsr_team_create(&team, &host->team));
     int n_unpinned = config->pin ? tsr_team_n_unpinned(host->team) : config->n_threads;
     if (config->pin && n_unpinned > 0)
@@ -275,6 +291,7 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
         .alloc_unit = tsr_host_page_bytes(),
         .place = config->numa_node,
         .n_threads = config->n_threads,
+        .watch = config->watch,
     };
     snprintf(host->base.name, sizeof host->base.name, "%s", config->name);
     host->numa_node = config->numa_node;
@@ -282,6 +299,7 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
     TSR_TRY(select_kernels(host, config));
     snprintf(host->base.isa, sizeof host->base.isa, "%s", host->kernels->isa);
     TSR_TRY(alloc_threads(host));
+    tsr_watch_add(config->watch, tsr_host_progress, host);
     TSR_TRY(start_team(host, config));
     *device_out = &host->base;
     host = NULL;

@@ -29,6 +29,8 @@ typedef struct tsr_host_device_config {
     tsr_status (*pin)(void *user, int thread);
     void *pin_user;
 
+    tsr_watch *watch; /* over waits for the team; NULL: such waits have no end but their deadline */
+
     const tsr_logger *logger;      /* may be NULL; used during creation only */
     const tsr_kernel_set *kernels; /* NULL = by `isa`; tests pass their own */
 } tsr_host_device_config;

@@ -17,9 +17,17 @@ typedef struct tsr_host_thread {
     int fault_op;            /* first op of the running program with a range fault; -1 = none */
     bool fault_of_kv;        /* because attention gave no finite number */
     void *scratch;
-    uint64_t rest_ns; /* sleep that is due on a throttled device */
-    unsigned char gap[100];
+    uint64_t rest_ns;         /* sleep that is due on a throttled device */
+    _Atomic uint64_t n_steps; /* steps of programs and blocks of copies begun so far */
+    unsigned char gap[92];
 } tsr_host_thread;
+
+/* A 2-D copy that the team divides. */
+typedef struct tsr_host_copy {
+    char *dst;
+    const char *src;
+    size_t dst_stride, src_stride, width, height;
+} tsr_host_copy;
 
 /* A chunk counter on a cache line of its own. */
 typedef struct tsr_host_counter {
@@ -62,12 +70,27 @@ typedef struct tsr_host_device {
     _Atomic(tsr_device_program *) running;   /* the program and op that run, for messages */
     _Atomic int running_op;
     tsr_host_outcome outcome; /* first failure since the last synchronize */
+    tsr_host_copy copy;       /* the running copy of the team */
 } tsr_host_device;
 
 static inline tsr_host_device *tsr_host(tsr_device *device)
 {
     return (tsr_host_device *)device; /* base is its first member */
 }
+
+/* A thread is at its next step: a relaxed store to a cache line of its own. */
+static inline void tsr_host_note_step(tsr_host_thread *self)
+{
+    const uint64_t n = atomic_load_explicit(&self->n_steps, memory_order_relaxed);
+    atomic_store_explicit(&self->n_steps, n + 1, memory_order_relaxed);
+}
+
+/* Changes with each step, and with each piece of a step that threads take. */
+uint64_t tsr_host_progress(const void *device);
+
+/* Wait until the team is idle, for calls without a deadline: tsr_host_await() fails with
+ * TSR_ERR_DEVICE_LOST if the runtime is lost, or is lost by this wait; `what` names the work. */
+tsr_status tsr_host_await(tsr_host_device *host, const char *what);
 
 /* The program functions of struct tsr_device_ops. */
 tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_ops,

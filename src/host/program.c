@@ -175,7 +175,11 @@ void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
 {
     if (!program)
         return;
-    tsr_team_wait(tsr_host(device)->team, TSR_FOREVER);
+    if (tsr_team_wait(tsr_host(device)->team, TSR_FOREVER) != TSR_WAIT_DONE &&
+        !tsr_watch_is_forked(device->watch)) {
+        tsr_team_abandon(tsr_host(device)->team);
+        return; /* a thread may still run it */
+    }
     atomic_store(&tsr_host(device)->running, NULL);
     tsr_mem_free(program->steps);
     tsr_mem_free(program->ops);
@@ -234,14 +238,16 @@ static bool is_of_kv(const tsr_op *ops, int i)
  * longer than many an op. */
 static void rest(const tsr_host_device *host, tsr_host_thread *self, uint64_t worked_ns)
 {
-    enum { LEAST_NS = 200000 };
+    enum { LEAST_NS = 200000, SLICE_NS = 100000000 };
     self->rest_ns += worked_ns * (uint64_t)(100 - host->duty_percent) / (uint64_t)host->duty_percent;
     if (self->rest_ns < LEAST_NS)
         return;
     uint64_t begin = tsr_clock_ns();
-    const struct timespec time = {(time_t)(self->rest_ns / UINT64_C(1000000000)),
-                                  (long)(self->rest_ns % UINT64_C(1000000000))};
-    nanosleep(&time, NULL);
+    for (uint64_t left = self->rest_ns, ns; left > 0; left -= ns) {
+        ns = TSR_MIN(left, (uint64_t)SLICE_NS);
+        nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+        tsr_host_note_step(self); /* a device that rests is not one that hangs */
+    }
     uint64_t slept = tsr_clock_ns() - begin;
     self->rest_ns = slept < self->rest_ns ? self->rest_ns - slept : 0;
 }
@@ -295,6 +301,9 @@ static int run_serial_steps(const tsr_device_program *program, int i)
 {
     const tsr_kernel_env env = env_of(program->host, 0, 1);
     for (; i < program->n_steps && program->steps[i].serial; i++) {
+        if (tsr_team_is_abandoned(program->host->team))
+            break;
+        tsr_host_note_step(&program->host->threads[0]);
         atomic_store_explicit(&program->host->running_op, program->steps[i].op, memory_order_relaxed);
         run_step(program, &program->steps[i], &env);
     }
@@ -317,6 +326,8 @@ static bool meet_after(const tsr_device_program *program, int i, int thread)
             finish_program(program);
         tsr_team_release(host->team);
     }
+    if (tsr_team_is_abandoned(host->team))
+        return false;
     return !host->stop; /* changes only in the next serial part, which needs this thread */
 }
 
@@ -336,6 +347,7 @@ static void run_program(void *argument, int thread, int n_threads)
         const step *s = &program->steps[i];
         if (s->serial)
             continue;
+        tsr_host_note_step(&host->threads[thread]);
         if (thread == 0)
             atomic_store_explicit(&host->running_op, s->op, memory_order_relaxed);
         env.next = &host->next[s->place].chunk;
@@ -358,22 +370,75 @@ tsr_status tsr_host_program_launch(tsr_device *device, tsr_device_program *progr
     return tsr_team_submit(tsr_host(device)->team, run_program, program);
 }
 
-static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
+enum { RUNNING_BYTES = 512 };
+
+/* The op that runs, with its problem and the devices that it waits for. */
+static void describe_running(const tsr_host_device *host, const char *problem, char text[RUNNING_BYTES])
 {
-    char missing_text[256] = "";
-    double ms = (double)timeout_ns / 1e6;
+    char missing[256] = "", op[192];
     const tsr_device_program *program = atomic_load(&host->running);
+    snprintf(text, RUNNING_BYTES, "nothing %s", problem);
     if (!program || program->n_ops == 0)
-        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", host->base.name, ms);
+        return;
     /* Index and program are not read atomically: the index may belong to the next program. */
-    const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&host->running_op), program->n_ops - 1)];
-    const struct tsr_collective *collective = tsr_op_collective(op);
+    const int index = TSR_MIN(atomic_load(&host->running_op), program->n_ops - 1);
+    const struct tsr_collective *collective = tsr_op_collective(&program->ops[index]);
     if (collective)
         tsr_comm_describe_missing(
-            collective->comm->ops->missing(collective->comm, collective, host->base.index), missing_text,
-            sizeof missing_text);
-    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: op '%s' (%s) did not finish within %.3g ms%s",
-                    host->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing_text);
+            collective->comm->ops->missing(collective->comm, collective, host->base.index), missing,
+            sizeof missing);
+    tsr_op_describe(program->ops, program->n_ops, index, op, sizeof op);
+    snprintf(text, RUNNING_BYTES, "%s %s%s", op, problem, missing);
+}
+
+static tsr_status fail_timeout(const tsr_host_device *host, uint64_t timeout_ns)
+{
+    char running[RUNNING_BYTES], problem[64];
+    snprintf(problem, sizeof problem, "did not finish within %.3g ms", (double)timeout_ns / 1e6);
+    describe_running(host, problem, running);
+    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: %s", host->base.name, running);
+}
+
+/* After a wait that ended as TSR_WAIT_STALLED. The device may only wait for another one, which is known
+ * once the communicator is aborted; a device that is not idle even then is abandoned. */
+static tsr_status fail_stalled(tsr_host_device *host, const char *what)
+{
+    char running[RUNNING_BYTES], problem[64];
+    tsr_watch *watch = host->base.watch;
+    if (tsr_watch_is_forked(watch))
+        return tsr_watch_check(watch);
+    if (what || tsr_watch_is_lost(watch))
+        tsr_team_abandon(host->team);
+    snprintf(problem, sizeof problem, "made no progress for %.3g s", (double)tsr_watch_stall_ns(watch) / 1e9);
+    if (what)
+        snprintf(running, sizeof running, "%s %s", what, problem);
+    else
+        describe_running(host, problem, running);
+    return tsr_watch_lose(watch, "device %s: %s; the runtime is lost until it is closed", host->base.name,
+                          running);
+}
+
+tsr_status tsr_host_await(tsr_host_device *host, const char *what)
+{
+    tsr_status status = tsr_watch_check(host->base.watch);
+    if (status == TSR_OK && tsr_team_wait(host->team, TSR_FOREVER) != TSR_WAIT_DONE)
+        status = fail_stalled(host, what);
+    return status;
+}
+
+uint64_t tsr_host_progress(const void *device)
+{
+    const tsr_host_device *host = device;
+    uint64_t sum = 0;
+    for (int i = 0; i < host->base.n_threads; i++) {
+        sum = sum * 31 + atomic_load_explicit(&host->threads[i].n_steps, memory_order_relaxed);
+        for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
+            for (int side = 0; side < 2; side++)
+                sum = sum * 31 + atomic_load_explicit(&host->shares[side][i].taken[op], memory_order_relaxed);
+    }
+    for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
+        sum = sum * 31 + (uint64_t)atomic_load_explicit(&host->next[op].chunk, memory_order_relaxed);
+    return sum;
 }
 
 static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outcome *outcome)
@@ -401,8 +466,10 @@ static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outco
 tsr_status tsr_host_synchronize(tsr_device *device, uint64_t timeout_ns)
 {
     tsr_host_device *host = tsr_host(device);
-    if (!tsr_team_wait(host->team, tsr_deadline_ns(timeout_ns)))
-        return fail_timeout(host, timeout_ns);
+    device->was_aborted = false;
+    const tsr_wait_end end = tsr_team_wait(host->team, tsr_deadline_ns(timeout_ns));
+    if (end != TSR_WAIT_DONE)
+        return end == TSR_WAIT_LATE ? fail_timeout(host, timeout_ns) : fail_stalled(host, NULL);
     tsr_host_outcome outcome = host->outcome;
     host->outcome.status = TSR_OK;
     device->was_aborted = outcome.status == TSR_ERR_DEVICE;

@@ -62,6 +62,7 @@ struct tsr_team {
     _Atomic uint64_t asleep_since; /* when the first thread stopped polling there; 0: none has */
     LINE_GAP(gap_1);
     _Atomic uint32_t phase; /* of the barrier */
+    _Atomic bool abandoned;
     tsr_event phase_changed;
     LINE_GAP(gap_2);
     _Atomic uint64_t submitted;
@@ -82,7 +83,7 @@ typedef struct phase_wait {
 static bool phase_has_changed(void *what)
 {
     const phase_wait *wait = what;
-    return atomic_load(&wait->team->phase) != wait->phase;
+    return atomic_load(&wait->team->phase) != wait->phase || atomic_load(&wait->team->abandoned);
 }
 
 /* Add to `last` the time that others slept for it. */
@@ -98,6 +99,8 @@ static void note_lateness(tsr_team *team, worker *last)
 
 static bool gather(tsr_team *team, worker *self, int n_members)
 {
+    if (tsr_team_is_abandoned(team))
+        return false;
     if (n_members == 1)
         return true;
     phase_wait wait = {team, atomic_load_explicit(&team->phase, memory_order_relaxed)};
@@ -144,7 +147,8 @@ typedef struct job_wait {
 static bool has_job_or_stops(void *what)
 {
     const job_wait *wait = what;
-    return atomic_load(&wait->team->submitted) > wait->count || atomic_load(&wait->team->stop);
+    return atomic_load(&wait->team->submitted) > wait->count || atomic_load(&wait->team->stop) ||
+           atomic_load(&wait->team->abandoned);
 }
 
 static bool has_finished(void *what)
@@ -182,8 +186,8 @@ static void *worker_main(void *argument)
                        atomic_load_explicit(&team->idle_polls, memory_order_relaxed), TSR_FOREVER);
         /* In this order: `first_job` is set before that job is submitted. */
         uint64_t submitted = atomic_load(&team->submitted), first = atomic_load(&self->first_job);
-        if (submitted <= next.count)
-            return NULL; /* stopped, and the queue is empty */
+        if (submitted <= next.count || tsr_team_is_abandoned(team))
+            return NULL; /* stopped, and the queue is empty; or abandoned */
         if (first <= next.count)
             run_job(self, next.count++);
         else
@@ -250,11 +254,28 @@ tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument)
     return TSR_OK;
 }
 
-bool tsr_team_wait(tsr_team *team, uint64_t deadline_ns)
+tsr_wait_end tsr_team_wait(tsr_team *team, uint64_t deadline_ns)
 {
     job_wait all = {team, atomic_load(&team->submitted)};
-    return tsr_event_wait(&team->job_finished, has_finished, &all,
+    return tsr_watch_wait(team->config.watch, &team->job_finished, has_finished, &all,
                           atomic_load_explicit(&team->idle_polls, memory_order_relaxed), deadline_ns);
+}
+
+bool tsr_team_is_abandoned(const tsr_team *team)
+{
+    return atomic_load_explicit(&team->abandoned, memory_order_relaxed);
+}
+
+void tsr_team_abandon(tsr_team *team)
+{
+    if (tsr_team_is_abandoned(team))
+        return;
+    for (int i = 0; i < team->n_started; i++)
+        pthread_detach(team->workers[i].thread);
+    tsr_watch_abandon(team->config.watch);
+    atomic_store(&team->abandoned, true);
+    tsr_event_wake_all(&team->phase_changed);
+    tsr_event_wake_all(&team->job_submitted);
 }
 
 void tsr_team_set_polls(tsr_team *team, int polls, int idle_polls)
@@ -343,23 +364,38 @@ tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out)
         TSR_TRY(tsr_fail(TSR_ERR_MEMORY, "%s: the system refused a condition variable", team->name));
     TSR_TRY(start_workers(team));
     TSR_TRY(tsr_team_submit(team, do_nothing, NULL)); /* ends when all threads are pinned */
-    tsr_team_wait(team, TSR_FOREVER);
+    if (tsr_team_wait(team, TSR_FOREVER) != TSR_WAIT_DONE)
+        TSR_TRY(tsr_watch_lose(team->config.watch, "%s: its threads do not start", team->name));
     *team_out = team;
     team = NULL;
 out:
-    tsr_team_destroy(team);
+    (void)tsr_team_destroy(team);
     return status;
 }
 
-void tsr_team_destroy(tsr_team *team)
+/* End the threads; a child process has none. False: they were abandoned. */
+static bool join_workers(tsr_team *team)
+{
+    if (tsr_watch_is_forked(team->config.watch))
+        return true;
+    if (tsr_team_wait(team, TSR_FOREVER) != TSR_WAIT_DONE)
+        tsr_team_abandon(team);
+    if (tsr_team_is_abandoned(team))
+        return false;
+    atomic_store(&team->stop, true);
+    tsr_event_notify(&team->job_submitted);
+    for (int i = 0; i < team->n_started; i++)
+        pthread_join(team->workers[i].thread, NULL);
+    return true;
+}
+
+bool tsr_team_destroy(tsr_team *team)
 {
     if (!team)
-        return;
+        return true;
     if (team->events_ready) {
-        atomic_store(&team->stop, true);
-        tsr_event_notify(&team->job_submitted);
-        for (int i = 0; i < team->n_started; i++)
-            pthread_join(team->workers[i].thread, NULL);
+        if (!join_workers(team))
+            return false;
         tsr_event_destroy(&team->job_finished);
         tsr_event_destroy(&team->job_submitted);
         tsr_event_destroy(&team->phase_changed);
@@ -367,4 +403,5 @@ void tsr_team_destroy(tsr_team *team)
     tsr_mem_free(team->members);
     tsr_mem_free(team->workers);
     tsr_mem_free(team);
+    return true;
 }

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "core/status.h"
+#include "core/wait/watch.h"
 
 typedef struct tsr_team tsr_team;
 
@@ -32,13 +33,15 @@ typedef struct tsr_team_config {
     int n_threads;
     tsr_status (*pin)(void *user, int thread); /* called first by every thread; NULL: not pinned */
     void *pin_user;
+    tsr_watch *watch; /* over waits for the team; NULL: they have no end but their deadline */
 } tsr_team_config;
 
 /* TSR_ERR_MEMORY when the system refuses a thread. Returns after every thread has called `pin`. */
 tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out);
 
-/* Finishes the queued jobs first. NULL is fine. */
-void tsr_team_destroy(tsr_team *team);
+/* Finishes the queued jobs first. NULL is fine. If the jobs do not finish (tsr_team_wait), the team is
+ * abandoned and its memory remains. False then. */
+bool tsr_team_destroy(tsr_team *team);
 
 /* How often a waiting thread polls before it sleeps (0 initially): `polls` at a barrier, `idle_polls` for the
  * next job, and for the submitter until the end of a job. Not while a job runs. */
@@ -58,11 +61,18 @@ int tsr_team_n_unpinned(const tsr_team *team);
  * queued. */
 tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument);
 
-/* Wait until all submitted jobs have finished; false if the deadline (tsr_clock_ns()) passes first. */
-bool tsr_team_wait(tsr_team *team, uint64_t deadline_ns);
+/* Wait until all submitted jobs have finished, the deadline (tsr_clock_ns()) passes, or the watch ends the
+ * wait. */
+tsr_wait_end tsr_team_wait(tsr_team *team, uint64_t deadline_ns);
+
+/* Give up waiting for the running job. The threads of the team leave the job at the next barrier and end; a
+ * thread that hangs does so if its work ever returns. No job is run any more. */
+void tsr_team_abandon(tsr_team *team);
+bool tsr_team_is_abandoned(const tsr_team *team);
 
 /* A barrier with a serial part, called by every thread of a job with its number. The last thread to arrive
- * gets true while the others still wait, runs the serial part, and releases them with tsr_team_release(). */
+ * gets true while the others still wait, runs the serial part, and releases them with tsr_team_release(). In
+ * an abandoned team all threads get false, and leave the job. */
 bool tsr_team_gather(tsr_team *team, int thread);
 void tsr_team_release(tsr_team *team);
 

@@ -49,6 +49,7 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .isa = isa,
                                    .pin = pinned ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = desc,
+                                   .watch = rt->watch,
                                    .logger = &rt->logger};
     return tsr_host_device_create(&host, &rt->devices[index]);
 }
@@ -80,6 +81,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .sibling = first_cuda_device(rt),
                                    .pin = pinned && desc->n_pus > 0 ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = desc,
+                                   .watch = rt->watch,
                                    .logger = &rt->logger};
     if (!topo->is_this_machine)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
@@ -170,6 +172,7 @@ tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_o
                             sizeof own));
     TSR_TRY(TSR_NEW(&rt, "a runtime"));
     rt->logger = own.logger;
+    TSR_TRY(tsr_watch_create(own.stall_timeout_ns, &rt->watch));
     TSR_TRY(tsr_distributed_begin(rt, &own));
     status = open_on_machine(rt, &own);
     TSR_TRY(tsr_processes_agree(rt->processes, status, "tsr_runtime_open"));
@@ -186,14 +189,18 @@ void tsr_runtime_close(tsr_runtime *rt)
         return;
     if (rt->buffer_types_destroy)
         rt->buffer_types_destroy(rt->buffer_types);
-    tsr_comm_destroy(rt->comm);
+    if (!tsr_watch_has_abandoned(rt->watch))
+        tsr_comm_destroy(rt->comm);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         if (rt->devices[d])
             tsr_device_trim(rt->devices[d]);
     tsr_runtime_report_leaks(rt);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         tsr_device_destroy(rt->devices[d]);
+    if (tsr_watch_has_abandoned(rt->watch))
+        return; /* an abandoned thread may still use the rest */
     tsr_processes_destroy(rt->processes);
+    tsr_watch_destroy(rt->watch);
     tsr_mem_free(rt->rates);
     tsr_mem_free(rt->devices);
     tsr_mem_free(rt);

@@ -24,6 +24,7 @@
 #include <tsr/runtime.h>
 
 #include "core/status.h"
+#include "support/child.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -351,8 +352,8 @@ static void check_stalled(bool peer_access, bool comes_back)
     cudasim_stall_device(1, true);
     if (comes_back)
         assert_int_equal(pthread_create(&waker, NULL, wake_up_later, &delay_us), 0);
-    assert_int_equal(decode(&r, GROWTH, logits), TSR_ERR_TIMEOUT);
-    assert_says("device 1");
+    assert_int_equal(decode(&r, GROWTH, logits), comes_back ? TSR_ERR_TIMEOUT : TSR_ERR_DEVICE_LOST);
+    assert_says(comes_back ? "device 1" : "CUDA device 1 does not respond");
     if (comes_back) {
         pthread_join(waker, NULL);
         runner_ok(decode(&r, GROWTH, logits), "decode after the stall");
@@ -378,6 +379,57 @@ static void a_device_that_never_comes_is_given_up(void **state)
     (void)state;
     check_stalled(true, false);
     check_stalled(false, false);
+}
+
+/* Without a deadline the step ends as soon as nothing makes progress, and so does every later step. A GPU
+ * that stops leaves its host thread polling; a driver that hangs keeps the thread and what it may access. */
+typedef struct silence {
+    bool peer_access;
+    const char *hanging_call; /* NULL: the GPU stops */
+} silence;
+
+static void go_silent(void *argument)
+{
+    const silence *s = argument;
+    float logits[N_VOCAB];
+    char sentence[512];
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
+    runner r = {.n_vocab = N_VOCAB};
+    machine(2, s->peer_access);
+    runtime_config.devices = "cuda:0,cuda:1";
+    runtime_config.collectives = collectives_of_machine;
+    runtime_config.stall_timeout_ns = time_enough_ns();
+    config.session.n_ctx = 64;
+    config.split.tensor_split = halves;
+    config.split.n_tensor_split = 2;
+    CHECK(tsr_runtime_open(&runtime_config, &r.rt) == TSR_OK);
+    CHECK(tsr_model_open(r.rt, model_path, &config, &r.model) == TSR_OK);
+    CHECK(tsr_session_create(r.model, &r.session) == TSR_OK);
+    CHECK(decode(&r, PROMPT, logits) == TSR_OK);
+    if (s->hanging_call)
+        cudasim_hang_named(s->hanging_call);
+    else
+        cudasim_stall_device(1, true);
+    CHECK(decode(&r, PROMPT, logits) == TSR_ERR_DEVICE_LOST);
+    CHECK(strstr(tsr_last_error(), "device cuda"));
+    CHECK(s->hanging_call || strstr(tsr_last_error(), "CUDA device 1 does not respond"));
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    CHECK(decode(&r, PROMPT, logits) == TSR_ERR_DEVICE_LOST);
+    CHECK(strcmp(sentence, tsr_last_error()) == 0);
+    runner_close(&r);
+    CHECK((failing_alloc_live() > 0) == (s->hanging_call != NULL));
+    cudasim_hang_named(NULL);
+    usleep(50000); /* the threads end */
+}
+
+static void without_a_deadline_a_device_that_is_silent_is_given_up(void **state)
+{
+    (void)state;
+    silence peer = {true, NULL}, staged = {false, NULL}, driver = {true, "cudaGraphLaunch"};
+    assert_true(child_succeeds(go_silent, &peer, LIMIT_S));
+    assert_true(child_succeeds(go_silent, &staged, LIMIT_S));
+    assert_true(child_succeeds(go_silent, &driver, LIMIT_S));
 }
 
 static void memory_that_others_took_is_missed_by_name(void **state)
@@ -429,6 +481,8 @@ static void too_small_a_cap_is_refused_before_anything_is_loaded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        /* First: the simulated machine's threads do not survive fork(). */
+        cmocka_unit_test(without_a_deadline_a_device_that_is_silent_is_given_up),
         cmocka_unit_test(every_call_may_fail_once_without_peer_access),
         cmocka_unit_test(every_call_may_fail_once),
         cmocka_unit_test(a_poisoned_context_is_a_lost_device),

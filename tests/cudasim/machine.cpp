@@ -4,6 +4,9 @@
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#include <atomic>
 
 namespace cudasim
 {
@@ -104,9 +107,20 @@ static int take_fault(Machine &m, const char *name, uint64_t index)
     return 0;
 }
 
+/* Calls of this name do not return; NULL: all do. */
+static std::atomic<const char *> hanging_call{NULL};
+
+static void wait_while_hanging(const char *name)
+{
+    const char *hanging;
+    while ((hanging = hanging_call.load()) != NULL && strcmp(hanging, name) == 0)
+        usleep(1000);
+}
+
 Call::Call(const char *name, unsigned flags, int usual_fault) : flags_(flags)
 {
     Machine &m = machine();
+    wait_while_hanging(name);
     __atomic_add_fetch(&m.waiting_for_lock, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&m.mutex);
     __atomic_sub_fetch(&m.waiting_for_lock, 1, __ATOMIC_RELAXED);
@@ -330,6 +344,11 @@ void cudasim_fail_named(const char *name, uint64_t nth, int error)
 {
     Locked lock;
     machine().faults.push_back({name, nth, error});
+}
+
+void cudasim_hang_named(const char *name)
+{
+    hanging_call.store(name);
 }
 
 void cudasim_clear_faults(void)

@@ -19,12 +19,35 @@ static tsr_status fail_hung(const tsr_cuda_device *cuda)
                     cuda->base.name, cuda->ordinal);
 }
 
+tsr_status tsr_cuda_give_up(tsr_cuda_device *cuda)
+{
+    const tsr_status status = fail_hung(cuda);
+    atomic_store(&cuda->hung, true); /* the host thread's polling loop reads it */
+    tsr_watch_lose(cuda->base.watch, "%s", tsr_last_error());
+    if (tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(cuda->grace_ns)) != TSR_WAIT_DONE)
+        tsr_watch_abandon(cuda->base.watch);
+    return status;
+}
+
+uint64_t tsr_cuda_progress(const void *device)
+{
+    const tsr_cuda_device *cuda = device;
+    return tsr_cuda_worker_n_finished(cuda->worker) +
+           atomic_load_explicit(&cuda->n_steps, memory_order_relaxed);
+}
+
 tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)
 {
-    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
     if (atomic_load(&cuda->hung))
         return fail_hung(cuda);
-    tsr_status status = tsr_cuda_push_device(cuda->ordinal, previous_out);
+    tsr_status status = tsr_watch_check(cuda->base.watch);
+    if (status == TSR_OK && tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER) != TSR_WAIT_DONE)
+        status = tsr_cuda_give_up(cuda);
+    if (status != TSR_OK)
+        return status;
+    if (atomic_load(&cuda->hung))
+        return fail_hung(cuda);
+    status = tsr_cuda_push_device(cuda->ordinal, previous_out);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
 }
 
@@ -55,8 +78,11 @@ out:
 
 bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out)
 {
-    if (cuda->worker)
-        tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (tsr_watch_is_forked(cuda->base.watch))
+        atomic_store(&cuda->hung, true); /* CUDA does not work in a child process */
+    else if (cuda->worker && tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER) != TSR_WAIT_DONE &&
+             !atomic_load(&cuda->hung))
+        (void)!tsr_cuda_give_up(cuda);
     if (atomic_load(&cuda->hung))
         return false;
     if (cudaGetDevice(previous_out) != cudaSuccess)
@@ -74,6 +100,8 @@ void tsr_cuda_leave(int previous)
 
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
 {
+    const bool is_worker = cuda->worker && tsr_cuda_worker_is_current(cuda->worker);
+    tsr_stall stall = {0};
     for (int polls = 0;; polls++) {
         cudaError_t error = cudaEventQuery(event);
         if (error == cudaSuccess)
@@ -88,6 +116,9 @@ tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
             if (status != TSR_OK)
                 return status;
         }
+        if (!is_worker && polls % POLLS_PER_WATCH == POLLS_PER_WATCH - 1 &&
+            tsr_watch_look(cuda->base.watch, &stall))
+            return tsr_cuda_give_up(cuda);
         if (polls >= POLLS_BEFORE_SLEEP)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
         else

@@ -66,6 +66,7 @@ typedef struct tsr_cuda_device {
 
     struct tsr_comm *watched; /* polled for failures while enqueued work is waited for; NULL = none */
     _Atomic bool hung;        /* the device was given up: only its host memory is still released */
+    _Atomic uint64_t n_steps; /* parts of programs launched so far */
     bool overdue;             /* a deadline has passed since the device was last quiescent */
     _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for */
     _Atomic int running_op;
@@ -98,6 +99,13 @@ void tsr_cuda_quiesce_to_release(tsr_cuda_device *cuda);
 
 /* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
+
+/* Give up the device, lose the runtime, and wait for the device's host thread, which notices within grace_ns
+ * unless it hangs in a call of CUDA; it is then abandoned. TSR_ERR_DEVICE_LOST. */
+tsr_status tsr_cuda_give_up(tsr_cuda_device *cuda);
+
+/* Of the device's watch: changes with each step of its host thread. */
+uint64_t tsr_cuda_progress(const void *device);
 
 /* Wait until all work on `stream` has finished; on both streams. */
 tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);

@@ -10,6 +10,7 @@
 struct tsr_cuda_worker {
     pthread_t thread;
     int polls;
+    tsr_watch *watch;
     struct {
         void (*run)(void *argument);
         void *argument;
@@ -46,13 +47,14 @@ static void *work(void *argument)
     }
 }
 
-tsr_status tsr_cuda_worker_create(int polls, tsr_cuda_worker **worker_out)
+tsr_status tsr_cuda_worker_create(int polls, tsr_watch *watch, tsr_cuda_worker **worker_out)
 {
     tsr_cuda_worker *worker = NULL;
     tsr_status status = TSR_NEW(&worker, "the host thread of a CUDA device");
     if (status != TSR_OK)
         return status;
     worker->polls = polls;
+    worker->watch = watch;
     bool more = tsr_event_init(&worker->more);
     bool less = tsr_event_init(&worker->less);
     if (more && less && pthread_create(&worker->thread, NULL, work, worker) == 0) {
@@ -67,16 +69,25 @@ tsr_status tsr_cuda_worker_create(int polls, tsr_cuda_worker **worker_out)
     return tsr_fail(TSR_ERR_MEMORY, "the system refused the host thread of a CUDA device");
 }
 
-void tsr_cuda_worker_destroy(tsr_cuda_worker *worker)
+/* A child process has no thread to end. */
+bool tsr_cuda_worker_destroy(tsr_cuda_worker *worker)
 {
     if (!worker)
-        return;
+        return true;
     atomic_store(&worker->quit, true);
     tsr_event_notify(&worker->more);
-    pthread_join(worker->thread, NULL);
+    if (!tsr_watch_is_forked(worker->watch)) {
+        if (tsr_cuda_worker_wait(worker, TSR_FOREVER) != TSR_WAIT_DONE) {
+            tsr_watch_abandon(worker->watch);
+            pthread_detach(worker->thread);
+            return false;
+        }
+        pthread_join(worker->thread, NULL);
+    }
     tsr_event_destroy(&worker->more);
     tsr_event_destroy(&worker->less);
     tsr_mem_free(worker);
+    return true;
 }
 
 tsr_status tsr_cuda_worker_submit(tsr_cuda_worker *worker, void (*job)(void *argument), void *argument)
@@ -91,7 +102,17 @@ tsr_status tsr_cuda_worker_submit(tsr_cuda_worker *worker, void (*job)(void *arg
     return TSR_OK;
 }
 
-bool tsr_cuda_worker_wait(tsr_cuda_worker *worker, uint64_t deadline_ns)
+tsr_wait_end tsr_cuda_worker_wait(tsr_cuda_worker *worker, uint64_t deadline_ns)
 {
-    return tsr_event_wait(&worker->less, is_idle, worker, worker->polls, deadline_ns);
+    return tsr_watch_wait(worker->watch, &worker->less, is_idle, worker, worker->polls, deadline_ns);
+}
+
+bool tsr_cuda_worker_is_current(const tsr_cuda_worker *worker)
+{
+    return pthread_equal(pthread_self(), worker->thread);
+}
+
+uint64_t tsr_cuda_worker_n_finished(const tsr_cuda_worker *worker)
+{
+    return atomic_load_explicit(&worker->finished, memory_order_relaxed);
 }

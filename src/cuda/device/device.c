@@ -57,13 +57,15 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
 static void close_device(tsr_cuda_device *cuda)
 {
     int previous;
-    tsr_cuda_worker_destroy(cuda->worker);
+    if (cuda->worker && tsr_cuda_enter_to_release(cuda, &previous)) {
+        tsr_cuda_quiesce_to_release(cuda); /* may give up the device */
+        tsr_cuda_leave(previous);
+    }
+    tsr_watch_remove(cuda->base.watch, cuda);
+    if (!tsr_cuda_worker_destroy(cuda->worker))
+        return; /* the thread may still use the rest */
     cuda->worker = NULL;
     if (tsr_cuda_enter_to_release(cuda, &previous)) {
-        if (cuda->copies)
-            (void)cudaStreamSynchronize(cuda->copies);
-        if (cuda->stream)
-            (void)cudaStreamSynchronize(cuda->stream);
         tsr_cublas_destroy(cuda->cublas);
         cuda->cublas = NULL;
         tsr_cuda_ring_destroy(cuda);
@@ -229,11 +231,13 @@ static tsr_status start_host_thread(tsr_cuda_device *cuda, const tsr_cuda_device
 {
     tsr_status status = TSR_OK;
     pin_job job = {.config = config};
-    TSR_TRY(tsr_cuda_worker_create(config->polls, &cuda->worker));
+    TSR_TRY(tsr_cuda_worker_create(config->polls, config->watch, &cuda->worker));
+    tsr_watch_add(config->watch, tsr_cuda_progress, cuda);
     if (!config->pin)
         goto out;
     TSR_TRY(tsr_cuda_worker_submit(cuda->worker, pin_host_thread, &job));
-    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER) != TSR_WAIT_DONE)
+        return tsr_watch_lose(config->watch, "its host thread does not start");
     if (job.status != TSR_OK)
         tsr_log(&cuda->logger, TSR_LOG_INFO,
                 "device %s: its host thread stays unpinned, which may cost some speed: %s", cuda->base.name,
@@ -261,11 +265,13 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         .alloc_unit = TSR_CUDA_MALLOC_UNIT,
         .place = config->ordinal,
         .polls = config->polls,
+        .watch = config->watch,
     };
     snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);
     cuda->ordinal = config->ordinal;
     cuda->library_tokens = config->library_tokens ? TSR_MAX(config->library_tokens, 0) : TSR_CUBLAS_TOKENS;
-    cuda->grace_ns = config->grace_ns ? config->grace_ns : DEFAULT_GRACE_NS;
+    cuda->grace_ns =
+        config->grace_ns ? config->grace_ns : TSR_MIN(tsr_watch_stall_ns(config->watch), DEFAULT_GRACE_NS);
     if (config->logger)
         cuda->logger = *config->logger;
     TSR_TRY(tsr_cuda_push_device(cuda->ordinal, &previous));

@@ -17,12 +17,14 @@ typedef struct tsr_cuda_device_config {
     double link_bytes_per_s; /* of the bus to the host, one direction, for messages; 0 if unknown */
     tsr_device *sibling;     /* a CUDA device of the same runtime, NULL for the first */
     int64_t library_tokens;  /* 0: TSR_CUBLAS_TOKENS; negative: never (libs/cublas.h) */
-    uint64_t grace_ns;       /* after a deadline, before a busy device is given up; 0 = 10 s */
+    uint64_t grace_ns;       /* after a deadline, before a busy device is given up; 0 = 10 s, but
+                              * at most the stall timeout of `watch` */
     /* Called by the device's host thread with thread 0, before tsr_cuda_device_create() returns, to move to
      * processors near the GPU; NULL: the thread runs where the system puts it. A failure is logged, and the
      * device works nevertheless. */
     tsr_status (*pin)(void *user, int thread);
     void *pin_user;
+    tsr_watch *watch;         /* over waits for the device; NULL: such waits have no end but their deadline */
     const tsr_logger *logger; /* may be NULL; copied */
 } tsr_cuda_device_config;
 

@@ -267,7 +267,13 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     int previous;
     if (!program)
         return;
-    if (tsr_cuda_enter_to_release(cuda, &previous)) {
+    const bool usable = tsr_cuda_enter_to_release(cuda, &previous);
+    if (tsr_watch_has_abandoned(device->watch)) { /* a thread may still run the program */
+        if (program->holds_scratch)
+            tsr_device_drop_scratch(device); /* only its accounting */
+        return;
+    }
+    if (usable) {
         drop_graphs(program);
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
@@ -304,6 +310,7 @@ static tsr_status run_segment(tsr_device_program *program, segment *seg)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
+    atomic_fetch_add_explicit(&cuda->n_steps, 1, memory_order_relaxed);
     if (seg->graph)
         TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
     else
@@ -459,45 +466,78 @@ static tsr_device_set missing_for(const tsr_device_program *program, const tsr_o
     return missing;
 }
 
+enum { RUNNING_BYTES = 512 };
+
+/* The running program, or the op that the host thread takes part in, with its problem and the devices that it
+ * waits for. */
+static void describe_running(const tsr_cuda_device *cuda, const char *problem, char text[RUNNING_BYTES])
+{
+    char missing[256] = "", op[192] = "the program";
+    const tsr_device_program *program = atomic_load(&cuda->running);
+    snprintf(text, RUNNING_BYTES, "nothing %s", problem);
+    if (!program || program->n_ops == 0)
+        return;
+    /* Index and program are not read atomically: the index may belong to the next program. */
+    const int index = TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1);
+    tsr_comm_describe_missing(missing_for(program, &program->ops[index]), missing, sizeof missing);
+    if (tsr_cuda_is_staged(&program->ops[index]))
+        tsr_op_describe(program->ops, program->n_ops, index, op, sizeof op);
+    snprintf(text, RUNNING_BYTES, "%s %s%s", op, problem, missing);
+}
+
 static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
 {
-    char missing[256] = "";
-    double ms = (double)timeout_ns / 1e6;
-    const tsr_device_program *program = atomic_load(&cuda->running);
+    char running[RUNNING_BYTES], problem[64];
     cuda->overdue = true;
-    if (!program || program->n_ops == 0)
-        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
-    /* Index and program are not read atomically: the index may belong to the next program. */
-    const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
-    tsr_comm_describe_missing(missing_for(program, op), missing, sizeof missing);
-    if (!tsr_cuda_is_staged(op))
-        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not finish within %.3g ms%s",
-                        cuda->base.name, ms, missing);
-    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not get past op '%s' (%s) within %.3g ms%s",
-                    cuda->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing);
+    snprintf(problem, sizeof problem, "did not finish within %.3g ms", (double)timeout_ns / 1e6);
+    describe_running(cuda, problem, running);
+    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: %s", cuda->base.name, running);
 }
 
 /* The communicator was aborted at the timeout. A stream still busy now means that the GPU hangs. After the
  * grace time the device is given up. */
 static tsr_status wait_overdue(tsr_cuda_device *cuda)
 {
-    if (tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(cuda->grace_ns)))
+    const uint64_t deadline_ns = tsr_deadline_ns(cuda->grace_ns);
+    return tsr_cuda_worker_wait(cuda->worker, deadline_ns) == TSR_WAIT_DONE ? TSR_OK : tsr_cuda_give_up(cuda);
+}
+
+/* The device makes no progress. It may only wait for another one, which is known once the communicator is
+ * aborted. */
+static tsr_status fail_stalled(tsr_cuda_device *cuda)
+{
+    char running[RUNNING_BYTES], problem[64];
+    cuda->overdue = true;
+    snprintf(problem, sizeof problem, "made no progress for %.3g s",
+             (double)tsr_watch_stall_ns(cuda->base.watch) / 1e9);
+    describe_running(cuda, problem, running);
+    return tsr_watch_lose(cuda->base.watch, "device %s: %s; the runtime is lost until it is closed",
+                          cuda->base.name, running);
+}
+
+static tsr_status wait_for_programs(tsr_cuda_device *cuda, uint64_t timeout_ns)
+{
+    if (tsr_watch_is_forked(cuda->base.watch))
+        return tsr_watch_check(cuda->base.watch);
+    if (timeout_ns == 0 && (cuda->overdue || tsr_watch_is_lost(cuda->base.watch)))
+        return wait_overdue(cuda);
+    const tsr_wait_end end = tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(timeout_ns));
+    if (end == TSR_WAIT_DONE)
         return TSR_OK;
-    atomic_store(&cuda->hung, true);
-    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER); /* its polling loop reads the flag */
-    return TSR_OK;
+    return end == TSR_WAIT_LATE ? fail_timeout(cuda, timeout_ns) : fail_stalled(cuda);
 }
 
 tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    if (cuda->overdue && timeout_ns == 0)
-        (void)!wait_overdue(cuda);
-    else if (!tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(timeout_ns)))
-        return fail_timeout(cuda, timeout_ns);
+    tsr_status status = wait_for_programs(cuda, timeout_ns);
+    if (status != TSR_OK) {
+        device->was_aborted = false;
+        return status;
+    }
     cuda->overdue = false;
     tsr_cuda_outcome *outcome = &cuda->outcome;
-    tsr_status status = outcome->status;
+    status = outcome->status;
     device->was_aborted = outcome->aborted;
     outcome->status = TSR_OK;
     outcome->aborted = false;

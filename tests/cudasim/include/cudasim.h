@@ -102,6 +102,10 @@ uint64_t cudasim_calls_of(const char *name);
 void cudasim_fail_call(uint64_t index, int error);
 void cudasim_fail_named(const char *name, uint64_t nth, int error);
 void cudasim_clear_faults(void);
+
+/* Calls of the function `name` (a literal) do not return until the next call of this function; NULL: all
+ * return. */
+void cudasim_hang_named(const char *name);
 uint64_t cudasim_faults_hit(void);
 
 /* Poison the context of a device, as a faulting kernel does. `error` is a cudaError_t such as
