@@ -17,7 +17,7 @@ enum { N = 3, WIDE = (1 << 20) + 40 };
 static tsr_processes *join(process *self, uint64_t timeout_ns)
 {
     tsr_processes *p = NULL;
-    process_note(self, tsr_processes_create(&self->transport, timeout_ns, &p));
+    process_note(self, tsr_processes_create(&self->transport, timeout_ns, NULL, TSR_OK, &p));
     return p;
 }
 
@@ -234,13 +234,13 @@ static void transports_are_checked(void **state)
     (void)state;
     tsr_transport t = tsr_transport_default();
     tsr_processes *p = NULL;
-    assert_int_equal(tsr_processes_create(&t, 0, &p), TSR_ERR_INVALID);
+    assert_int_equal(tsr_processes_create(&t, 0, NULL, TSR_OK, &p), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "lacks a function"));
     t.n_ranks = 65;
-    assert_int_equal(tsr_processes_create(&t, 0, &p), TSR_ERR_INVALID);
+    assert_int_equal(tsr_processes_create(&t, 0, NULL, TSR_OK, &p), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "process 0 of 65"));
     t.size = 1;
-    assert_int_equal(tsr_processes_create(&t, 0, &p), TSR_ERR_INVALID);
+    assert_int_equal(tsr_processes_create(&t, 0, NULL, TSR_OK, &p), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "tsr_transport_default()"));
     assert_null(p);
 }

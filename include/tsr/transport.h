@@ -23,6 +23,26 @@
  * the contents of model files, the order of bytes (little-endian). Devices, instruction sets, machines and
  * paths may differ.
  *
+ * Calls that are invalid in one process: a call fails in all processes at once, also where the arguments are
+ * invalid in one process only or differ between processes, and the runtime can be used as before. Processes
+ * exchange 12 bytes each for it, an exchange that the call makes anyway where there is one:
+ *
+ *     tsr_session_decode()         the exchange of each chunk, with a checksum of the tokens, their
+ *                                  sequences and the lengths of all sequences; one if there are no tokens
+ *     tsr_tensor_get()             the exchange of each part that is read
+ *     tsr_runtime_memory()         the exchange of the free memory
+ *     tsr_runtime_open(), tsr_model_open(), tsr_session_create(), tsr_session_compact(), tsr_tensors_alloc(),
+ *     tsr_buffer_from_ptr(), tsr_program_compile(), tsr_program_run(), tsr_runtime_measure_links()
+ *                                  the exchange at the end of the call
+ *     tsr_session_save(), tsr_session_load(), tsr_model_resplit(), tsr_runtime_resplit(),
+ *     tsr_runtime_measure()
+ *                                  one exchange more, at the beginning
+ *
+ * The object that a call is made for (runtime, model, session, graph, tensor, context) must be given: a
+ * process that passes NULL for it fails alone, and so does one whose runtime config cannot be read. The
+ * other calls exchange nothing, and fail in each process by itself; what tsr_session_trim() and
+ * tsr_session_fork() leave different, the next decode refuses.
+ *
  * If a process ends, or does not arrive within transport_timeout_ns, the runtime is lost in the other
  * processes: every call on it returns TSR_ERR_DEVICE_LOST, with the reason, until the runtime is closed.
  */

@@ -24,13 +24,14 @@ struct tsr_processes {
     tsr_transport transport;
     void *all; /* the group of all processes, for the exchanges of this file */
     uint64_t timeout_ns;
+    tsr_watch *watch;
     report reports[MAX_PROCESSES];
     char sentence[SENTENCE_BYTES];
     tsr_status pending; /* another process's failure seen before the end of the call, with its `sentence` */
     pthread_mutex_t lock;
     _Atomic bool lost; /* `reason` is written once before, under the lock */
     char reason[SENTENCE_BYTES];
-    unsigned char chunk[CHUNK_BYTES];
+    unsigned char *chunk; /* [CHUNK_BYTES] */
 };
 
 /* -- waiting and losing the processes -- */
@@ -52,6 +53,8 @@ bool tsr_processes_are_lost(const tsr_processes *p)
 
 tsr_status tsr_processes_check(const tsr_processes *p)
 {
+    if (p && tsr_watch_is_forked(p->watch))
+        return tsr_watch_check(p->watch);
     if (!tsr_processes_are_lost(p))
         return TSR_OK;
     return tsr_fail(TSR_ERR_DEVICE_LOST,
@@ -91,6 +94,7 @@ bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic 
             return false;
         else if (p->timeout_ns && waited >= p->timeout_ns)
             tsr_processes_lose(p, "the wait for another process exceeded transport_timeout_ns");
+        tsr_watch_note(p->watch);
         pause_before_look(i, waited);
     }
     return false;
@@ -207,6 +211,8 @@ tsr_status tsr_processes_agree_on(tsr_processes *p, tsr_status mine, const char 
     int failed;
     if (!p)
         return mine;
+    if (tsr_watch_is_forked(p->watch))
+        return tsr_processes_check(p);
     if (atomic_load(&p->lost)) /* an aborted device is only a consequence of it */
         return mine == TSR_OK || mine == TSR_ERR_DEVICE ? tsr_processes_check(p) : mine;
     if (p->pending != TSR_OK) {
@@ -270,12 +276,20 @@ tsr_status tsr_processes_share(tsr_processes *p, int root, tsr_status mine, void
         return mine;
     if (p->pending != TSR_OK)
         return tsr_fail(p->pending, "%s", p->sentence);
-    tsr_status status = exchange(p, mine, what, 0, &failed);
+    const uint64_t mark = ((uint64_t)width * UINT64_C(0x9e3779b97f4a7c15)) ^ (uint64_t)height;
+    tsr_status status = exchange(p, mine, what, mark, &failed);
     if (status == TSR_OK && failed >= 0)
         return failure_met(p, failed);
     if (status == TSR_OK && width > 0)
         status = broadcast_rows(p, root, rows, stride, width, height);
     return status;
+}
+
+tsr_status tsr_processes_end(tsr_processes *p, tsr_status mine)
+{
+    if (p)
+        p->pending = TSR_OK;
+    return mine;
 }
 
 /* -- creation -- */
@@ -311,32 +325,70 @@ static tsr_status check_transport(const tsr_transport *t)
     return TSR_OK;
 }
 
-tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout_ns,
-                                tsr_processes **processes_out)
+/* Leave the group; memory of the object itself remains. In a child process the transport is not used. */
+static void leave(tsr_processes *p)
+{
+    if (p->all && !tsr_watch_is_forked(p->watch))
+        p->transport.group_destroy(p->transport.user, p->all, atomic_load(&p->lost));
+    p->all = NULL;
+    pthread_mutex_destroy(&p->lock);
+    tsr_mem_free(p->chunk);
+}
+
+static tsr_status allocate(tsr_processes **p_out)
 {
     tsr_status status = TSR_OK;
     tsr_processes *p = NULL;
+    TSR_TRY(TSR_NEW(&p, "the processes of a runtime"));
+    TSR_TRY(tsr_mem_array(CHUNK_BYTES, 1, "the processes of a runtime", &p->chunk));
+    *p_out = p;
+    p = NULL;
+out:
+    tsr_mem_free(p);
+    return status;
+}
+
+static tsr_status join(tsr_processes *p, tsr_status mine)
+{
     int ranks[MAX_PROCESSES];
+    const tsr_transport *t = &p->transport;
+    for (int r = 0; r < t->n_ranks; r++)
+        ranks[r] = r;
+    const char *problem = t->group_create(t->user, ranks, t->n_ranks, 0, &p->all);
+    if (problem)
+        return tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", t->rank, t->n_ranks,
+                        problem);
+    return tsr_processes_agree(p, mine, "joining the processes of a runtime");
+}
+
+/* A process that cannot go on joins nevertheless, without memory of its own, to report its failure. */
+tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout_ns, tsr_watch *watch,
+                                tsr_status mine, tsr_processes **processes_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_processes failing = {.pending = TSR_OK}, *p = NULL;
     tsr_transport own = tsr_transport_default();
     TSR_TRY(tsr_config_read("tsr_transport", transport, sizeof own, &own, sizeof own));
     TSR_TRY(check_transport(&own));
-    for (int r = 0; r < own.n_ranks; r++)
-        ranks[r] = r;
-    TSR_TRY(TSR_NEW(&p, "the processes of a runtime"));
-    if (pthread_mutex_init(&p->lock, NULL) != 0) {
+    status = mine == TSR_OK ? allocate(&p) : mine;
+    tsr_processes *joining = p ? p : &failing;
+    if (pthread_mutex_init(&joining->lock, NULL) != 0) {
+        if (p)
+            tsr_mem_free(p->chunk);
         tsr_mem_free(p);
         return tsr_fail(TSR_ERR_MEMORY, "the system refused a lock");
     }
-    p->transport = own;
-    p->timeout_ns = timeout_ns;
-    const char *problem = own.group_create(own.user, ranks, own.n_ranks, 0, &p->all);
-    if (problem)
-        TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", own.rank,
-                         own.n_ranks, problem));
-    *processes_out = p;
-    p = NULL;
+    joining->transport = own;
+    joining->timeout_ns = timeout_ns;
+    joining->watch = watch;
+    status = join(joining, status);
+    if (status == TSR_OK) {
+        *processes_out = p;
+    } else {
+        leave(joining);
+        tsr_mem_free(p);
+    }
 out:
-    tsr_processes_destroy(p);
     return status;
 }
 
@@ -344,8 +396,6 @@ void tsr_processes_destroy(tsr_processes *p)
 {
     if (!p)
         return;
-    if (p->all)
-        p->transport.group_destroy(p->transport.user, p->all, atomic_load(&p->lost));
-    pthread_mutex_destroy(&p->lock);
+    leave(p);
     tsr_mem_free(p);
 }

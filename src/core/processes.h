@@ -20,14 +20,17 @@
 #include <tsr/transport.h>
 
 #include "core/status.h"
+#include "core/wait/watch.h"
 
 typedef struct tsr_processes tsr_processes;
 
 /* `transport` is copied, the memory it points to is not. timeout_ns: the longest wait for another process;
- * 0: no limit. Blocks until every process has arrived. TSR_ERR_INVALID for an inconsistent transport,
- * TSR_ERR_MEMORY, TSR_ERR_DEVICE with the transport's words. */
-tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout_ns,
-                                tsr_processes **processes_out);
+ * 0: no limit. `watch`: of the runtime, may be NULL. `mine`: the outcome, with its sentence, of what this
+ * process did before: a failure fails all processes, so that no process waits for one that cannot join.
+ * Blocks until every process has arrived. TSR_ERR_INVALID for an inconsistent transport, TSR_ERR_MEMORY,
+ * TSR_ERR_DEVICE with the transport's words. */
+tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout_ns, tsr_watch *watch,
+                                tsr_status mine, tsr_processes **processes_out);
 void tsr_processes_destroy(tsr_processes *processes); /* NULL is fine */
 
 int tsr_processes_rank(const tsr_processes *processes);
@@ -48,9 +51,13 @@ tsr_status tsr_processes_agree(tsr_processes *processes, tsr_status mine, const 
 tsr_status tsr_processes_agree_on(tsr_processes *processes, tsr_status mine, const char *what, uint64_t mark);
 
 /* Share `height` rows of `width` bytes of process `root` with all processes; `mine` is the outcome of
- * getting them. */
+ * getting them. Where sizes differ, all fail with TSR_ERR_INVALID. */
 tsr_status tsr_processes_share(tsr_processes *processes, int root, tsr_status mine, void *rows, size_t stride,
                                size_t width, size_t height, const char *what);
+
+/* Ends a call that shares, and does not agree on its outcome: another process's failure of this call, which
+ * sharing has reported, does not belong to the next call. Returns `mine`. */
+tsr_status tsr_processes_end(tsr_processes *processes, tsr_status mine);
 
 /* Wait for an operation that was started. False if the processes were lost or `*cancelled` became true
  * (NULL: not cancellable); then the operation stays in flight indefinitely. */

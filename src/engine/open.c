@@ -148,9 +148,11 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
                           tsr_model **model_out)
 {
     tsr_model *model = NULL;
-    if (!rt || !path || !model_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
-    tsr_status status = open_file(rt, path, config, &model);
+    if (!rt)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime must not be NULL");
+    tsr_status status =
+        path && model_out ? open_file(rt, path, config, &model)
+                          : tsr_fail(TSR_ERR_INVALID, "tsr_model_open: path and model_out must not be NULL");
     if (rt->processes)
         status = tsr_processes_agree_on(rt->processes, status, "tsr_model_open",
                                         model ? fingerprint_of(model) : 0);

@@ -16,6 +16,7 @@
 
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
+#include "model/hash.h"
 #include "engine/open.h"
 #include "model/load.h"
 
@@ -188,11 +189,23 @@ out:
     return status;
 }
 
+/* The first exchange of a change of split: processes with different splits would not make the same steps. */
+static tsr_status agree_on_split(const tsr_runtime *rt, const float *tensor_split, int n, tsr_status mine)
+{
+    uint64_t mark = tsr_hash_words(0, &n, sizeof n);
+    if (mine == TSR_OK && n > 0)
+        mark = tsr_hash_words(mark, tensor_split, (size_t)n * sizeof *tensor_split);
+    return tsr_processes_agree_on(rt->processes, mine, "the start of a change of split", mark);
+}
+
 static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float *tensor_split,
                           int n_tensor_split)
 {
     tsr_resplits all = {.rt = rt, .list = list, .n = n};
     tsr_status status = tsr_split_request_read(tensor_split, n_tensor_split, rt->n_devices, &all.request);
+    status = agree_on_split(rt, tensor_split, n_tensor_split, status);
+    if (status != TSR_OK)
+        return status;
     for (int d = 0; d < rt->n_devices; d++) {
         all.caps[d] = rt->devices[d]->memory_cap;
         all.present[d] = all.deferred[d] = tsr_device_used(rt->devices[d]);
@@ -229,7 +242,9 @@ tsr_status tsr_model_resplit(tsr_model *model, const float *tensor_split, int n_
     tsr_resplit one = {.model = model};
     if (!model)
         return tsr_fail(TSR_ERR_INVALID, "tsr_model_resplit: model must not be NULL");
-    TSR_TRY(check_split("tsr_model_resplit", tensor_split, n_tensor_split));
+    status = check_split("tsr_model_resplit", tensor_split, n_tensor_split);
+    if (status != TSR_OK)
+        return agree_on_split(model->rt, NULL, 0, status);
     TSR_TRY(resplit(model->rt, &one, 1, tensor_split, n_tensor_split));
 out:
     return status;
@@ -242,10 +257,13 @@ tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split, int n
     int n = 0;
     if (!rt)
         return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_resplit: runtime must not be NULL");
-    TSR_TRY(check_split("tsr_runtime_resplit", tensor_split, n_tensor_split));
+    status = check_split("tsr_runtime_resplit", tensor_split, n_tensor_split);
     for (const tsr_model *m = rt->models; m; m = m->next)
         n++;
-    TSR_TRY(tsr_mem_array((size_t)n, sizeof *list, "a change of split", &list));
+    if (status == TSR_OK)
+        status = tsr_mem_array((size_t)n, sizeof *list, "a change of split", &list);
+    if (status != TSR_OK)
+        return agree_on_split(rt, NULL, 0, status);
     n = 0;
     for (tsr_model *m = rt->models; m; m = m->next)
         list[n++].model = m;

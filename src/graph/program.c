@@ -234,17 +234,19 @@ tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *
 
 tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *config, tsr_program **program_out)
 {
-    if (!graph || !program_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: graph and program_out must not be NULL");
+    if (!graph)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: graph must not be NULL");
     tsr_program *program = NULL;
     tsr_program_config own = tsr_program_config_default();
     tsr_status status = tsr_config_read("tsr_program_config", config,
                                         offsetof(tsr_program_config, activation_bits), &own, sizeof own);
     if (status == TSR_OK)
         status = check_config(&own);
+    if (status == TSR_OK && !program_out)
+        status = tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: program_out must not be NULL");
     if (status == TSR_OK)
-        status = tsr_processes_agree(graph->rt->processes, compile(graph, &own, NULL, &program),
-                                     "tsr_program_compile");
+        status = compile(graph, &own, NULL, &program);
+    status = tsr_processes_agree(graph->rt->processes, status, "tsr_program_compile");
     if (status == TSR_OK)
         *program_out = program;
     else

@@ -27,13 +27,6 @@ typedef struct description {
  * centre, and 10 GbE. */
 static const double network_sync_ns = 50000, network_bytes_per_s = 1.25e9;
 
-tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config)
-{
-    if (!config->transport)
-        return TSR_OK;
-    return tsr_processes_create(config->transport, config->transport_timeout_ns, &rt->processes);
-}
-
 tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, tsr_distributed_counts *counts_out)
 {
     tsr_status status = TSR_OK;

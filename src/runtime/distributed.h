@@ -9,9 +9,6 @@
 
 #include "core/runtime.h"
 
-/* Create rt->processes, if the config has a transport. Blocks until every process has arrived. */
-tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config);
-
 /* Numbers of devices per process. */
 typedef struct tsr_distributed_counts {
     int n_of[TSR_MAX_DEVICES]; /* of each process */

@@ -32,9 +32,11 @@ static size_t taken_there(const tsr_runtime *rt, const tsr_device *device)
 
 tsr_status tsr_runtime_memory(const tsr_runtime *rt, int index, tsr_device_memory *memory_out)
 {
-    if (!rt || !memory_out || index < 0 || index >= rt->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", index,
-                        rt ? rt->n_devices : 0);
+    if (!rt || !memory_out || index < 0 || index >= rt->n_devices) {
+        const tsr_status invalid = tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d",
+                                            index, rt ? rt->n_devices : 0);
+        return rt ? tsr_processes_agree(rt->processes, invalid, "tsr_runtime_memory") : invalid;
+    }
     tsr_device *device = rt->devices[index];
     const tsr_accounting *accounting = &device->accounting;
     tsr_device_memory m = {.cap = device->memory_cap,
@@ -51,7 +53,8 @@ tsr_status tsr_runtime_memory(const tsr_runtime *rt, int index, tsr_device_memor
     memcpy(m.name, device->name, sizeof m.name);
     memcpy(m.used, device->used, sizeof m.used);
     memcpy(m.peak, accounting->peak, sizeof m.peak);
-    tsr_status status = tsr_device_ask_memory(device, &m.device_free, &m.device_total);
+    tsr_status status =
+        tsr_processes_end(rt->processes, tsr_device_ask_memory(device, &m.device_free, &m.device_total));
     if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
         return status;
     if (status == TSR_ERR_UNSUPPORTED) {

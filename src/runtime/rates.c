@@ -349,6 +349,20 @@ out:
     return status;
 }
 
+/* Processes that measure different types would not make the same steps. */
+static tsr_status check_types(const tsr_runtime *rt, const tsr_type *wanted, int n_wanted)
+{
+    tsr_status status = TSR_OK;
+    uint64_t mark = 0;
+    for (int i = 0; i < n_wanted && status == TSR_OK; i++) {
+        mark = mark * 31 + (uint64_t)wanted[i] + 1;
+        if (tsr_rate_index(wanted[i]) < 0)
+            status =
+                tsr_fail(TSR_ERR_INVALID, "weights of type %s cannot be measured", tsr_type_name(wanted[i]));
+    }
+    return tsr_processes_agree_on(rt->processes, status, "the start of tsr_runtime_measure", mark);
+}
+
 static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted, tsr_device_rates *rates_out)
 {
     tsr_status status = TSR_OK;
@@ -359,10 +373,7 @@ static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
         wanted = types;
         n_wanted = TSR_RATE_TYPES;
     }
-    for (int i = 0; i < n_wanted; i++)
-        if (tsr_rate_index(wanted[i]) < 0)
-            return tsr_fail(TSR_ERR_INVALID, "weights of type %s cannot be measured",
-                            tsr_type_name(wanted[i]));
+    TSR_TRY(check_types(rt, wanted, n_wanted));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *b.workers, "measuring devices", &b.workers));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rates, "measuring devices", &rates));
     TSR_TRY(tsr_mem_array(COLUMNS, sizeof(float), "measuring devices", &chunk));

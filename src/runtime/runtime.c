@@ -160,20 +160,32 @@ tsr_runtime_config tsr_runtime_config_default(void)
     return (tsr_runtime_config){.size = sizeof(tsr_runtime_config)};
 }
 
+static tsr_status begin(const tsr_runtime_config *config, tsr_runtime **rt_out, tsr_runtime **made_out)
+{
+    if (!rt_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_open: rt_out must not be NULL");
+    tsr_status status = TSR_NEW(made_out, "a runtime");
+    if (status != TSR_OK)
+        return status;
+    (*made_out)->logger = config->logger;
+    return tsr_watch_create(config->stall_timeout_ns, &(*made_out)->watch);
+}
+
 tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out)
 {
     tsr_status status = TSR_OK;
     tsr_runtime_config own = tsr_runtime_config_default();
+    tsr_processes *processes = NULL;
     tsr_runtime *rt = NULL;
 
-    if (!rt_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_open: rt_out must not be NULL");
     TSR_TRY(tsr_config_read("tsr_runtime_config", config, offsetof(tsr_runtime_config, library_tokens), &own,
                             sizeof own));
-    TSR_TRY(TSR_NEW(&rt, "a runtime"));
-    rt->logger = own.logger;
-    TSR_TRY(tsr_watch_create(own.stall_timeout_ns, &rt->watch));
-    TSR_TRY(tsr_distributed_begin(rt, &own));
+    status = begin(&own, rt_out, &rt);
+    if (own.transport) /* also after a failure, which the other processes do not know */
+        status = tsr_processes_create(own.transport, own.transport_timeout_ns, rt ? rt->watch : NULL, status,
+                                      &processes);
+    TSR_TRY(status);
+    rt->processes = processes;
     status = open_on_machine(rt, &own);
     TSR_TRY(tsr_processes_agree(rt->processes, status, "tsr_runtime_open"));
     *rt_out = rt;

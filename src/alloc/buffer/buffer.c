@@ -274,15 +274,19 @@ tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer,
                                tsr_buffer **buffer_out)
 {
     tsr_buffer *buffer = NULL;
+    tsr_status status = TSR_OK;
     if (!rt || !pointer || bytes == 0 || !buffer_out)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_buffer_from_ptr needs a runtime, memory of at least one byte and "
-                        "a place for the buffer");
-    if (device < 0 || device >= rt->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_buffer_from_ptr: there is no device %d; the runtime has %d",
-                        device, rt->n_devices);
-    tsr_status status = tsr_processes_agree(rt->processes, wrap_whole(rt, device, pointer, bytes, &buffer),
-                                            "tsr_buffer_from_ptr");
+        status =
+            tsr_fail(TSR_ERR_INVALID, "tsr_buffer_from_ptr needs a runtime, memory of at least one byte and "
+                                      "a place for the buffer");
+    else if (device < 0 || device >= rt->n_devices)
+        status = tsr_fail(TSR_ERR_INVALID, "tsr_buffer_from_ptr: there is no device %d; the runtime has %d",
+                          device, rt->n_devices);
+    if (!rt)
+        return status;
+    if (status == TSR_OK)
+        status = wrap_whole(rt, device, pointer, bytes, &buffer);
+    status = tsr_processes_agree(rt->processes, status, "tsr_buffer_from_ptr");
     if (status == TSR_OK)
         *buffer_out = buffer; /* now the caller's */
     else

@@ -200,10 +200,13 @@ tsr_status tsr_tensors_alloc(tsr_context *context, const tsr_buffer_type *type, 
     size_t bytes[TSR_MAX_DEVICES] = {0};
     tsr_buffer *buffer = NULL;
 
-    TSR_TRY(check_arguments(context, type));
-    if (!buffer_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_tensors_alloc needs a place for the buffer");
-    status = measure_or_alloc(context, type, true, bytes, &buffer);
+    status = check_arguments(context, type);
+    if (!context)
+        return status;
+    if (status == TSR_OK && !buffer_out)
+        status = tsr_fail(TSR_ERR_INVALID, "tsr_tensors_alloc needs a place for the buffer");
+    if (status == TSR_OK)
+        status = measure_or_alloc(context, type, true, bytes, &buffer);
     TSR_TRY(tsr_processes_agree(context->rt->processes, status, "tsr_tensors_alloc"));
     *buffer_out = buffer;
     buffer = NULL; /* now the caller's */

@@ -159,14 +159,14 @@ out:
     return status;
 }
 
+/* The processes exchange the first part that is read, or this call's own outcome if nothing is. */
 tsr_status tsr_tensor_get(const tsr_tensor *tensor, void *data, size_t offset, size_t bytes)
 {
-    tsr_status status = TSR_OK;
-    TSR_TRY(check_transfer(tensor, data, offset, bytes, "tsr_tensor_get"));
-    if (bytes > 0) {
-        transfer t = {tensor, tsr_type_row_bytes(tensor->type, tensor->ne[0]), offset, NULL, data};
-        TSR_TRY(transfer_run(&t, bytes));
-    }
-out:
-    return status;
+    tsr_status status = check_transfer(tensor, data, offset, bytes, "tsr_tensor_get");
+    if (!tensor)
+        return status;
+    if (status != TSR_OK || bytes == 0)
+        return tsr_processes_agree(tensor->rt->processes, status, "tsr_tensor_get");
+    transfer t = {tensor, tsr_type_row_bytes(tensor->type, tensor->ne[0]), offset, NULL, data};
+    return tsr_processes_end(tensor->rt->processes, transfer_run(&t, bytes));
 }

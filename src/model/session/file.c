@@ -2,6 +2,7 @@
 #include "model/session/file.h"
 
 #include "core/mem.h"
+#include "model/hash.h"
 
 tsr_saved_header tsr_saved_header_of(const tsr_session *session)
 {
@@ -57,4 +58,13 @@ size_t tsr_saved_page_bytes(const tsr_saved_header *header)
     for (uint32_t g = 0; g < header->n_groups; g++)
         bytes = TSR_MAX(bytes, (size_t)header->groups[g].page_bytes);
     return bytes;
+}
+
+tsr_status tsr_saved_agree_on(const tsr_session *session, const int *seqs, int n_seqs, tsr_status mine,
+                              const char *what)
+{
+    uint64_t mark = tsr_hash_words(0, &n_seqs, sizeof n_seqs);
+    if (seqs && n_seqs > 0)
+        mark = tsr_hash_words(mark, seqs, (size_t)n_seqs * sizeof *seqs);
+    return tsr_processes_agree_on(session->model->rt->processes, mine, what, mark);
 }

@@ -62,4 +62,9 @@ bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequenc
 /* Bytes of the largest page. */
 size_t tsr_saved_page_bytes(const tsr_saved_header *header);
 
+/* The first exchange of saving and loading: processes with different sequences would not make the same
+ * steps. */
+tsr_status tsr_saved_agree_on(const tsr_session *session, const int *seqs, int n_seqs, tsr_status mine,
+                              const char *what);
+
 #endif

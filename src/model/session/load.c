@@ -220,8 +220,12 @@ tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs, c
 {
     tsr_status status = TSR_OK;
     loading l = {.session = session, .path = path};
-    if (!session || !path)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_load: session and path must not be NULL");
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_load: session must not be NULL");
+    status = path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "tsr_session_load: path must not be NULL");
+    status = tsr_saved_agree_on(session, seqs, n_seqs, status, "tsr_session_load");
+    if (status != TSR_OK)
+        return status;
     status =
         tsr_processes_agree(session->model->rt->processes, read_file(&l, seqs, n_seqs), "tsr_session_load");
     if (status != TSR_OK)

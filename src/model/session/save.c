@@ -178,8 +178,12 @@ out:
 
 tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
 {
-    if (!session || !path)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session and path must not be NULL");
-    return tsr_processes_agree(session->model->rt->processes, save(session, seqs, n_seqs, path),
-                               "tsr_session_save");
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session must not be NULL");
+    tsr_status status = path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "tsr_session_save: path must not be NULL");
+    status = tsr_saved_agree_on(session, seqs, n_seqs, status, "tsr_session_save");
+    if (status == TSR_OK)
+        status = tsr_processes_agree(session->model->rt->processes, save(session, seqs, n_seqs, path),
+                                     "tsr_session_save");
+    return status;
 }

@@ -125,10 +125,12 @@ out:
 tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
 {
     tsr_session *session = NULL;
-    if (!model || !session_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model and session_out must not be NULL");
-    tsr_status status =
-        tsr_processes_agree(model->rt->processes, create_session(model, &session), "tsr_session_create");
+    if (!model)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model must not be NULL");
+    tsr_status status = session_out
+                            ? create_session(model, &session)
+                            : tsr_fail(TSR_ERR_INVALID, "tsr_session_create: session_out must not be NULL");
+    status = tsr_processes_agree(model->rt->processes, status, "tsr_session_create");
     if (status == TSR_OK)
         *session_out = session;
     else
@@ -286,10 +288,13 @@ out:
     return status;
 }
 
-/* A fingerprint of the arguments that must be the same in all processes. */
-static uint64_t fingerprint_of(const tsr_batch *batch, const chunk *c)
+/* A fingerprint of the arguments that must be the same in all processes, and of the lengths of all sequences,
+ * which tsr_session_trim() and tsr_session_fork() change without an exchange. */
+static uint64_t fingerprint_of(const tsr_session *session, const tsr_batch *batch, const chunk *c)
 {
-    uint64_t sum = 0;
+    uint64_t sum = tsr_hash_words(0, &batch->n_tokens, sizeof batch->n_tokens);
+    sum = tsr_hash_words(sum, session->chunk_lengths,
+                         (size_t)session->model->config.session.n_seq_max * sizeof *session->chunk_lengths);
     for (int64_t i = c->begin; i < c->end; i++) {
         const int32_t token[] = {batch->tokens[i], seq_of(batch, i), is_output(batch, i)};
         sum = tsr_hash_words(sum, token, sizeof token);
@@ -305,7 +310,8 @@ static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, con
     size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
     status = prepare_chunk(session, batch, c, &step);
     if (processes)
-        TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode", fingerprint_of(batch, c)));
+        TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode",
+                                       fingerprint_of(session, batch, c)));
     TSR_TRY(status);
     TSR_TRY(tsr_program_run(step->program));
     if (bytes)
@@ -387,13 +393,14 @@ static void go_back(tsr_session *session)
 
 tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
 {
-    if (!session || !batch)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session and batch must not be NULL");
-    tsr_status status = check_batch(session, batch, logits);
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session must not be NULL");
+    tsr_status status = batch ? check_batch(session, batch, logits)
+                              : tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: batch must not be NULL");
     if (status == TSR_OK)
         status = check_lengths(session, batch);
-    if (status != TSR_OK)
-        return status;
+    if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
+        return tsr_processes_agree(session->model->rt->processes, status, "tsr_session_decode");
     note_lengths(session, session->old_lengths);
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         chunk c = next_chunk(session, batch, begin);
