@@ -222,6 +222,19 @@ void end(const cudasim_launched &launched, bool aborted)
     all->copies.clear();
 }
 
+/* Lines that no launch came to: another shape may. */
+void print_unreached(const Kernel &kernel)
+{
+    fprintf(stderr, "ptx: %s: not executed:", kernel.name.c_str());
+    for (size_t begin = 0, at = 0; at < kernel.code.size(); at++) {
+        for (begin = at; at < kernel.code.size() && !kernel.reached[at]; at++) {
+        }
+        if (at > begin)
+            fprintf(stderr, " %d-%d", kernel.code[begin].line, kernel.code[at - 1].line);
+    }
+    fprintf(stderr, "\n");
+}
+
 void print_counts()
 {
     static const char *const classes[CLASSES] = {"int", "float", "move", "ldg", "lds",  "stg",
@@ -265,6 +278,7 @@ Session::Session()
 Session::~Session()
 {
     Totals sum;
+    size_t n_instructions = 0, n_reached = 0;
     if (all == NULL)
         return;
     for (const auto &[name, t] : all->totals) {
@@ -276,14 +290,21 @@ Session::~Session()
             fprintf(stderr, "ptx: %s: %llu of %llu launches differ\n", name.c_str(),
                     (unsigned long long)t.different, (unsigned long long)t.launches);
     }
+    for (const auto &[function, kernel] : all->kernels) {
+        if (kernel == NULL)
+            continue;
+        n_instructions += kernel->code.size();
+        n_reached += (size_t)std::count(kernel->reached.begin(), kernel->reached.end(), true);
+        if (all->counting)
+            print_unreached(*kernel);
+    }
     print_counts();
     fprintf(stderr,
             "ptx: %zu kernels, %llu launches and %llu bytes compared, %llu launches differ; %llu launches "
-            "replaced; "
-            "%llu broken rules\n",
+            "replaced; %llu broken rules; %zu of the %zu instructions of these kernels executed\n",
             all->totals.size(), (unsigned long long)sum.launches, (unsigned long long)sum.bytes,
             (unsigned long long)sum.different, (unsigned long long)sum.replaced,
-            (unsigned long long)all->n_broken);
+            (unsigned long long)all->n_broken, n_reached, n_instructions);
     fflush(NULL);
     if (sum.different != 0 || all->n_broken != 0 || all->totals.empty())
         _exit(1);

@@ -261,6 +261,7 @@ std::shared_ptr<Kernel> Decoder::kernel()
     for (size_t k = 0; k < kernel_->code.size(); k++)
         instruction(source_.statements[k], kernel_->code[k]);
     set_meetings(kernel_->code);
+    kernel_->reached.resize(kernel_->code.size());
     return kernel_;
 }
 

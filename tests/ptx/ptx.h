@@ -107,7 +107,8 @@ struct Kernel {
     size_t local_bytes = 0;
     size_t parameter_bytes = 0;
     unsigned max_threads = 1024;
-    bool waits = false; /* for other blocks or devices: nanosleep */
+    bool waits = false;                /* for other blocks or devices: nanosleep */
+    mutable std::vector<bool> reached; /* instructions that any launch executed */
 };
 
 /* The first registers of each warp. */

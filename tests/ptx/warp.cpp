@@ -190,6 +190,7 @@ void run_warp(Warp &w)
         if (top.pc >= (int)code.size())
             fail("%s runs past its end", w.kernel->name.c_str());
         const Instr &i = code[(size_t)top.pc];
+        w.kernel->reached[(size_t)top.pc] = true;
         w.active = top.mask;
         if (i.guard >= 0)
             w.active &= *(const uint32_t *)(w.registers + i.guard) ^ (i.guard_not ? 0xffffffffu : 0);
