@@ -65,11 +65,18 @@ inline void set_predicate(Warp &w, const Instr &i, int k, uint32_t bits)
     *p = (*p & ~w.active) | (bits & w.active);
 }
 
+/* Lanes do not read what others write, which gcc cannot see. clang checks for overlaps when the loop runs. */
+#ifdef __clang__
+#define PTX_LANES_INDEPENDENT
+#else
+#define PTX_LANES_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 /* d[lane] = f(lane) for the active lanes. */
 template <class T, class F> inline void each(Warp &w, T *d, F f)
 {
     if (w.active == 0xffffffffu) {
-#pragma GCC ivdep
+        PTX_LANES_INDEPENDENT
         for (int l = 0; l < LANES; l++)
             d[l] = (T)f(l);
     } else {
