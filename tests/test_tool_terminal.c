@@ -10,14 +10,17 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include "../tools/interrupt.h"
 #include "support/directory.h"
 #include "support/program.h"
 
@@ -232,6 +235,27 @@ static void ctrl_c_drops_the_line_and_continues(void **state)
     assert_string_equal(text, expected);
 }
 
+static void ctrl_c_before_a_wait_for_keys_is_not_lost(void **state)
+{
+    (void)state;
+    struct sigaction before;
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    tool_hear_interrupts(false, false, &before);
+    raise(SIGINT);
+    assert_false(tool_wait_to_read(ends[0]));
+    assert_int_equal(errno, EINTR);
+    tool_interrupted = 0;
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_true(tool_wait_to_read(ends[0]));
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[1]);
+    assert_true(tool_wait_to_read(ends[0])); /* for the end of input */
+    close(ends[0]);
+    sigaction(SIGINT, &before, NULL);
+}
+
 static void converse(char *const arguments[], const char *recall, const char *shown, const char *line)
 {
     session s;
@@ -369,6 +393,7 @@ int main(void)
         ON_TERMINAL(arrow_up_brings_the_former_line),
         ON_TERMINAL(lines_are_utf8_and_can_be_edited),
         ON_TERMINAL(ctrl_c_drops_the_line_and_continues),
+        ON_TERMINAL(ctrl_c_before_a_wait_for_keys_is_not_lost),
         ON_TERMINAL(lines_are_kept_for_later_calls_and_for_their_owner_only),
         ON_TERMINAL(without_history_no_file_is_written),
         ON_TERMINAL(a_long_prompt_has_a_bar_which_is_erased),

@@ -1,6 +1,9 @@
 /* Handling of Ctrl-C; see interrupt.h. */
 #include "interrupt.h"
 
+#include <errno.h>
+#include <poll.h>
+
 volatile sig_atomic_t tool_interrupted;
 
 static void on_interrupt(int signal_number)
@@ -15,4 +18,21 @@ void tool_hear_interrupts(bool once, bool restart, struct sigaction *before_out)
                                .sa_flags = (once ? (int)SA_RESETHAND : 0) | (restart ? SA_RESTART : 0)};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, before_out);
+}
+
+bool tool_wait_to_read(int file)
+{
+    struct pollfd input = {.fd = file, .events = POLLIN};
+    sigset_t interrupt, before;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, &before);
+    /* The signal is let through inside ppoll() only, so none is lost between the test and the wait. Other
+     * signals say that the window has another size, or that the process was stopped. */
+    while (!tool_interrupted && ppoll(&input, 1, NULL, &before) < 0 && errno == EINTR)
+        ;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (tool_interrupted)
+        errno = EINTR;
+    return !tool_interrupted;
 }

@@ -13,4 +13,8 @@ extern volatile sig_atomic_t tool_interrupted;
  * sigaction(). */
 void tool_hear_interrupts(bool once, bool restart, struct sigaction *before_out);
 
+/* Wait until there is something to read, or the end. False with errno EINTR after Ctrl-C, even if that came
+ * before the call: read() alone would then wait for the next key. */
+bool tool_wait_to_read(int file);
+
 #endif

@@ -8,15 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "interrupt.h"
 
 #ifdef TSR_TOOL_WITH_LIBEDIT
 #include <histedit.h>
 #include <locale.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <wchar.h>
 
-#include "interrupt.h"
 #include "replace_file.h"
 #include "user_file.h"
 #endif
@@ -51,9 +52,9 @@ static int read_character(EditLine *editor, wchar_t *character_out)
     (void)editor;
     for (;;) {
         char byte;
+        if (!tool_wait_to_read(STDIN_FILENO))
+            return -1;
         ssize_t n = read(STDIN_FILENO, &byte, 1);
-        if (n < 0 && errno == EINTR && !tool_interrupted)
-            continue; /* the window has another size, or the process was stopped */
         if (n <= 0)
             return (int)n;
         size_t length = mbrtowc(character_out, &byte, 1, &state);
@@ -162,6 +163,9 @@ static run_line read_plain(run_lines *lines, const char *prompt, const char **te
 {
     if (lines->terminal)
         fputs(prompt, stderr);
+    /* Of a terminal stdin holds no further line, as each read() gives one. */
+    if (lines->terminal && !tool_wait_to_read(STDIN_FILENO))
+        return RUN_LINE_INTERRUPTED;
     errno = 0;
     ssize_t n = getline(&lines->line, &lines->capacity, stdin);
     if (n < 0 && errno == EINTR) {
