@@ -1,94 +1,24 @@
 /* Collectives between simulated GPUs, by every implementation: the same sums to the bit, through host memory
- * and through peer memory in one shot and in two, for odd sizes and any subset of contributors; what happens
- * where peer access is missing, damaged, or a device never comes; and who is chosen. Every partial is made by
- * a kernel inside the program and every slot is used again and again, so a missing wait shows as a wrong
- * sum. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+ * and through peer memory in one shot and in two, for odd sizes and any subset of contributors; and what
+ * happens where a device never comes. Every partial is made by a kernel inside the program and every slot is
+ * used again and again, so a missing wait shows as a wrong sum. */
 #include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-#include <cuda_runtime.h>
-#include <cudasim.h>
-
-#include <tsr/runtime.h>
-
-#include "comm/select.h"
-#include "comm/local.h"
+#include "core/mem.h"
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
-#include "core/mem.h"
-#include "cuda/device/device.h"
-#include "cuda/comm/device_barrier.h"
-#include "cuda/comm/peer.h"
-#include "support/failing_alloc.h"
+#include "cuda/peer_run.h"
 #include "support/random.h"
 
-enum { MS = 1000000, MAX_GPUS = 8, STEPS = 5, MB = 1 << 20 };
-
-static void machine_of(int n_gpus, uint64_t seed)
-{
-    cudasim_config config = CUDASIM_CONFIG_INIT;
-    config.n_devices = n_gpus;
-    config.seed = seed;
-    config.memory = 320 * MB;
-    cudasim_configure(&config);
-}
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-}
-
-static void nothing_is_left(void)
-{
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
-}
-
-/* -- devices and a communicator -- */
+enum { STEPS = 5 };
 
 typedef enum way { STAGED, ONE_SHOT, TWO_SHOT, N_WAYS } way;
 
 static const char *const way_names[] = {"staged", "one-shot", "two-shot"};
-
-typedef struct group {
-    int n;
-    tsr_device *devices[MAX_GPUS];
-    uint64_t reach[MAX_GPUS];
-    tsr_comm *comm;
-} group;
-
-/* n devices on n_gpus GPUs, dealt out in turn. */
-static void open_devices(group *g, int n, int n_gpus)
-{
-    *g = (group){.n = n};
-    for (int d = 0; d < n; d++) {
-        char name[16];
-        snprintf(name, sizeof name, "cuda%d", d);
-        tsr_cuda_device_config config = {
-            .name = name, .index = d, .ordinal = d % n_gpus, .memory_cap = 40 * MB};
-        ok(tsr_cuda_device_create(&config, &g->devices[d]));
-    }
-    ok(tsr_cuda_peers_test(g->devices, n, NULL, g->reach));
-}
-
 static void connect(group *g, way w)
 {
     ok(w == STAGED ? tsr_comm_local_create(g->n, &g->comm)
                    : tsr_comm_peer_create(g->devices, g->n, g->reach, w == TWO_SHOT, &g->comm));
-}
-
-static void close_group(group *g)
-{
-    tsr_comm_destroy(g->comm);
-    for (int d = 0; d < g->n; d++)
-        tsr_device_destroy(g->devices[d]);
 }
 
 /* -- a program of sums -- */
@@ -114,13 +44,6 @@ typedef struct sums {
     tsr_device_program *programs[MAX_GPUS];
     float *host_table[MAX_GPUS];
 } sums;
-
-static void *take(tsr_device *device, size_t bytes)
-{
-    void *pointer = NULL;
-    ok(device->ops->alloc(device, bytes, &pointer));
-    return pointer;
-}
 
 static void *put(tsr_device *device, const void *from, size_t bytes)
 {
@@ -380,295 +303,12 @@ static void a_device_that_never_comes_is_named(void **state)
     }
 }
 
-static int warnings;
-static char warning[512], info[512];
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    (void)user;
-    warnings += level == TSR_LOG_WARN;
-    if (level == TSR_LOG_WARN)
-        snprintf(warning, sizeof warning, "%s", text);
-    else
-        snprintf(info, sizeof info, "%s", text);
-}
-
-static const tsr_logger logger = {hear, NULL, TSR_LOG_INFO};
-
-/* As where a GPU has as many peers as it can. */
-static void access_that_is_refused_is_no_failure(void **state)
-{
-    (void)state;
-    group g;
-    uint64_t reach[3];
-    for (int first = 0; first < 2; first++) { /* which of a pair's two calls */
-        machine_of(3, 1);
-        g = (group){.n = 3};
-        for (int d = 0; d < 3; d++) {
-            const tsr_cuda_device_config config = {
-                .name = "cuda", .index = d, .ordinal = d, .memory_cap = 16 * MB};
-            ok(tsr_cuda_device_create(&config, &g.devices[d]));
-        }
-        warnings = 0;
-        cudasim_fail_named("cudaDeviceEnablePeerAccess", (uint64_t)first + 1, cudaErrorTooManyPeers);
-        ok(tsr_cuda_peers_test(g.devices, 3, &logger, reach));
-        assert_int_equal(warnings, 1);
-        assert_non_null(strstr(warning, "refuses"));
-        assert_int_equal(reach[0], 0x5);
-        assert_int_equal(reach[1], 0x6);
-        assert_int_equal(reach[2], 0x7);
-        memcpy(g.reach, reach, sizeof reach);
-        connect(&g, ONE_SHOT);
-        close_group(&g);
-        nothing_is_left();
-    }
-}
-
-static void only_pairs_that_work_are_believed(void **state)
-{
-    (void)state;
-    group g;
-    uint64_t reach[4];
-    machine_of(4, 1);
-    open_devices(&g, 4, 4);
-    for (int d = 0; d < 4; d++)
-        assert_int_equal(g.reach[d], 0xf);
-    close_group(&g);
-
-    machine_of(4, 1);
-    cudasim_forbid_peer(0, 2);
-    cudasim_corrupt_peer_copies(1, 3); /* one way only, and no kernel's */
-    g = (group){0};
-    open_devices(&g, 4, 4);
-    assert_int_equal(g.reach[1], 0x7);
-    assert_int_equal(g.reach[3], 0xd);
-    close_group(&g);
-
-    machine_of(4, 1);
-    cudasim_forbid_peer(0, 2);
-    cudasim_corrupt_peer(3, 1); /* one way only */
-    g = (group){0};
-    open_devices(&g, 4, 4);
-    warnings = 0;
-    ok(tsr_cuda_peers_test(g.devices, 4, &logger, reach));
-    assert_int_equal(warnings, 1);
-    assert_non_null(strstr(warning, "cuda3"));
-    assert_non_null(strstr(warning, "cuda1"));
-    assert_int_equal(reach[0], 0xb);
-    assert_int_equal(reach[1], 0x7);
-    assert_int_equal(reach[2], 0xe);
-    assert_int_equal(reach[3], 0xd);
-    /* Collectives between those that reach each other are served, others refused. */
-    connect(&g, ONE_SHOT);
-    void *partial[4] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64),
-                        take(g.devices[3], 64)};
-    for (uint64_t participants = 1; participants < 16; participants++) {
-        const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
-                                          .participants = participants,
-                                          .contributors = participants,
-                                          .n = 8,
-                                          .partial = partial,
-                                          .name = "sum"};
-        bool split = (participants & 5) == 5 || (participants & 10) == 10;
-        tsr_collective *made = NULL;
-        assert_int_equal(g.comm->ops->serves(g.comm, &desc), !split);
-        assert_int_equal(g.comm->ops->collective_create(g.comm, &desc, &made),
-                         split ? TSR_ERR_UNSUPPORTED : TSR_OK);
-        if (made)
-            g.comm->ops->collective_destroy(g.comm, made);
-    }
-    for (int d = 0; d < 4; d++)
-        g.devices[d]->ops->free(g.devices[d], partial[d], 64);
-    close_group(&g);
-    assert_int_equal(cudasim_leaks(stderr), 0);
-}
-
-/* -- the choice -- */
-
-static int open_runtime(const char *devices, const char *collectives, tsr_collectives_row *rows)
-{
-    tsr_runtime_config config = tsr_runtime_config_default();
-    tsr_runtime *rt = NULL;
-    config.devices = devices;
-    config.collectives = collectives;
-    config.logger = logger;
-    *warning = *info = '\0';
-    ok(tsr_runtime_open(&config, &rt));
-    int n = tsr_runtime_collectives(rt, rows);
-    tsr_runtime_close(rt);
-    nothing_is_left();
-    return n;
-}
-
-static void assert_refused(const char *devices, const char *collectives, tsr_status expected,
-                           const char *reason)
-{
-    tsr_runtime_config config = tsr_runtime_config_default();
-    tsr_runtime *rt = NULL;
-    config.devices = devices;
-    config.collectives = collectives;
-    assert_int_equal(tsr_runtime_open(&config, &rt), expected);
-    assert_null(rt);
-    if (!strstr(tsr_last_error(), reason))
-        fail_msg("'%s' lacks '%s'", tsr_last_error(), reason);
-    nothing_is_left();
-}
-
-static void the_fastest_is_chosen_and_shown(void **state)
-{
-    (void)state;
-    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
-    machine_of(3, 2);
-    int n = open_runtime("cuda", NULL, rows);
-    assert_in_range(n, 1, TSR_COLLECTIVES_MAX_ROWS);
-    for (int r = 0; r < n; r++) {
-        assert_true(rows[r].latency_ns > 0);
-        assert_true(r == 0 || rows[r].bytes > rows[r - 1].bytes);
-        assert_non_null(strstr(info, rows[r].implementation));
-    }
-    assert_string_equal(warning, "");
-    assert_non_null(strstr(info, "collectives between 3 devices: "));
-
-    n = open_runtime("cuda", "peer", rows);
-    for (int r = 0; r < n; r++)
-        assert_int_equal(strncmp(rows[r].implementation, "peer", 4), 0);
-    assert_int_equal(open_runtime("cuda", "staged", rows), 1);
-    assert_string_equal(rows[0].implementation, "staged");
-    assert_int_equal(rows[0].latency_ns, 0);
-    assert_int_equal(open_runtime("cuda:0,cuda:0,cuda:1", "peer", rows) > 0, 1);
-    assert_int_equal(open_runtime("cuda:0", "peer", rows), 0);
-    assert_int_equal(open_runtime("cuda:0,host:1,threads=1", NULL, rows), 1);
-    assert_string_equal(rows[0].implementation, "staged");
-}
-
-static void what_cannot_serve_is_refused_with_the_reason(void **state)
-{
-    (void)state;
-    machine_of(3, 2);
-    assert_refused("cuda", "gossip", TSR_ERR_INVALID, "gossip");
-    assert_refused("cuda:0,host:1,threads=1", "peer", TSR_ERR_UNSUPPORTED, "host0");
-    assert_refused("host:2,threads=1", "peer", TSR_ERR_UNSUPPORTED, "host devices");
-    cudasim_forbid_peer(1, 2);
-    assert_refused("cuda", "peer", TSR_ERR_UNSUPPORTED, "cuda1 and cuda2");
-}
-
-static void a_pair_without_peer_access_leaves_the_rest_its_own(void **state)
-{
-    (void)state;
-    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
-    machine_of(3, 2);
-    cudasim_forbid_peer(1, 2);
-    int n_rows = open_runtime("cuda", NULL, rows);
-    assert_true(n_rows > 0);
-    for (int r = 0; r < n_rows; r++) /* it does not serve all three */
-        assert_null(strstr(rows[r].implementation, "peer"));
-
-    group g;
-    tsr_comm *comms[3], *choice = NULL;
-    open_devices(&g, 3, 3);
-    ok(tsr_comm_peer_create(g.devices, 3, g.reach, false, &comms[0]));
-    ok(tsr_comm_peer_create(g.devices, 3, g.reach, true, &comms[1]));
-    ok(tsr_comm_local_create(3, &comms[2]));
-    ok(tsr_comm_select_create(g.devices, 3, comms, 3, 0, NULL, &choice));
-    void *partial[3] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64)};
-    for (uint64_t participants = 3; participants < 8; participants++) {
-        const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
-                                          .participants = participants,
-                                          .contributors = participants,
-                                          .n = 8,
-                                          .partial = partial,
-                                          .name = "sum"};
-        tsr_collective *made = NULL;
-        ok(choice->ops->collective_create(choice, &desc, &made));
-        assert_string_equal(made->comm->ops->kind, (participants & 6) == 6 ? "staged" : "peer");
-        assert_ptr_equal(tsr_comm_whole(made->comm), choice);
-        choice->ops->collective_destroy(choice, made);
-    }
-    for (int d = 0; d < 3; d++)
-        g.devices[d]->ops->free(g.devices[d], partial[d], 64);
-    g.comm = choice;
-    close_group(&g);
-    nothing_is_left();
-}
-
-static void opening_fails_cleanly_at_every_call(void **state)
-{
-    (void)state;
-    tsr_runtime_config config = tsr_runtime_config_default();
-    config.devices = "cuda";
-    config.collectives = "peer";
-    config.logger = logger;
-    enum { MAX_CALLS = 8192 };
-    static const char *names[MAX_CALLS];
-    uint64_t n_calls = 1, failed = 0, singly = 150;
-    for (uint64_t call = 0; call < n_calls; call += call < singly ? 1 : 7) {
-        /* Of the calls that load one kernel after the other, the first. */
-        while (call > 1 && call < n_calls && strcmp(names[call - 1], "cudaFuncGetAttributes") == 0 &&
-               strcmp(names[call - 2], names[call - 1]) == 0) {
-            call++;
-            singly++;
-        }
-        machine_of(2, 2);
-        int64_t blocks = failing_alloc_live();
-        if (call > 0)
-            cudasim_fail_call(call - 1, 0);
-        tsr_runtime *rt = NULL;
-        tsr_status status = tsr_runtime_open(&config, &rt);
-        if (call == 0) {
-            ok(status);
-            n_calls = TSR_MIN(cudasim_calls() / 2, MAX_CALLS);
-            for (uint64_t i = 0; i < n_calls; i++)
-                names[i] = cudasim_call_name(i);
-        }
-        failed += status != TSR_OK;
-        assert_true(status != TSR_OK || rt);
-        tsr_runtime_close(rt);
-        if (cudasim_leaks(stderr) != 0)
-            fail_msg("call %llu, %s, leaves something behind", (unsigned long long)call,
-                     cudasim_call_name(call - 1));
-        assert_int_equal(failing_alloc_live(), blocks);
-    }
-    assert_true(failed > 50);
-}
-
-/* Where the simulation itself runs out of memory its peers do not work, which is not an error. */
-static void opening_fails_cleanly_without_memory(void **state)
-{
-    (void)state;
-    tsr_runtime_config config = tsr_runtime_config_default();
-    config.devices = "cuda";
-    config.logger = logger;
-    for (int n = 1;; n += n < 60 ? 1 : 5) {
-        machine_of(2, 2);
-        tsr_runtime *rt = NULL;
-        int64_t blocks = failing_alloc_live();
-        failing_alloc_set(n);
-        tsr_status status = tsr_runtime_open(&config, &rt);
-        bool fired = failing_alloc_fired();
-        failing_alloc_set(0);
-        if (status != TSR_OK && status != TSR_ERR_MEMORY)
-            fail_msg("allocation %d: %s: %s (%s)", n, tsr_status_name(status), tsr_last_error(), warning);
-        tsr_runtime_close(rt);
-        assert_int_equal(cudasim_leaks(stderr), 0);
-        assert_int_equal(failing_alloc_live(), blocks);
-        if (!fired)
-            break;
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ways_give_the_same_bits),
         cmocka_unit_test(any_subset_contributes_and_devices_share_gpus),
         cmocka_unit_test(a_device_that_never_comes_is_named),
-        cmocka_unit_test(access_that_is_refused_is_no_failure),
-        cmocka_unit_test(only_pairs_that_work_are_believed),
-        cmocka_unit_test(the_fastest_is_chosen_and_shown),
-        cmocka_unit_test(what_cannot_serve_is_refused_with_the_reason),
-        cmocka_unit_test(a_pair_without_peer_access_leaves_the_rest_its_own),
-        cmocka_unit_test(opening_fails_cleanly_at_every_call),
-        cmocka_unit_test(opening_fails_cleanly_without_memory),
     };
     return cmocka_run_group_tests_name("collectives between simulated GPUs", tests, NULL, NULL);
 }
