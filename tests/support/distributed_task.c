@@ -1,0 +1,146 @@
+#include "support/distributed_task.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/directory.h"
+
+static int32_t tokens[N_TOKENS];
+static float *plain; /* of all tokens, by one device */
+
+int task_set_up(void **state)
+{
+    uint64_t seed = 5;
+    if (session_model_write(state) || directory_make(state))
+        return -1;
+    session_random_tokens(&seed, tokens, N_TOKENS);
+    plain = session_plain_logits(NULL, tokens, N_TOKENS);
+    return 0;
+}
+
+int task_tear_down(void **state)
+{
+    free(plain);
+    return session_model_remove(state) || directory_remove(state);
+}
+
+static const char *devices_of(const process *self)
+{
+    return ((const task *)self->user)->devices[self->rank];
+}
+
+tsr_status task_open_runtime(process *self, tsr_runtime **rt_out)
+{
+    tsr_runtime_config config = tsr_runtime_config_default();
+    config.devices = devices_of(self);
+    config.collectives = ((const task *)self->user)->collectives;
+    config.transport = &self->transport;
+    config.transport_timeout_ns = ((const task *)self->user)->timeout_ns;
+    config.stall_timeout_ns = ((const task *)self->user)->stall_ns;
+    return tsr_runtime_open(&config, rt_out);
+}
+
+static tsr_status open_model(process *self, tsr_runtime *rt, tsr_model **model_out)
+{
+    const task *t = self->user;
+    tsr_model_config config = session_config(N_CTX, 2, N_BATCH, N_BATCH);
+    const char *path = t->path ? t->path : session_model_path;
+    config.split.mode = t->mode;
+    config.compute.reduction = t->reduction;
+    config.load.copy_weights = t->copies;
+    config.offload.n_gpu_layers = t->n_gpu_layers ? t->n_gpu_layers : config.offload.n_gpu_layers;
+    config.split.tensor_split = t->n_split ? t->split : NULL;
+    config.split.n_tensor_split = t->n_split;
+    return tsr_model_open(rt, self->rank == 1 && t->path_of_1 ? t->path_of_1 : path, &config, model_out);
+}
+
+tsr_status task_decode(const process *self, tsr_session *session, int begin, int end)
+{
+    const task *t = self->user;
+    tsr_status status = TSR_OK;
+    bool all[N_TOKENS];
+    memset(all, true, sizeof all);
+    for (int at = begin, n; at < end && status == TSR_OK; at += n) {
+        n = t->chunk && t->chunk < end - at ? t->chunk : end - at;
+        tsr_batch batch = {.n_tokens = n, .tokens = tokens + at, .outputs = all};
+        status = tsr_session_decode(session, &batch, t->logits[self->rank] + at * SESSION_VOCAB);
+    }
+    return status;
+}
+
+void task_with_session(process *self,
+                       tsr_status (*use)(process *self, tsr_model *model, tsr_session *session))
+{
+    task *t = self->user;
+    tsr_runtime *rt = NULL;
+    tsr_model *model = NULL;
+    tsr_session *session = NULL;
+    tsr_status status = task_open_runtime(self, &rt);
+    if (status == TSR_OK)
+        status = open_model(self, rt, &model);
+    if (status == TSR_OK)
+        status = tsr_session_create(model, &session);
+    if (status == TSR_OK)
+        status = use(self, model, session);
+    process_note(self, status);
+    for (int d = 0; rt && d < tsr_runtime_n_devices(rt); d++) {
+        tsr_device_info info;
+        if (tsr_runtime_device(rt, d, &info) == TSR_OK)
+            memcpy(t->used[self->rank][d], info.used, sizeof info.used);
+    }
+    tsr_session_destroy(session);
+    tsr_model_close(model);
+    tsr_runtime_close(rt);
+}
+
+static tsr_status decode_all(process *self, tsr_model *model, tsr_session *session)
+{
+    (void)model;
+    return task_decode(self, session, 0, N_TOKENS);
+}
+
+void task_decode_all(process *self)
+{
+    task_with_session(self, decode_all);
+}
+
+int task_run(task *t, void (*body)(process *self), const process_faults *faults, process *processes)
+{
+    int n = 0;
+    while (n < PROCESSES_MAX && t->devices[n])
+        n++;
+    for (int r = 0; r < n; r++) {
+        t->logits[r] = calloc(N_TOKENS * SESSION_VOCAB, sizeof(float));
+        assert_non_null(t->logits[r]);
+    }
+    processes_run(n, body, t, faults, processes);
+    return n;
+}
+
+void task_free(task *t)
+{
+    for (int r = 0; r < PROCESSES_MAX; r++) {
+        free(t->logits[r]);
+        t->logits[r] = NULL;
+    }
+}
+
+void task_assert_status(const process *processes, int n, tsr_status status, const char *text)
+{
+    for (int r = 0; r < n; r++)
+        if (processes[r].status != status || !strstr(processes[r].text, text))
+            fail_msg("process %d: %s: %s", r, tsr_status_name(processes[r].status), processes[r].text);
+}
+
+void task_assert_same(const task *t, int n)
+{
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < N_TOKENS; i++)
+            session_assert_row(t->logits[r] + i * SESSION_VOCAB, plain, i);
+        assert_memory_equal(t->used[r], t->used[0], sizeof t->used[0]);
+    }
+}

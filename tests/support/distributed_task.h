@@ -1,0 +1,64 @@
+/* Runtimes whose devices are in several processes (support/thread_transport.h): the devices of each, a
+ * model and how it is divided, and what the processes compute with it, compared with one device in one
+ * process. */
+#ifndef TSR_TESTS_DISTRIBUTED_TASK_H
+#define TSR_TESTS_DISTRIBUTED_TASK_H
+
+#include <tsr/tsr.h>
+
+#include "support/session_check.h"
+#include "support/thread_transport.h"
+
+enum { N_TOKENS = 40, N_CTX = 128, N_BATCH = 8 };
+
+/* Set-up and tear-down of a cmocka group: the sessions' model, a directory (support/directory.h), random
+ * tokens, and the logits of one device for all of them. */
+int task_set_up(void **state);
+int task_tear_down(void **state);
+
+/* What all processes of a test do. */
+typedef struct task {
+    const char *devices[PROCESSES_MAX]; /* of each */
+    const char *path;                   /* NULL: the sessions' model */
+    const char *path_of_1;              /* NULL: the same */
+    float split[TSR_MAX_DEVICES];
+    int n_split;
+    tsr_split_mode mode;
+    tsr_reduction reduction;
+    bool copies;
+    const char *collectives;
+    int n_gpu_layers; /* 0: all; the others go to the last device,
+                         from which many are handed what it computed */
+    int chunk;
+    uint64_t timeout_ns;
+    int64_t fail_alloc;
+    uint64_t stall_ns;
+    int late_ms;                  /* process 1 runs its program later than the others */
+    float *logits[PROCESSES_MAX]; /* [N_TOKENS][SESSION_VOCAB], what came of it */
+    size_t used[PROCESSES_MAX][TSR_MAX_DEVICES][TSR_MEMORY_COUNT];
+} task;
+
+/* The runtime of a process with the devices and limits of its task. */
+tsr_status task_open_runtime(process *self, tsr_runtime **rt_out);
+
+/* Tokens [begin, end) with all their logits. */
+tsr_status task_decode(const process *self, tsr_session *session, int begin, int end);
+
+/* A session of a model of a runtime, and what is done with it. */
+void task_with_session(process *self,
+                       tsr_status (*use)(process *self, tsr_model *model, tsr_session *session));
+
+/* A body: decode all tokens. */
+void task_decode_all(process *self);
+
+/* Run `body` in as many processes as have devices. Returns how many; the logits are task_free()'s. */
+int task_run(task *t, void (*body)(process *self), const process_faults *faults, process *processes);
+void task_free(task *t);
+
+/* Every process ended with this status, and a sentence that has `text` in it. */
+void task_assert_status(const process *processes, int n, tsr_status status, const char *text);
+
+/* Every process has the bits of one device, and they have the same accounting of all devices. */
+void task_assert_same(const task *t, int n);
+
+#endif

@@ -1,0 +1,186 @@
+/* Failures of runtimes whose devices are in several processes: what fails in one fails in all, with a
+ * sentence in every process and without a wait that does not end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/status.h"
+#include "support/distributed_task.h"
+#include "support/failing_alloc.h"
+
+static void what_one_process_cannot_open_none_opens(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .path_of_1 = "/not/there.gguf"};
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_IO, "/not/there.gguf");
+    task_free(&t);
+    task bad = {.devices = {"host:1,threads=1", "hosts?", "host:1"}};
+    task_run(&bad, task_decode_all, NULL, processes);
+    task_assert_status(processes, 3, TSR_ERR_INVALID, "hosts?");
+    task_free(&bad);
+    task small = {.devices = {"host:1,threads=1,mem=64KiB", "host:1,threads=1,mem=64KiB"}};
+    task_run(&small, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_MEMORY, "host0@");
+    task_free(&small);
+    task many = {.devices = {"host:33,threads=1", "host:32,threads=1"}};
+    task_run(&many, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_INVALID, "65 devices together; a runtime has 64 at most");
+    task_free(&many);
+    task staged = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .collectives = "staged"};
+    task_run(&staged, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "processes have their transport: use auto");
+    task_free(&staged);
+}
+
+/* A step of one token that fails as it should in every process, and is all that is lost. */
+static tsr_status decode_refused(process *self, tsr_session *session, int32_t token, tsr_status expected,
+                                 const char *text)
+{
+    float row[SESSION_VOCAB];
+    tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+    tsr_status status = tsr_session_decode(session, &batch, row);
+    if (status != expected || !strstr(tsr_last_error(), text))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s", tsr_status_name(status), tsr_last_error());
+    return task_decode(self, session, 0, N_TOKENS);
+}
+
+/* Process 1 is given another token, and then the same. */
+static tsr_status decode_other_token(process *self, tsr_model *model, tsr_session *session)
+{
+    (void)model;
+    return decode_refused(self, session, self->rank, TSR_ERR_INVALID, "tsr_session_decode: arguments");
+}
+
+static void other_token_body(process *self)
+{
+    task_with_session(self, decode_other_token);
+}
+
+static void arguments_that_differ_are_refused(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .split = {1, 1}, .n_split = 2};
+    const int n = task_run(&t, other_token_body, NULL, processes);
+    task_assert_status(processes, n, TSR_OK, "");
+    task_assert_same(&t, n);
+    task_free(&t);
+    task files = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+                  .split = {1, 1},
+                  .n_split = 2,
+                  .path_of_1 = "examples/models/glossary-7m-Q8_0.gguf"};
+    task_run(&files, task_decode_all, NULL, processes);
+    task_assert_status(processes, n, TSR_ERR_INVALID, "tsr_model_open: arguments");
+    task_free(&files);
+}
+
+/* It leaves the range of the exact reduction. */
+static tsr_status decode_poisoned(process *self, tsr_model *model, tsr_session *session)
+{
+    (void)model;
+    return decode_refused(self, session, SESSION_POISON, TSR_ERR_RANGE, "");
+}
+
+static void poison_body(process *self)
+{
+    task_with_session(self, decode_poisoned);
+}
+
+static void a_failed_step_leaves_every_process_as_it_was(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .split = {1, 1}, .n_split = 2};
+    const int n = task_run(&t, poison_body, NULL, processes);
+    task_assert_status(processes, n, TSR_OK, "");
+    task_assert_same(&t, n);
+    task_free(&t);
+}
+
+/* Whichever operation of the network fails, or process stops, the others come to an end,
+ * and with an error. */
+static void nobody_waits_for_ever(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:2,threads=1"},
+              .split = {1, 1, 1},
+              .n_split = 3,
+              .mode = TSR_SPLIT_MODE_TENSOR,
+              .chunk = 20,
+              .timeout_ns = 100000000};
+    for (int gone = 0; gone < 2; gone++) {
+        for (int64_t at = 1; at < 100; at += at < 10 ? 1 : 13) {
+            const process_faults faults = {.rank = 1, .fail_at = gone ? 0 : at, .gone_at = gone ? at : 0};
+            task_run(&t, task_decode_all, &faults, processes);
+            task_free(&t);
+            assert_true(processes[1].status == TSR_ERR_DEVICE_LOST || processes[1].status == TSR_ERR_DEVICE);
+            if (processes[0].status != TSR_ERR_DEVICE_LOST)
+                fail_msg("operation %d: %s: %s", (int)at, tsr_status_name(processes[0].status),
+                         processes[0].text);
+        }
+    }
+}
+
+/* The n-th allocation of all processes together fails, wherever that is. */
+static void decode_short_of_memory(process *self)
+{
+    const task *t = self->user;
+    if (self->rank == 0)
+        failing_alloc_set(t->fail_alloc);
+    task_decode_all(self);
+}
+
+static void report_outcome(const process *processes, int64_t n)
+{
+    fail_msg("allocation %lld: process 0: %s: %s; process 1: %s: %s", (long long)n,
+             tsr_status_name(processes[0].status), processes[0].text, tsr_status_name(processes[1].status),
+             processes[1].text);
+}
+
+/* Both processes fail, or neither does, and none is lost. */
+static void memory_that_one_process_lacks_fails_all(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    int n_failed = 0;
+    bool fired = true;
+    for (int64_t n = 1; fired; n += 1 + n / 12) {
+        task t = {.devices = {"host:1,threads=1", "host:2,threads=1"},
+                  .split = {1, 1, 1},
+                  .n_split = 3,
+                  .mode = TSR_SPLIT_MODE_TENSOR,
+                  .copies = n % 2,
+                  .chunk = 20,
+                  .timeout_ns = 60000000000,
+                  .fail_alloc = n};
+        const int64_t blocks = failing_alloc_live();
+        task_run(&t, decode_short_of_memory, NULL, processes);
+        fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        task_free(&t);
+        const tsr_status a = processes[0].status, b = processes[1].status;
+        if (a != b || a == TSR_ERR_DEVICE_LOST)
+            report_outcome(processes, n);
+        n_failed += a != TSR_OK;
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
+    assert_true(n_failed > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_one_process_cannot_open_none_opens),
+        cmocka_unit_test(arguments_that_differ_are_refused),
+        cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
+        cmocka_unit_test(nobody_waits_for_ever),
+        cmocka_unit_test(memory_that_one_process_lacks_fails_all),
+    };
+    return cmocka_run_group_tests(tests, task_set_up, task_tear_down);
+}
