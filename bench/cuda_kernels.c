@@ -8,7 +8,7 @@
  * floating point operations per second, two per weight and token.
  *
  * As in decoding, launches are nodes of a CUDA graph, and every launch of it multiplies with another copy of
- * the matrix, so many that the second-level cache holds none until its turn comes again. Times are medians of
+ * the matrix, from which the second-level cache holds none when its turn comes again. Times are medians of
  * N_ROUNDS launches of the graph, with the smallest and largest; the first ones are not counted. --small: a
  * hundredth of the shapes, to see that everything works. Without a GPU it says so and ends. */
 #include <stdio.h>

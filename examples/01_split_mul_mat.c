@@ -1,7 +1,7 @@
 /* 01: matrices divided over two devices, without a model.
  *
  * First one Q8_0 matrix in a split buffer type, which takes the tensor_split array that engine authors know:
- * its rows lie on two devices, and W x is computed by both and gathered. Then the pair of products at the
+ * its rows are on two devices, and W x is computed by both and gathered. Then the pair of products at the
  * heart of every transformer: an FFN whose first matrices are divided by rows and whose last is divided by
  * columns, so that nothing is exchanged between them and each device ends with a partial sum. The library
  * sums those up in an all-reduce that is exact: the result has the same bits for every ratio, which this
@@ -78,7 +78,7 @@ static int mul_mat(tsr_runtime *rt, const float split[2], const float *x, float 
     TRY(tsr_tensors_alloc(ctx, type, &weights));
     TRY(set_random(w, 1));
 
-    /* The graph mentions no device: where W lies decides who computes what. */
+    /* The graph mentions no device: the place of W decides what each computes. */
     TRY(tsr_graph_create(rt, &graph));
     tsr_tensor *input = tsr_graph_input(graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
     tsr_tensor *output = tsr_graph_output(graph, tsr_mul_mat(graph, w, input));

@@ -1,7 +1,7 @@
 /* 02: text from a model divided over several devices.
  *
  * Opens the same model under several tensor_split arrays, one device per entry, and generates from the same
- * prompt. The texts are equal, since the logits are equal to the bit: where a model lies changes its speed
+ * prompt. The texts are equal, since the logits are equal to the bit: the place of a model changes its speed
  * and its memory, not what it says.
  *
  *     build/bin/02_generate

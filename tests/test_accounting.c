@@ -328,7 +328,7 @@ static void memory_that_others_took_is_noticed(void **state)
     fake_device_others(device, 64 * MIB, 8 * MIB);
     tsr_runtime_note_free(&fake.rt);
 
-    /* What we take ourselves is nobody else's. */
+    /* What we take ourselves does not count as others'. */
     runner_ok(tsr_device_alloc(device, TSR_MEMORY_WEIGHTS, 20 * MIB, "a test", &ours), "ours");
     runner_ok(tsr_runtime_check_free(&fake.rt, wanted), "nothing happened");
     assert_int_equal(t.n, 0);

@@ -1,4 +1,4 @@
-/* Tensors in buffers of every type: bytes in, bytes out, where they lie in between, and what goes wrong. */
+/* Tensors in buffers of every type: bytes in, bytes out, where they are in between, and what goes wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,7 +153,7 @@ static void large_sets_come_in_chunks_a_device_can_allocate(void **state)
         memset(rows[i], i + 1, 800);
         assert_int_equal(tsr_tensor_set(t[i], rows[i], 0, 800), TSR_OK);
     }
-    for (int i = 0; i < 10; i++) { /* none lies over another */
+    for (int i = 0; i < 10; i++) { /* none overlaps another */
         assert_memory_equal(t[i]->shards[1].data, rows[i], 800);
         assert_int_equal((uintptr_t)t[i]->shards[1].data % 64, 0);
     }

@@ -507,7 +507,7 @@ static void a_gpus_host_thread_runs_near_it_or_where_asked(void **state)
     tsr_topology *topo = machine_with_gpus();
     assert_cpus(topo, "cuda:0", (int[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
     assert_cpus(topo, "host:2,cuda:0,cuda:3", (int[]){8, 9, 10, 11, 12, 13, 14, 15}, 8);
-    assert_cpus(topo, "cuda:4", NULL, 0); /* nobody knows what is near */
+    assert_cpus(topo, "cuda:4", NULL, 0); /* what is near is unknown */
     assert_cpus(topo, "cuda:3,cpus=2", (int[]){2}, 1);
     assert_cpus(topo, "cuda:0,cuda:3,mem=1GiB,cpus=0-2,9,14-15", (int[]){0, 1, 2, 9, 14, 15}, 6);
     tsr_topology_destroy(topo);

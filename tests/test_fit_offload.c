@@ -85,7 +85,7 @@ static bool fits_with(const fixture *f, const tsr_gguf *gguf, const char *spec, 
     return uncut;
 }
 
-/* -- the ladder -- */
+/* -- the steps of offloading -- */
 
 /* What is needed of the host is its experts; the layers' other parts stay. */
 static void experts_go_before_layers(void **state)

@@ -82,7 +82,7 @@ static void sysfs_tells_links_nodes_and_where_paths_meet(void **state)
     tsr_topology *topo = two_nodes(7);
     for (int i = 0; i < 7; i++)
         set_bus_id(&topo->gpus[i], ids[i]);
-    topo->gpus[4].pcie_max = (tsr_pcie_link){4, 8}; /* somebody knew better */
+    topo->gpus[4].pcie_max = (tsr_pcie_link){4, 8}; /* from a better source */
     tsr_topo_gpus_locate(topo, directory_path());
     tsr_topo_gpus_link(topo);
     tsr_topo_gpus_rate(topo);

@@ -24,7 +24,7 @@ typedef struct shape {
     tsr_reduce_type reduce;
     bool interleaved, biases, post_norms;
     int64_t window;
-    int over; /* which result lies over what */
+    int over; /* which result overlaps what */
 } shape;
 
 typedef struct rank {
@@ -144,7 +144,7 @@ static tsr_kv_view take_pages(layer *l, rank *r)
     return kv;
 }
 
-/* Tokens at consecutive positions of one sequence, whose pages lie in the opposite order. */
+/* Tokens at consecutive positions of one sequence, whose pages are in the opposite order. */
 static tsr_kv_index take_index(layer *l, rank *r)
 {
     int32_t *pages = take(r, PAGES * sizeof *pages), *row, *position;
@@ -224,7 +224,7 @@ static void add_sum(layer *l, void *const partial[MAX_RANKS], float *const resid
             (tsr_op_all_reduce){*c, residual ? residual[i] : NULL, y[i], n};
 }
 
-/* Where a rank's activations lie; each has room for any of them. */
+/* Where a rank's activations are; each has room for any of them. */
 typedef struct places {
     float *x, *h, *y, *sum, *last;
     void *partial[2];
@@ -245,7 +245,7 @@ static places add_first_half(layer *l, rank *r, uint64_t seed)
     return p;
 }
 
-/* With post_norms what is added is normalised before, as Gemma 2 does. The next norm's result may lie over
+/* With post_norms what is added is normalised before, as Gemma 2 does. The next norm's result may overlap
  * the residual, whole or with an offset. */
 static void add_second_half(layer *l, rank *r, places *p)
 {

@@ -1,4 +1,4 @@
-/* Which neighbouring ops a host device runs together: only where no result lies over what is still to be
+/* Which neighbouring ops a host device runs together: only where no result overlaps what is still to be
  * read. That they give the same bits is tested by test_host_fuse.c. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +100,7 @@ static void an_activation_goes_with_the_products_that_it_is_of(void **state)
     ops[2].glu = (tsr_op_glu){TSR_GLU_SILU, up, gate, y, ROWS}; /* the gate's product comes second */
     expect(ops, 3, TSR_HOST_FUSION_GLU, 3);
     expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
-    ops[2].glu.gate = gate; /* a gate of itself: the other product is somebody else's */
+    ops[2].glu.gate = gate; /* a gate of itself: the other product is not of this pair */
     expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
     ops[2].glu.gate = up;
     ops[1].mul_mat.type = TSR_TYPE_Q4_K; /* whose activations may be rounded otherwise */

@@ -127,7 +127,7 @@ static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
     }
 }
 
-/* A strided view with strided activations and results; what lies between stays untouched. */
+/* A strided view with strided activations and results; what is between stays untouched. */
 static void test_strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;

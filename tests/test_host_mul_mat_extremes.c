@@ -10,7 +10,7 @@
 #include "core/quant/quant.h"
 #include "support/mul_mat_case.h"
 
-/* Where the scales of a block lie that are floats of their own, F16 but for MXFP4's exponent. */
+/* Where a block has its scales that are floats of their own: F16, or the exponent of MXFP4. */
 typedef struct scale_fields {
     tsr_type type;
     size_t d, min; /* min 0: none */

@@ -1,5 +1,5 @@
-/* Activations that a host device packs for all its threads: who shares them, where they lie, and that what is
- * multiplied from there has the bits of what every thread packs for itself. */
+/* Activations that a host device packs for all its threads: which threads share them, where they are, and
+ * that what is multiplied from there has the bits of what every thread packs for itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Thread teams: every job runs on each of its members once, whoever takes part; who holds the others up sits
- * out for a while and comes back. */
+/* Thread teams: every job runs on each of its members once, however many take part; a member that holds
+ * the others up sits out for a while and comes back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ typedef struct task {
     long late_ns;  /* after the others */
     int n_threads; /* as the job was told; 0 before */
     _Atomic int came, runs[MAX_THREADS];
-    int meetings;
+    int n_phases;
 } task;
 
 static void pause_ns(long ns)
@@ -42,7 +42,7 @@ static void meet_twice(void *argument, int thread, int n_threads)
         }
         if (tsr_team_gather(t->team, thread)) {
             t->n_threads = n_threads;
-            t->meetings++;
+            t->n_phases++;
             tsr_team_release(t->team);
         }
     }
@@ -53,7 +53,7 @@ static void run(task *t)
     assert_int_equal(tsr_team_submit(t->team, meet_twice, t), TSR_OK);
     assert_int_equal(tsr_team_wait(t->team, TSR_FOREVER), TSR_WAIT_DONE);
     assert_int_equal(t->n_threads, tsr_team_n_members(t->team));
-    assert_int_equal(t->meetings, 2);
+    assert_int_equal(t->n_phases, 2);
     for (int i = 0; i < MAX_THREADS; i++)
         assert_int_equal(atomic_load(&t->runs[i]), i < t->n_threads);
 }
@@ -95,7 +95,7 @@ static void a_team_that_does_not_adapt_stays_whole(void **state)
     tsr_team_destroy(team);
 }
 
-/* Members come and go; nobody runs twice, nobody is forgotten, nobody waits for ever. */
+/* Members come and go; none runs twice, none is forgotten, none waits without end. */
 static void every_member_runs_every_job_once(void **state)
 {
     (void)state;

@@ -215,7 +215,7 @@ static void model_trim(model *m, int seq, int64_t length)
         m->groups[g].first[seq] = 0;
 }
 
-/* What the token behind `length` sees lies in pages from this one on. */
+/* What the token behind `length` sees is in pages from this one on. */
 static int64_t first_seen(const group_model *g, int64_t length)
 {
     return g->window ? at_least_0(length - g->window + 1) / PAGE : 0;

@@ -340,7 +340,7 @@ static const char *make_fifo(const char *name)
     return path;
 }
 
-/* Blocks until somebody reads. */
+/* Blocks until the other end is read. */
 static int open_for_writing(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);

@@ -88,7 +88,7 @@ static void a_failing_allocation_leaves_the_links_as_they_were(void **state)
     close_pair(&p);
 }
 
-/* What was measured of these devices takes the place of the rates' own figure for a meeting. */
+/* What was measured of these devices takes the place of the rates' own figure for an exchange. */
 static void plans_count_with_measured_links(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Offload: blocks that the user sent to one device really lie and run there, with the same bits, the planned
+/* Offload: blocks that the user sent to one device really are and run there, with the same bits, the planned
  * bytes, and errors that say what to do. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -322,7 +322,7 @@ static void caps_hold_beside_pinned_blocks(void **state)
     assert_in_range(n_fit, 2, 7);
 }
 
-/* Predicted times are the sum of their parts: the work of every block where it lies, and the transfers. */
+/* Predicted times are the sum of their parts: the work of every block in its place, and the transfers. */
 static void times_have_the_offloaded_work(void **state)
 {
     const fixture *f = *state;

@@ -1,5 +1,5 @@
 /* Planning from headers that are unusual: layers that differ, windows, both forms of MLA, experts
- * one by one, names, types and architectures nobody knows, memory that runs out. */
+ * one by one, names, types and architectures that are unknown, memory that runs out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -94,7 +94,7 @@ static void a_cap_moves_granules(void **state)
             tsr_plan_device first = device_of(plan, 0), second = device_of(plan, 1);
             assert_int_equal(first.memory_cap, cap);
             assert_true(first.total_bytes <= cap);
-            if (modes[m] == TSR_SPLIT_MODE_TENSOR) { /* little more than the largest granule lies idle */
+            if (modes[m] == TSR_SPLIT_MODE_TENSOR) { /* little more than the largest granule is idle */
                 assert_true(second.used);
                 assert_true(first.total_bytes > cap - cap / 5);
             }

@@ -162,7 +162,7 @@ static void the_fastest_device_gets_all_layers_that_it_holds(void **state)
 
 /* -- choosing -- */
 
-/* Meetings cost nothing: all devices share everything. They cost more than the model: one device alone, and
+/* Exchanges cost nothing: all devices share everything. They cost more than the model: one device alone, and
  * where it is too small whole layers. In between and short of memory: pairs, one after the other. */
 static void auto_takes_the_mode_that_is_fastest(void **state)
 {
@@ -187,7 +187,7 @@ static void auto_takes_the_mode_that_is_fastest(void **state)
     tsr_plan_destroy(plan);
 }
 
-/* Per layer, with W the time of one device and s a meeting of four: alone W, in pairs W / 2 + 2 s / 3, all
+/* Per layer, with W the time of one device and s an exchange of four: alone W, in pairs W / 2 + 2 s / 3, all
  * together W / 4 + 2 s. Pairs are best for s between 3 W / 16 and 3 W / 4. */
 static void pairs(double *sync_ns)
 {

@@ -65,7 +65,7 @@ static int tear_down(void **state)
     return unlink(f->path);
 }
 
-/* Rates at which launches and meetings cost nothing, so that shares follow speed alone. */
+/* Rates at which launches and exchanges cost nothing, so that shares follow speed alone. */
 static void free_of_overheads(const fixture *f, tsr_device_rates *rates)
 {
     tsr_device_rates_guess(f->descs, N, rates);

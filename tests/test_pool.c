@@ -1,4 +1,4 @@
-/* The memory pool against a naive machine of streams: whoever gets a block comes after all who had it before,
+/* The memory pool against a naive machine of streams: the owner of a block comes after all who had it before,
  * whatever the order in which work happens; each allocation fails once; a full pool says so; and threads. */
 #include <setjmp.h>
 #include <stdarg.h>

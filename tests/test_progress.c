@@ -28,7 +28,7 @@ double tool_clock(void)
 
 static int terminal, own_stderr; /* the user's end */
 
-/* stderr is a terminal of so many columns; 0: a file. */
+/* stderr is a terminal of that many columns; 0: a file. */
 static void set_stderr(unsigned short columns)
 {
     struct winsize size = {.ws_row = 24, .ws_col = columns};

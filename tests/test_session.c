@@ -424,7 +424,7 @@ static void runtimes_may_have_threads_of_their_own(void **state)
     }
 }
 
-/* The sequences that stay lie behind those that go. */
+/* The sequences that stay are behind those that go. */
 static void compacting_gives_memory_back_and_changes_no_bit(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Tensors: bytes in, bytes out through tsr_tensor_set and tsr_tensor_get, and where they lie in between. */
+/* Tensors: bytes in, bytes out through tsr_tensor_set and tsr_tensor_get, and where they are in between. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static const tsr_type all_types[] = {
     TSR_TYPE_Q5_1, TSR_TYPE_Q2_K, TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_TYPES = sizeof all_types / sizeof *all_types };
 
-/* -- where bytes lie, told block by block -- */
+/* -- where bytes are, block by block -- */
 
 /* The device that has block `block` of row `row` of a split tensor, and its first row and column there. */
 static int holder(const tsr_tensor *t, int64_t row, int64_t column, int64_t *first_row, int64_t *first_column)
@@ -59,7 +59,7 @@ static void check_block(const tsr_tensor *t, int d, int64_t row, int64_t block, 
                         expected, block_bytes);
 }
 
-/* Every block of the logical tensor lies where its placement says. */
+/* Every block of the logical tensor is where its placement says. */
 static void check_shards(const tsr_tensor *t, const unsigned char *logical)
 {
     int64_t block_elems = tsr_type_block_elems(t->type), n_blocks = t->ne[0] / block_elems;

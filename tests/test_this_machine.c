@@ -224,7 +224,7 @@ static void several_threads_load_at_once(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    /* Loading forks. A sanitizer's allocator, unlike the C library's, may then be locked for ever in the
+    /* Loading forks. A sanitizer's allocator, unlike the C library's, may then stay locked in the
      * child. */
     print_message("skipped: sanitizers do not survive a fork while other threads allocate\n");
     skip();

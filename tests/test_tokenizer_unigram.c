@@ -188,7 +188,7 @@ typedef struct spellings {
     char replacements[16];
 } spellings;
 
-/* A unit at `at`, for the byte on the way to it, whose children and value lie at `at` ^ offset. */
+/* A unit at `at`, for the byte on the way to it, whose children and value are at `at` ^ offset. */
 static void place(spellings *s, uint32_t at, uint8_t byte, uint32_t offset, bool leaf)
 {
     s->units[at] = offset << 10 | (leaf ? 1u << 8 : 0) | byte;

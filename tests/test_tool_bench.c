@@ -262,7 +262,7 @@ static void spoiled_values_of_links_are_ignored(void **state)
     }
 }
 
-/* Nothing that lies in the cache can make a command fail. */
+/* Nothing in the cache can make a command fail. */
 static void a_spoiled_cache_is_ignored_and_replaced(void **state)
 {
     (void)state;

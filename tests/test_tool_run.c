@@ -523,7 +523,7 @@ static void ctrl_c_in_a_prompt_counts_the_computed_tokens(void **state)
 
 int main(void)
 {
-    setenv("XDG_CACHE_HOME", "/nowhere", 1); /* no rates that somebody measured */
+    setenv("XDG_CACHE_HOME", "/nowhere", 1); /* no measured rates */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(plan_json_adds_up),

@@ -430,7 +430,7 @@ static double error_bound(tsr_type type, const float *x, int e)
         double sub = largest_magnitude(x + e / 32 * 32, 32);
         return slack * (sub * 14 / 127 + largest_magnitude(x, 256) / 31 * 0.6);
     }
-    case TSR_TYPE_MXFP4: /* half the gap of 2 of the largest binade, or what lies above 6 of up to 8 */
+    case TSR_TYPE_MXFP4: /* half the gap of 2 of the largest binade, or what is above 6 of up to 8 */
         return largest_magnitude(x, 32) / 4;
     case TSR_TYPE_Q2_K: {
         double step[16], largest_step = 0, largest_offset = 0;

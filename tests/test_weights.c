@@ -198,7 +198,7 @@ static void what_comes_back_changed_names_device_and_tensor(void **state)
         fake_runtime fake;
         tsr_buffer *buffer = NULL;
         fake_runtime_open(&fake, 3, NULL);
-        fake.devices[d]->prefers_copies = true; /* the others get views, which nobody has to verify */
+        fake.devices[d]->prefers_copies = true; /* the others get views, which need no verification */
         weights_random(&w, &fake.rt, &seed);
         weights_map_file(&w, PROT_READ, &seed);
         for (int64_t n = 1;; n++) {

@@ -1,4 +1,4 @@
-/* See pack_file.h. The text is cut into lines and fields where it lies; fields end up as strings in it. */
+/* See pack_file.h. The text is cut into lines and fields in place; fields end up as strings in it. */
 #include "support/pack_file.h"
 
 #include <ctype.h>
@@ -97,7 +97,7 @@ static bool is_number(const char *text)
 
 /* -- columns and buffers -- */
 
-/* -1: one that nobody asks for. */
+/* -1: a field of another name, which is passed over. */
 static int column_of(reader *r, const char *name)
 {
     for (int c = 0; c < N_COLUMNS; c++)

@@ -1,5 +1,5 @@
 /* The memory of simulated GPUs in the accounting: what libraries and the runtime take beside what is planned,
- * pinned host memory, blocks of the scratch pool between streams, checksums, and memory that somebody else
+ * pinned host memory, blocks of the scratch pool between streams, checksums, and memory that others
  * takes between opening and loading. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static void buffers_for_copies_are_given_back_after_loading(void **state)
 /* -- the scratch pool -- */
 
 /* Random fills by two streams, each through a block that it gives back before the fill has happened: what it
- * is copied to afterwards must be its own value, whoever got the block next. */
+ * is copied to afterwards must be its own value, also after the block went to another owner. */
 static void blocks_go_from_stream_to_stream_in_order(void **state)
 {
     (void)state;

@@ -32,7 +32,7 @@ static void *bytes_back(const void *device, size_t bytes)
     return copy;
 }
 
-/* Experts that nobody uses stay as gpu_alloc() leaves memory. */
+/* Experts that no token uses stay as gpu_alloc() leaves memory. */
 static void put_matrices(placed *p)
 {
     for (int i = 0; i < EXPERTS_MATRICES; i++) {

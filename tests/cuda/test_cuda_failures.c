@@ -2,7 +2,7 @@
  * call of CUDA and its driver that it makes, with that call failing. Each time: either the right logits or a
  * status whose sentence names call and device; no hang; nothing left behind in device, pinned or host memory;
  * and, once for every function, a second life on the same machine goes well. Then the troubles that are no
- * single call: a lost device, a device that never comes, memory that somebody else took.
+ * single call: a lost device, a device that never comes, memory that others took.
  *
  * Every function fails in its first call and its last, and without peer access between GPUs in the middle
  * one; with TSR_TEST_LONG=1 it fails in each, and each is followed by a second life. */

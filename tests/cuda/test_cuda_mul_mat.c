@@ -1,6 +1,6 @@
 /* mul_mat on CUDA, every weight type: those that are multiplied as floats against a double-precision sum
  * (test_cuda_mul_mat_q.c has the others), and all bit for bit where the order of operations is promised
- * (tokens, rows, granules, alignment). Weights, activations and results lie at the end of a page, so that
+ * (tokens, rows, granules, alignment). Weights, activations and results end where a page ends, so that
  * reading or writing a byte too far leaves the allocation. */
 #include "gpu_run.h"
 
@@ -307,7 +307,7 @@ static void test_what_cancels_inside_a_granule_raises_no_fault(void **state)
     gpu_close(&g);
 }
 
-/* A strided view with strided activations and results; what lies between stays untouched. */
+/* A strided view with strided activations and results; what is between stays untouched. */
 static void test_strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;

@@ -308,7 +308,7 @@ static void test_what_is_not_finite_stays_in_its_token(void **state)
     gpu_close(&g);
 }
 
-/* Strided weights, activations and results for many tokens; what lies between stays untouched. */
+/* Strided weights, activations and results for many tokens; what is between stays untouched. */
 static void test_strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* mul_mat with quantized weights on CUDA: activations are rounded to 16-bit integers with a scale per chunk
  * of 128, so results are compared with a double-precision sum over the decoded weights and these rounded
  * activations. And bit for bit: any number of tokens, with scratch memory and without, from any address.
- * Matrices, activations and results lie at the end of a page, so that reading or writing a byte too far
+ * Matrices, activations and results end where a page ends, so that reading or writing a byte too far
  * leaves the allocation. */
 #include "gpu_run.h"
 
@@ -352,7 +352,7 @@ static void test_no_memory_at_all_is_an_error(void **state)
     gpu_close(&g);
 }
 
-/* Any even address and stride of weights, any stride of activations and results; what lies between stays
+/* Any even address and stride of weights, any stride of activations and results; what is between stays
  * untouched, and a matrix that begins and ends with its allocation is not read beyond. */
 static void test_any_address_and_stride_is_read_within_bounds(void **state)
 {

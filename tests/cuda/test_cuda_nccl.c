@@ -219,7 +219,7 @@ static void a_norm_that_follows_has_the_same_bits_in_one_kernel(void **state)
     sum_make(&g, &s);
     for (int apart = 0; apart < 2; apart++) {
         float *y = group_put(&g, 0, NULL, sizeof results[0]);
-        if (apart) /* what lies between keeps them apart */
+        if (apart) /* an op between the two keeps them apart */
             group_op(&g, 0,
                      (tsr_op){.kind = TSR_OP_SCALE, .name = "x", .scale = {s.y[0], s.y[0], s.n, 1.0f}});
         group_op(&g, 0,

@@ -309,7 +309,7 @@ static void where_one_device_refuses_capture_none_has_graphs(void **state)
     }
 }
 
-/* Lost while the others capture: the program is not prepared, and nobody waits. */
+/* Lost while the others capture: the program is not prepared, and no device waits. */
 static void a_device_lost_in_the_capture_is_a_failure(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* Saved sequences on simulated GPUs: saved from two, loaded into three and into a GPU beside a host device,
- * and the file is the same whoever writes it again. */
+ * and the file is the same when others write it again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,7 @@ static void sequences_move_between_machines(void **state)
     assert_string_equal(cudasim_violation(), "");
 }
 
-/* Pages move on every GPU, and what lies behind them is unmapped and mapped again. */
+/* Pages move on every GPU, and what is behind them is unmapped and mapped again. */
 static void memory_is_given_back_and_taken_again(void **state)
 {
     (void)state;

@@ -300,7 +300,7 @@ static void every_call_may_fail_once(void **state)
             assert_int_equal(log.n_warnings, 0);
         }
         if (topo->n_gpus != 0 && strcmp(name, "nvmlShutdown") != 0 && !*log.text)
-            fail_msg("%s failed and nobody says so", name);
+            fail_msg("%s failed and no message says so", name);
         assert_int_equal(cudaGetLastError(), cudaSuccess);
         assert_int_equal(cudaGetDevice(&device), cudaSuccess);
         assert_int_equal(device, 1);

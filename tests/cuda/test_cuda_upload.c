@@ -220,7 +220,7 @@ static void a_copy_that_arrives_changed_is_found(void **state)
             assert_null(w.tensors[0].shards);
             assert_int_equal(failing_alloc_live(), blocks);
             cudasim_corrupt_copy(d, nth, 1000);
-            ok(load(&g, &w, 0, NULL, &buffer)); /* nobody looks */
+            ok(load(&g, &w, 0, NULL, &buffer)); /* without verification */
             tsr_buffer_destroy(buffer);
             free_weights(&w);
             close_gpus(&g);

@@ -129,7 +129,7 @@ static void fiber_main();
  * kernel use about as much stack as their neighbours. */
 static const uint64_t canary = 0x5afe57acc0de5afeull;
 
-/* Whom to run next; NULL: nobody can, ask outside the block. */
+/* The fiber to run next; NULL: none of the block can run. */
 static inline Fiber *next_fiber()
 {
     Block *b = block;

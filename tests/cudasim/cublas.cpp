@@ -2,7 +2,7 @@
  *
  * What the library leaves to its caller is a rule here: an algorithm serves the shapes, types, leading
  * dimensions and alignments that it was asked for and no others; its workspace is as large as it said and
- * overlaps nothing (it is overwritten); matrices lie in memory of the handle's GPU or of the host; the handle
+ * overlaps nothing (it is overwritten); matrices are in memory of the handle's GPU or of the host; the handle
  * is used with streams of its own GPU. Sums are made in double, so that no order of theirs is relied on. */
 #include <string.h>
 

@@ -32,7 +32,7 @@ const char *cudaGetErrorString(cudaError_t error)
 #undef X
 }
 
-/* A lost context says so for ever; other errors are told once. */
+/* A lost context says so from then on; other errors are told once. */
 static cudaError_t last_error(bool clear)
 {
     Thread &thread = thread_state();

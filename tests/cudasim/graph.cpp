@@ -205,7 +205,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     stream = find_stream(stream);
     if (stream == NULL || machine().execs.count(exec) == 0)
         return call.end(cudaErrorInvalidResourceHandle);
-    if (stream->capture != NULL) { /* a child graph; nobody here needs one */
+    if (stream->capture != NULL) { /* a child graph; not needed here */
         stream->capture->invalid = true;
         return call.end(cudaErrorNotSupported);
     }

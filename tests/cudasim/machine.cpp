@@ -63,7 +63,7 @@ static void start_devices(Machine &m)
     }
 }
 
-/* A machine nobody configured is made at its first use. */
+/* A machine that is not configured is made at its first use. */
 static void ensure_started(Machine &m)
 {
     if (m.generation == 0)

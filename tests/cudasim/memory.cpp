@@ -193,7 +193,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
             n = 0;
     }
     sigaction(signal, &previous_action,
-              NULL); /* the access is made again and meets whoever was there before */
+              NULL); /* the access is made again and meets the handler that was there before */
 }
 
 void catch_faults()
@@ -211,7 +211,7 @@ void catch_faults()
 /* -- physical memory -- */
 
 /* A device's memory outlives its machine, for the next device of that number: pages that are there need not
- * be fetched and cleared anew by every test. What lies beyond the first `kept_bytes` is given back. */
+ * be fetched and cleared anew by every test. What is beyond the first `kept_bytes` is given back. */
 struct Physical {
     size_t size = 0;
     int fd = -1;
@@ -409,7 +409,7 @@ cudaError_t device_free(uintptr_t va)
         munmap((void *)region.map, region.map_size);
     } else {
         if (!margins_whole(device, region))
-            violate("memory before the begin or past the end of %zu bytes of device %d was written",
+            violate("memory before the first or past the last of %zu bytes of device %d was written",
                     region.size, device.ordinal);
         region_unmap(region);
         physical_free(device, region.offset, region.map_size);

@@ -4,7 +4,7 @@
  * ncclInProgress, and some polls of ncclCommGetAsyncError later it has taken effect. Using the communicator
  * in between is a violation, as is any use after its end. The last abort of a clique returns when no graph
  * has its operations any more, as it does in several versions of NCCL; destroying one with such graphs is a
- * violation, since that waits for ever. */
+ * violation, since that waits without end. */
 #include "nccl_sim.h"
 
 #include <stdarg.h>
@@ -166,7 +166,7 @@ static bool in_a_graph(const Clique &clique)
 }
 
 /* Until no graph has operations of the clique. That is no hang,
- * whoever destroys graphs may take their time. */
+ * threads that destroy graphs may take their time. */
 static void wait_for_graphs(const Clique &clique)
 {
     Machine &m = machine();

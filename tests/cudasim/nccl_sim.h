@@ -74,7 +74,7 @@ struct ncclComm {
     std::shared_ptr<cudasim::Clique> clique;
     int rank, device;
     bool blocking;
-    bool gone = false;     /* nobody may use it; what it has under way ends */
+    bool gone = false;     /* not to be used; what it has under way ends */
     bool released = false; /* as all of its clique, with the last that goes */
     void *memory = NULL;   /* NCCL takes some of the device's */
     bool called = false;   /* a collective */

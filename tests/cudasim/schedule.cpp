@@ -230,7 +230,7 @@ static void transfer(Machine &m, Worker *to)
         revoke();
 }
 
-/* Begin to work if someone waits and nobody works. */
+/* Begin to work if a thread waits and none works. */
 static void kick(Machine &m)
 {
     if (m.driver == NULL && wanted(m, false)) {

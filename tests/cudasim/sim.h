@@ -301,7 +301,7 @@ Region *region_of(const void *pointer);
 
 /* Let the calling thread touch what kernels of `device` may touch; -1: nothing of any device. Without
  * protection keys it is all threads, and what was granted stays so until another device's turn, or revoke():
- * nobody works any more. */
+ * no thread works any more. */
 void grant(int device);
 void revoke();
 

@@ -415,7 +415,7 @@ static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, siz
     return cudaSuccess;
 }
 
-/* A kernel that nobody has loaded is loaded now, for which a GPU may want to be idle. */
+/* A kernel that is not loaded yet is loaded now, for which a GPU may want to be idle. */
 static void load(const void *function, const char *name, Device &device)
 {
     if (!device.loaded.insert(function).second)

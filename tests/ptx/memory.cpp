@@ -1,4 +1,4 @@
-/* Loads, stores, atomics and asynchronous copies. Every access is checked: it lies inside an allocation or a
+/* Loads, stores, atomics and asynchronous copies. Every access is checked: it is inside an allocation or a
  * variable, its address is a multiple of its size ("Addresses as Operands"), and what it reads was written
  * before. */
 #include "warp.h"

@@ -1,6 +1,6 @@
 /* A paged KV cache of several sequences and a batch of tokens that continues them, as attention kernels of
  * any device see them, and what attention over it comes to by the definition, in double. Where the cache and
- * the batch's data lie, and how they get there, is the device's test's business. */
+ * the batch's data are, and how they get there, is the device's test's business. */
 #ifndef TSR_TESTS_ATTENTION_CASE_H
 #define TSR_TESTS_ATTENTION_CASE_H
 

@@ -1,6 +1,6 @@
 /* A mixture of experts as route, experts_glu and experts_down see it on any device: random weights, tokens
  * and logits, ops over a shard of it, and what they come to by their definitions (core/op.h), in double.
- * Where weights and activations lie, and how they get there, is the device's test's business. */
+ * Where weights and activations are, and how they get there, is the device's test's business. */
 #ifndef TSR_TESTS_EXPERTS_CASE_H
 #define TSR_TESTS_EXPERTS_CASE_H
 
@@ -55,7 +55,7 @@ typedef struct experts_memory {
     size_t expert_stride[EXPERTS_MATRICES];
 } experts_memory;
 
-/* Its last expert but one (of more than two) is chosen by nobody where n_used allows it. */
+/* Its last expert but one (of more than two) is chosen by no token where n_used allows it. */
 experts_case experts_case_create(experts_setup s, uint64_t seed);
 void experts_case_destroy(experts_case *c);
 

@@ -67,7 +67,7 @@ static bool must_fail(void)
     return true;
 }
 
-/* The linker's names; nobody else declares them. */
+/* The linker's names; no header declares them. */
 void *__real_tsr_mem_calloc(size_t count, size_t size);
 void *__wrap_tsr_mem_calloc(size_t count, size_t size);
 void *__real_tsr_mem_realloc(void *block, size_t count, size_t size);

@@ -86,7 +86,7 @@ static bool is_committed(const fake_device *self, const block *b, size_t offset,
     return true;
 }
 
-/* Every access must lie in one live block, in committed memory, and not write what is only wrapped. */
+/* Every access must be in one live block, in committed memory, and not write what is only wrapped. */
 static void check_access(fake_device *self, const void *pointer, size_t bytes, bool write)
 {
     const unsigned char *p = pointer;

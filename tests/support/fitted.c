@@ -189,7 +189,7 @@ static void check_cuts(const question *q, const tsr_fit *fit, const tsr_gguf *gg
                  (long long)next);
 }
 
-/* A later rung was taken only where the ones above, used up, did not fit. */
+/* A later step was taken only where the ones before, used up, did not fit. */
 static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *gguf,
                         const tsr_device_list *list)
 {

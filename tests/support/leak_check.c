@@ -14,7 +14,7 @@
 #include "core/runtime.h"
 #include "support/failing_alloc.h"
 
-/* The linker's names; nobody else declares them. */
+/* The linker's names; no header declares them. */
 void __real_tsr_runtime_close(tsr_runtime *rt);
 void __wrap_tsr_runtime_close(tsr_runtime *rt);
 

@@ -200,7 +200,7 @@ static bool is_divided(const tsr_gguf_tensor *tensor)
 }
 
 /* Matrices once, norms and routers once per device that works on their block, the embedding a second time
- * where a tied output matrix lies elsewhere. Copies add padding of less than the alignment per tensor and
+ * where a tied output matrix is elsewhere. Copies add padding of less than the alignment per tensor and
  * device; up to three matrices are one tensor of the file. */
 static void check_weights(const checked *c)
 {
@@ -224,7 +224,7 @@ static void check_weights(const checked *c)
     assert_true(planned <= expected + slack);
 }
 
-/* Positions that a layer sees; 0: all. Of every so many layers all but the last have a window. */
+/* Positions that a layer sees; 0: all. Of every n layers all but the last have a window. */
 static int64_t window_of(const checked *c, int64_t layer)
 {
     static const struct {

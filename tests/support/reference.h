@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the model lies; false, with a line that says so, if it is missing. */
+/* The path of the model; false, with a line that says so, if it is missing. */
 bool reference_path(const char *name, char *path, size_t capacity);
 
 /* The recorded prompts, as a set: two short ones and one of 200 tokens. */

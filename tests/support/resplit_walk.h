@@ -47,7 +47,7 @@ void walk_close(walk *w);
 /* Change the split; NULL: the planner's. */
 tsr_status walk_resplit(walk *w, const char *split);
 
-/* Append, fork, trim or empty sequences at random, so many times, and compare each row. */
+/* Append, fork, trim or empty sequences at random, n times, and compare each row. */
 void walk_step(walk *w, int n);
 
 /* Append one token to every sequence that has room and compare its row: whatever was there is read. */

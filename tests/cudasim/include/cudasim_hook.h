@@ -13,7 +13,7 @@ struct cudasim_launched {
     int device;
     dim3 grid, block;
     size_t shared_bytes;                      /* dynamic */
-    const std::vector<unsigned char> *params; /* as a kernel's parameters lie in memory */
+    const std::vector<unsigned char> *params; /* as a kernel's parameters are in memory */
 };
 
 /* While a hook is set, launches run one after another: nothing else is done on any device between `begin` and

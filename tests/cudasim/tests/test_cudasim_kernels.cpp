@@ -268,7 +268,7 @@ static void expect_fault(cudaError_t launched, cudaError_t error, const char *wh
     OK(launched);
     assert_int_equal(cudaDeviceSynchronize(), error);
     assert_int_equal(cudaGetLastError(), error);
-    assert_int_equal(cudaGetLastError(), error); /* for ever */
+    assert_int_equal(cudaGetLastError(), error); /* from then on */
     void *p;
     assert_int_equal(cudaMalloc(&p, 16), error);
     if (strstr(cudasim_violation(), why) == NULL)

@@ -270,7 +270,7 @@ static void a_missing_event_shows_in_some_order(void **)
     assert_int_equal(wrong[1], 0);
 }
 
-/* What lies between an allocation's end and the end of its page is looked at when it is freed. */
+/* What is between an allocation's end and the end of its page is looked at when it is freed. */
 static void a_write_just_past_an_allocation_is_seen_when_it_is_freed(void **)
 {
     int *p;
@@ -380,7 +380,7 @@ __global__ void raise_flag(uint32_t *flag)
     tsr_store_release_u32(flag, 1);
 }
 
-/* The code of a kernel that nobody loaded before is loaded by its first launch, which may wait for those that
+/* The code of a kernel that is not loaded yet is loaded by its first launch, which may wait for those that
  * run: here, for one that waits for it. */
 static void a_kernel_loaded_while_another_waits_is_noticed(void **)
 {
