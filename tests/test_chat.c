@@ -47,7 +47,7 @@ static void check(const char *name, bool with_system, const char *expected)
         fail_msg("%s writes\n%.*s\nnot\n%s", name, (int)bytes, text, expected);
 }
 
-static void test_families_write_conversations_as_published(void **state)
+static void families_write_conversations_as_published(void **state)
 {
     (void)state;
     check("chatml", true,
@@ -100,7 +100,7 @@ static void test_families_write_conversations_as_published(void **state)
 
 /* What the templates in the files print (jinja2), without their first bos, system messages of their own and
  * dates. */
-static void test_families_write_what_their_templates_print(void **state)
+static void families_write_what_their_templates_print(void **state)
 {
     (void)state;
     check("glm4.5", true,
@@ -147,7 +147,7 @@ static void test_families_write_what_their_templates_print(void **state)
 }
 
 /* Templates that do not know system messages: they go where llama.cpp puts them. */
-static void test_system_messages_without_a_place_go_into_the_users(void **state)
+static void system_messages_without_a_place_go_into_the_first_of_the_user(void **state)
 {
     (void)state;
     check("orion", true,
@@ -156,7 +156,7 @@ static void test_system_messages_without_a_place_go_into_the_users(void **state)
           " Пользователь: Be brief.\nHi!\n\n Ассистент: Hello.\n\n Пользователь:  Why? \n\n Ассистент:[SEP]");
 }
 
-static void test_names_and_other_names_find_templates(void **state)
+static void names_and_aliases_find_templates(void **state)
 {
     (void)state;
     const tsr_chat *chat = NULL;
@@ -188,7 +188,7 @@ static tsr_status guess(const char *program, const tsr_chat **chat_out)
 }
 
 /* Programs in the style of those in published files. */
-static void test_a_files_program_tells_its_family(void **state)
+static void the_family_of_a_template_is_recognised(void **state)
 {
     (void)state;
     static const struct {
@@ -280,7 +280,7 @@ static void check_tokens(const tsr_tokenizer *t, const tsr_chat_message *message
     assert_string_equal(names, expected);
 }
 
-static void test_only_the_template_writes_control_tokens(void **state)
+static void only_the_template_writes_control_tokens(void **state)
 {
     (void)state;
     tsr_tokenizer *t = chatml_tokenizer();
@@ -297,7 +297,7 @@ static void test_only_the_template_writes_control_tokens(void **state)
 }
 
 /* What is in a session and what is added make the tokens of the whole conversation. */
-static void test_a_conversation_grows_from_where_it_is(void **state)
+static void a_conversation_grows_from_where_it_is(void **state)
 {
     (void)state;
     tsr_tokenizer *t = chatml_tokenizer();
@@ -309,7 +309,7 @@ static void test_a_conversation_grows_from_where_it_is(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_wrong_conversations_are_refused(void **state)
+static void wrong_conversations_are_refused(void **state)
 {
     (void)state;
     tsr_tokenizer *t = chatml_tokenizer();
@@ -335,7 +335,7 @@ static void test_wrong_conversations_are_refused(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_every_failing_allocation_is_survived(void **state)
+static void every_allocation_can_fail(void **state)
 {
     (void)state;
     tsr_tokenizer *t = chatml_tokenizer();
@@ -358,15 +358,15 @@ static void test_every_failing_allocation_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_families_write_conversations_as_published),
-        cmocka_unit_test(test_families_write_what_their_templates_print),
-        cmocka_unit_test(test_system_messages_without_a_place_go_into_the_users),
-        cmocka_unit_test(test_names_and_other_names_find_templates),
-        cmocka_unit_test(test_a_files_program_tells_its_family),
-        cmocka_unit_test(test_only_the_template_writes_control_tokens),
-        cmocka_unit_test(test_a_conversation_grows_from_where_it_is),
-        cmocka_unit_test(test_wrong_conversations_are_refused),
-        cmocka_unit_test(test_every_failing_allocation_is_survived),
+        cmocka_unit_test(families_write_conversations_as_published),
+        cmocka_unit_test(families_write_what_their_templates_print),
+        cmocka_unit_test(system_messages_without_a_place_go_into_the_first_of_the_user),
+        cmocka_unit_test(names_and_aliases_find_templates),
+        cmocka_unit_test(the_family_of_a_template_is_recognised),
+        cmocka_unit_test(only_the_template_writes_control_tokens),
+        cmocka_unit_test(a_conversation_grows_from_where_it_is),
+        cmocka_unit_test(wrong_conversations_are_refused),
+        cmocka_unit_test(every_allocation_can_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,7 +240,7 @@ static void rows_become_whole_on_every_rank(void **state)
 
 /* A pipeline 0 -> 1 -> 2, launched several times without waiting in between: the staging buffers must not be
  * overwritten before they were read. */
-static void a_hand_over_keeps_up_with_queued_launches(void **state)
+static void a_pipeline_keeps_up_with_queued_launches(void **state)
 {
     (void)state;
     enum { RANKS = 3, N = 5000, QUEUED = 8 };
@@ -292,7 +292,7 @@ int main(void)
         cmocka_unit_test(thousands_of_runs_on_uneven_teams_agree),
         cmocka_unit_test(nine_teams_of_three_share_the_machine),
         cmocka_unit_test(rows_become_whole_on_every_rank),
-        cmocka_unit_test(a_hand_over_keeps_up_with_queued_launches),
+        cmocka_unit_test(a_pipeline_keeps_up_with_queued_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

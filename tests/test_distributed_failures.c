@@ -104,7 +104,7 @@ static void a_failed_step_leaves_every_process_as_it_was(void **state)
 
 /* Whichever operation of the network fails, or process stops, the others come to an end,
  * and with an error. */
-static void nobody_waits_for_ever(void **state)
+static void no_process_waits_without_end(void **state)
 {
     (void)state;
     process processes[PROCESSES_MAX];
@@ -179,7 +179,7 @@ int main(void)
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
         cmocka_unit_test(arguments_that_differ_are_refused),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
-        cmocka_unit_test(nobody_waits_for_ever),
+        cmocka_unit_test(no_process_waits_without_end),
         cmocka_unit_test(memory_that_one_process_lacks_fails_all),
     };
     return cmocka_run_group_tests(tests, task_set_up, task_tear_down);

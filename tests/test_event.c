@@ -118,7 +118,7 @@ static void time_in_which_a_process_is_stopped_does_not_count(void **state)
     assert_int_equal(WEXITSTATUS(how), 0);
 }
 
-static void no_timeout_is_for_ever(void **state)
+static void no_timeout_means_no_deadline(void **state)
 {
     (void)state;
     assert_true(tsr_deadline_ns(0) == TSR_FOREVER);
@@ -140,7 +140,7 @@ int main(void)
         cmocka_unit_test(no_wake_up_is_lost),
         cmocka_unit_test(a_deadline_ends_the_wait),
         cmocka_unit_test(time_in_which_a_process_is_stopped_does_not_count),
-        cmocka_unit_test(no_timeout_is_for_ever),
+        cmocka_unit_test(no_timeout_means_no_deadline),
         cmocka_unit_test(polls_grow_with_the_time_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

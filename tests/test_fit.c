@@ -126,7 +126,7 @@ static void the_context_is_cut_to_the_byte(void **state)
 }
 
 /* The types first, then the context, no further than needed with these types. */
-static void the_ladder_is_taken_from_the_top(void **state)
+static void steps_are_taken_in_their_order(void **state)
 {
     const fixture *f = *state;
     static const size_t margin = 0;
@@ -453,7 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_fits_is_left_alone),
         cmocka_unit_test(the_context_is_cut_to_the_byte),
-        cmocka_unit_test(the_ladder_is_taken_from_the_top),
+        cmocka_unit_test(steps_are_taken_in_their_order),
         cmocka_unit_test(a_short_context_is_not_cut),
         cmocka_unit_test(every_device_keeps_its_own_margin),
         cmocka_unit_test(wants_are_told_per_device),

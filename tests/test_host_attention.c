@@ -118,7 +118,7 @@ static void check_setup(setup s, int64_t past, int64_t n)
     cache_destroy(&c);
 }
 
-static void test_attention_is_close_and_does_not_depend_on_threads(void **state)
+static void attention_is_close_and_does_not_depend_on_threads(void **state)
 {
     (void)state;
     static const setup setups[] = {
@@ -141,7 +141,7 @@ static void test_attention_is_close_and_does_not_depend_on_threads(void **state)
 
 /* Long contexts are cut into spans, which a team divides where items are few: one token of three sequences
  * does that, 18 of each do not. Spans start inside pages and blocks, windows inside spans. */
-static void test_spans_are_joined_whoever_computes_them(void **state)
+static void spans_of_long_contexts_are_joined_by_any_number_of_threads(void **state)
 {
     (void)state;
     static const setup setups[] = {
@@ -181,7 +181,7 @@ static void check_batch(setup of, int64_t past)
 }
 
 /* One token alone gives the bits it has in a batch of several sequences. */
-static void test_a_token_does_not_feel_its_batch(void **state)
+static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
     static const setup setups[] = {{TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
@@ -194,7 +194,7 @@ static void test_a_token_does_not_feel_its_batch(void **state)
 }
 
 /* A later token's infinite key and value must not reach the tokens before it. */
-static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
+static void what_a_token_may_not_see_cannot_reach_it(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -222,7 +222,7 @@ static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
 }
 
 /* Head by head on different devices: a device holds some KV heads and their query heads. */
-static void test_head_shards_give_the_bits_of_the_whole(void **state)
+static void head_shards_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     enum { HEADS = 4, GROUP = 3, DIM = 64, TOKENS = 15 };
@@ -252,7 +252,7 @@ static void test_head_shards_give_the_bits_of_the_whole(void **state)
 }
 
 /* Stored bytes are those of the reference encoder. */
-static void test_kv_write_stores_what_the_encoders_make(void **state)
+static void kv_write_stores_what_the_encoders_make(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
@@ -280,12 +280,12 @@ static void test_kv_write_stores_what_the_encoders_make(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kv_write_stores_what_the_encoders_make),
-        cmocka_unit_test(test_attention_is_close_and_does_not_depend_on_threads),
-        cmocka_unit_test(test_spans_are_joined_whoever_computes_them),
-        cmocka_unit_test(test_a_token_does_not_feel_its_batch),
-        cmocka_unit_test(test_what_a_token_may_not_see_cannot_reach_it),
-        cmocka_unit_test(test_head_shards_give_the_bits_of_the_whole),
+        cmocka_unit_test(kv_write_stores_what_the_encoders_make),
+        cmocka_unit_test(attention_is_close_and_does_not_depend_on_threads),
+        cmocka_unit_test(spans_of_long_contexts_are_joined_by_any_number_of_threads),
+        cmocka_unit_test(attention_of_a_token_does_not_depend_on_its_batch),
+        cmocka_unit_test(what_a_token_may_not_see_cannot_reach_it),
+        cmocka_unit_test(head_shards_give_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

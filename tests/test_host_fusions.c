@@ -53,7 +53,7 @@ static void expect(const tsr_op *ops, int n, tsr_host_fusion fusion, int n_fused
     assert_int_equal(n_ops, n_fused);
 }
 
-static void a_partial_that_nobody_adds_to_is_summed_up_with_its_product(void **state)
+static void a_partial_without_addends_is_summed_up_with_its_product(void **state)
 {
     (void)state;
     tsr_op ops[] = {product(partial, true),
@@ -123,7 +123,7 @@ static void an_activation_goes_with_the_products_that_it_is_of(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_partial_that_nobody_adds_to_is_summed_up_with_its_product),
+        cmocka_unit_test(a_partial_without_addends_is_summed_up_with_its_product),
         cmocka_unit_test(an_activation_goes_with_the_products_that_it_is_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,7 @@ static float dot(float d, const float *a, const float *b, int n_pairs)
     return d;
 }
 
-static void test_the_instruction_adds_in_the_order_of_the_manual(void **state)
+static void the_instruction_adds_in_the_order_of_the_manual(void **state)
 {
     (void)state;
     static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -83,7 +83,7 @@ static void test_the_instruction_adds_in_the_order_of_the_manual(void **state)
                 0x1p-126f + 0x1p-130f);
 }
 
-static void test_the_instruction_takes_the_smallest_numbers_for_zero(void **state)
+static void the_instruction_takes_subnormal_numbers_for_zero(void **state)
 {
     (void)state;
     static const float ones[2] = {1, 1};
@@ -185,7 +185,7 @@ static void check_alone(const tsr_kernel_set *set, const problem *p, int64_t gra
     guarded_free(one, row);
 }
 
-static void test_one_token_gives_the_bits_of_many_either_way(void **state)
+static void one_token_gives_the_bits_of_many_either_way(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, k, tokens */
@@ -208,7 +208,7 @@ static void test_one_token_gives_the_bits_of_many_either_way(void **state)
 
 /* Weights that pick one activation each show what becomes of it: 17 bits of it, and nothing where all that
  * is left is below 2^-126. */
-static void test_activations_keep_seventeen_bits(void **state)
+static void activations_keep_seventeen_bits(void **state)
 {
     (void)state;
     enum { K = 64 };
@@ -290,7 +290,7 @@ static void check_strange_numbers(const tsr_kernel_set *set, tsr_type type, int6
     problem_destroy(&p);
 }
 
-static void test_infinities_and_nans_are_what_vectors_make_of_them(void **state)
+static void infinities_and_nans_give_what_vectors_give(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -303,7 +303,7 @@ static void test_infinities_and_nans_are_what_vectors_make_of_them(void **state)
 }
 
 /* Every F16 weight there is, but for infinities and NaNs, times one. */
-static void test_every_half_is_a_weight_to_the_bit(void **state)
+static void every_finite_half_is_multiplied_as_it_is(void **state)
 {
     (void)state;
     enum { ROWS = 0x7c00, K = 33 };
@@ -343,7 +343,7 @@ static void env_create(env *e, const tsr_kernel_set *set)
     memset(e->env.scratch, 0xff, set->scratch_bytes);
 }
 
-static void test_gate_and_up_together_have_the_bits_of_each(void **state)
+static void gate_and_up_together_have_the_bits_of_each(void **state)
 {
     (void)state;
     enum { ROWS = 1100 }; /* more than a piece */
@@ -389,7 +389,7 @@ static void see(const void *what, int64_t row, int64_t row_end, int64_t token, i
         }
 }
 
-static void test_what_comes_after_sees_every_output_once(void **state)
+static void an_epilogue_is_given_every_output_once(void **state)
 {
     (void)state;
     static const int64_t n_tokens[] = {1, 16, 40, 290};
@@ -418,14 +418,14 @@ static void test_what_comes_after_sees_every_output_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_instruction_adds_in_the_order_of_the_manual),
-        cmocka_unit_test(test_the_instruction_takes_the_smallest_numbers_for_zero),
-        cmocka_unit_test(test_one_token_gives_the_bits_of_many_either_way),
-        cmocka_unit_test(test_activations_keep_seventeen_bits),
-        cmocka_unit_test(test_infinities_and_nans_are_what_vectors_make_of_them),
-        cmocka_unit_test(test_every_half_is_a_weight_to_the_bit),
-        cmocka_unit_test(test_gate_and_up_together_have_the_bits_of_each),
-        cmocka_unit_test(test_what_comes_after_sees_every_output_once),
+        cmocka_unit_test(the_instruction_adds_in_the_order_of_the_manual),
+        cmocka_unit_test(the_instruction_takes_subnormal_numbers_for_zero),
+        cmocka_unit_test(one_token_gives_the_bits_of_many_either_way),
+        cmocka_unit_test(activations_keep_seventeen_bits),
+        cmocka_unit_test(infinities_and_nans_give_what_vectors_give),
+        cmocka_unit_test(every_finite_half_is_multiplied_as_it_is),
+        cmocka_unit_test(gate_and_up_together_have_the_bits_of_each),
+        cmocka_unit_test(an_epilogue_is_given_every_output_once),
     };
     return cmocka_run_group_tests_name("products by tiles of bfloat16", tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static float *random_floats(int64_t n, float low, float high, uint64_t seed)
 
 /* -- selection -- */
 
-static void test_every_set_has_all_ops_and_the_best_is_selected(void **state)
+static void every_set_has_all_ops_and_the_best_is_selected(void **state)
 {
     (void)state;
     assert_non_null(tsr_kernel_set_select(NULL));
@@ -53,7 +53,7 @@ static void test_every_set_has_all_ops_and_the_best_is_selected(void **state)
 }
 
 /* The look at a processor's tiles finds nothing wrong with tiles that do what the manual says. */
-static void test_tiles_agree_with_plain_arithmetic(void **state)
+static void tiles_agree_with_plain_arithmetic(void **state)
 {
     (void)state;
     if (!amx_emulated()) {
@@ -110,7 +110,7 @@ static void check_get_rows(const tsr_kernel_set *set, tsr_type type, int64_t n_c
     floats_free(y, IDS * n_cols);
 }
 
-static void test_get_rows_decodes_the_rows(void **state)
+static void get_rows_decodes_the_rows(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
@@ -128,7 +128,7 @@ static void test_get_rows_decodes_the_rows(void **state)
 
 /* -- rms_norm -- */
 
-static void test_rms_norm_is_close_to_its_formula(void **state)
+static void rms_norm_is_close_to_its_formula(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 16, 77, 512, 4096, 5001};
@@ -167,7 +167,7 @@ static void test_rms_norm_is_close_to_its_formula(void **state)
 
 /* LayerNorm of rows far from 0, where the mean costs digits: about n + 2 roundings of it for the mean and one
  * for every difference, relative to the spread of 3. */
-static void test_layer_norm_is_close_to_its_formula(void **state)
+static void layer_norm_is_close_to_its_formula(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {2, 16, 77, 512, 4096, 5001};
@@ -237,7 +237,7 @@ static void check_rope(const tsr_kernel_set *set, int64_t dim, int64_t n_rot, bo
     floats_free(table, TOKENS * n_rot);
 }
 
-static void test_rope_is_close_to_its_formula(void **state)
+static void rope_is_close_to_its_formula(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -275,7 +275,7 @@ static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, f
     floats_free(y, n);
 }
 
-static void test_glu_is_close_to_its_formula(void **state)
+static void glu_is_close_to_its_formula(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -309,7 +309,7 @@ static void check_softmax(const tsr_kernel_set *set, int64_t n, float scale, flo
     floats_free(y, n * rows);
 }
 
-static void test_softmax_is_close_to_its_formula(void **state)
+static void softmax_is_close_to_its_formula(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -323,7 +323,7 @@ static void test_softmax_is_close_to_its_formula(void **state)
 
 /* -- argmax -- */
 
-static void test_argmax_finds_the_first_largest(void **state)
+static void argmax_finds_the_first_largest(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -360,7 +360,7 @@ static void test_argmax_finds_the_first_largest(void **state)
 
 /* -- add, scale, copy -- */
 
-static void test_add_and_scale_round_once(void **state)
+static void add_and_scale_round_once(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -390,7 +390,7 @@ static void test_add_and_scale_round_once(void **state)
 }
 
 /* Within 1.5e-7 of tanh (host/kernels/vec/math.h) times the cap, in place or not; far out the cap itself. */
-static void test_softcap_is_close_to_its_formula(void **state)
+static void softcap_is_close_to_its_formula(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -414,7 +414,7 @@ static void test_softcap_is_close_to_its_formula(void **state)
 }
 
 /* Converted rows are those of the reference encoders, byte for byte, halves of every kind included. */
-static void test_copied_rows_are_those_of_the_reference_encoders(void **state)
+static void copied_rows_are_those_of_the_reference_encoders(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
@@ -445,7 +445,7 @@ static void test_copied_rows_are_those_of_the_reference_encoders(void **state)
 
 /* -- every instruction set with a fused multiply-add gives the same bits -- */
 
-static void test_avx2_and_all_above_it_agree(void **state)
+static void avx2_and_all_above_it_agree(void **state)
 {
     (void)state;
     const tsr_kernel_set *avx2 = tsr_kernel_set_select("avx2"), *set;
@@ -486,19 +486,19 @@ static void test_avx2_and_all_above_it_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_set_has_all_ops_and_the_best_is_selected),
-        cmocka_unit_test(test_tiles_agree_with_plain_arithmetic),
-        cmocka_unit_test(test_get_rows_decodes_the_rows),
-        cmocka_unit_test(test_rms_norm_is_close_to_its_formula),
-        cmocka_unit_test(test_layer_norm_is_close_to_its_formula),
-        cmocka_unit_test(test_rope_is_close_to_its_formula),
-        cmocka_unit_test(test_glu_is_close_to_its_formula),
-        cmocka_unit_test(test_softmax_is_close_to_its_formula),
-        cmocka_unit_test(test_argmax_finds_the_first_largest),
-        cmocka_unit_test(test_add_and_scale_round_once),
-        cmocka_unit_test(test_softcap_is_close_to_its_formula),
-        cmocka_unit_test(test_copied_rows_are_those_of_the_reference_encoders),
-        cmocka_unit_test(test_avx2_and_all_above_it_agree),
+        cmocka_unit_test(every_set_has_all_ops_and_the_best_is_selected),
+        cmocka_unit_test(tiles_agree_with_plain_arithmetic),
+        cmocka_unit_test(get_rows_decodes_the_rows),
+        cmocka_unit_test(rms_norm_is_close_to_its_formula),
+        cmocka_unit_test(layer_norm_is_close_to_its_formula),
+        cmocka_unit_test(rope_is_close_to_its_formula),
+        cmocka_unit_test(glu_is_close_to_its_formula),
+        cmocka_unit_test(softmax_is_close_to_its_formula),
+        cmocka_unit_test(argmax_finds_the_first_largest),
+        cmocka_unit_test(add_and_scale_round_once),
+        cmocka_unit_test(softcap_is_close_to_its_formula),
+        cmocka_unit_test(copied_rows_are_those_of_the_reference_encoders),
+        cmocka_unit_test(avx2_and_all_above_it_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

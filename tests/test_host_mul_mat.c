@@ -9,7 +9,7 @@
 
 #include "support/mul_mat_case.h"
 
-static void test_every_type_is_close_and_does_not_depend_on_threads(void **state)
+static void every_type_is_close_and_does_not_depend_on_threads(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, k in blocks or elements, tokens */
@@ -32,7 +32,7 @@ static void test_every_type_is_close_and_does_not_depend_on_threads(void **state
 }
 
 /* More tokens than kernels take at once, in sums that are carried from one part of K to the next. */
-static void test_sums_of_long_prompts_are_carried_on(void **state)
+static void sums_of_long_prompts_are_carried_on(void **state)
 {
     (void)state;
     static const kind some[] = {
@@ -46,7 +46,7 @@ static void test_sums_of_long_prompts_are_carried_on(void **state)
         }
 }
 
-static void test_one_token_gives_the_bits_of_many(void **state)
+static void one_token_gives_the_bits_of_many(void **state)
 {
     (void)state;
     static const int64_t many[] = {2, 3, 7, 9}; /* up to 8 walk like one, in fours or twos or alone */
@@ -60,7 +60,7 @@ static void test_one_token_gives_the_bits_of_many(void **state)
 }
 
 /* Rows of which two tokens fit into scratch, or one, or none. */
-static void test_few_tokens_of_long_rows(void **state)
+static void few_tokens_of_long_rows_give_the_bits_of_one(void **state)
 {
     (void)state;
     static const kind some[] = {{TSR_TYPE_F16, 16}, {TSR_TYPE_Q8_0, 16}, {TSR_TYPE_Q4_K, 8}};
@@ -73,7 +73,7 @@ static void test_few_tokens_of_long_rows(void **state)
         }
 }
 
-static void test_row_shards_give_the_bits_of_the_whole(void **state)
+static void row_shards_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -99,7 +99,7 @@ static void test_row_shards_give_the_bits_of_the_whole(void **state)
 }
 
 /* Column shards are views: the same rows, a later first element. Their int64 sums add up to the whole's. */
-static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
+static void column_shards_add_up_to_the_bits_of_the_whole(void **state)
 {
     (void)state;
     enum { GRANULE = 256, GRANULES = 7, ROWS = 21, TOKENS = 3, N = ROWS * TOKENS };
@@ -128,7 +128,7 @@ static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
 }
 
 /* A strided view with strided activations and results; what is between stays untouched. */
-static void test_strided_products_leave_gaps_untouched(void **state)
+static void strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -159,7 +159,7 @@ static void test_strided_products_leave_gaps_untouched(void **state)
     problem_destroy(&p);
 }
 
-static void test_an_empty_sum_is_zero(void **state)
+static void an_empty_sum_is_zero(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -177,14 +177,14 @@ static void test_an_empty_sum_is_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type_is_close_and_does_not_depend_on_threads),
-        cmocka_unit_test(test_sums_of_long_prompts_are_carried_on),
-        cmocka_unit_test(test_one_token_gives_the_bits_of_many),
-        cmocka_unit_test(test_few_tokens_of_long_rows),
-        cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
-        cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
-        cmocka_unit_test(test_strided_products_leave_gaps_untouched),
-        cmocka_unit_test(test_an_empty_sum_is_zero),
+        cmocka_unit_test(every_type_is_close_and_does_not_depend_on_threads),
+        cmocka_unit_test(sums_of_long_prompts_are_carried_on),
+        cmocka_unit_test(one_token_gives_the_bits_of_many),
+        cmocka_unit_test(few_tokens_of_long_rows_give_the_bits_of_one),
+        cmocka_unit_test(row_shards_give_the_bits_of_the_whole),
+        cmocka_unit_test(column_shards_add_up_to_the_bits_of_the_whole),
+        cmocka_unit_test(strided_products_leave_gaps_untouched),
+        cmocka_unit_test(an_empty_sum_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

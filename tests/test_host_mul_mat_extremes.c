@@ -36,7 +36,7 @@ enum { N_FIELDS = sizeof fields / sizeof *fields };
 /* Fixed-point totals of many tokens are kept in two halves where they fit (host/kernels/mul_mat/totals.h),
  * those of one token never are: sums from below half a unit up to the format's range, among them ties, in
  * rows and tokens that fill no vector, and more granules than the halves are for. */
-static void test_totals_of_any_size_are_the_same(void **state)
+static void totals_of_any_size_are_the_same(void **state)
 {
     (void)state;
     static const kind some[] = {{TSR_TYPE_F32, 16}, {TSR_TYPE_Q8_0, 16}};
@@ -94,7 +94,7 @@ static void set_bytes(problem *p, const scale_fields *at, uint64_t seed)
 
 /* Blocks as no encoder writes them, and activations that make the integer sums as large as they can get:
  * token t has the signs of row t's weights and one magnitude. */
-static void test_extreme_quanta_do_not_overflow(void **state)
+static void extreme_quanta_do_not_overflow(void **state)
 {
     (void)state;
     for (int i = 0; i < 2 * N_FIELDS; i++) {
@@ -112,7 +112,7 @@ static void test_extreme_quanta_do_not_overflow(void **state)
 
 /* Some sets encode several blocks of activations together, yet a block's scale is its own: blocks of zeros,
  * of what is too small for a scale, and of all sizes beside each other. */
-static void test_blocks_of_activations_have_scales_of_their_own(void **state)
+static void blocks_of_activations_have_scales_of_their_own(void **state)
 {
     (void)state;
     static const float sizes[] = {1.0f, 0.0f, 0x1p-120f, 0x1p+30f, -0x1p-99f, 0x1p-30f, 3.0f};
@@ -141,7 +141,7 @@ static void check_nan(const problem *p, const tsr_kernel_set *set, int64_t row, 
 }
 
 /* One block whose scale is NaN spoils its row, one activation its token, and nothing else. */
-static void test_a_nan_spoils_its_row_or_token_alone(void **state)
+static void a_nan_spoils_its_row_or_token_alone(void **state)
 {
     (void)state;
     const uint8_t nan_bytes[2] = {0xff, 0x7e}; /* as F16, and the first as MXFP4's exponent */
@@ -166,7 +166,7 @@ static void test_a_nan_spoils_its_row_or_token_alone(void **state)
 }
 
 /* Plain weights have no blocks to spoil; those that become something else keep a NaN, too. */
-static void test_a_nan_spoils_its_row_or_token_of_bf16_alone(void **state)
+static void a_nan_spoils_its_row_or_token_of_bf16_alone(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -187,7 +187,7 @@ static void test_a_nan_spoils_its_row_or_token_of_bf16_alone(void **state)
         }
 }
 
-static void test_a_partial_out_of_range_raises_the_fault(void **state)
+static void a_partial_out_of_range_raises_the_fault(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
@@ -213,12 +213,12 @@ static void test_a_partial_out_of_range_raises_the_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_totals_of_any_size_are_the_same),
-        cmocka_unit_test(test_extreme_quanta_do_not_overflow),
-        cmocka_unit_test(test_blocks_of_activations_have_scales_of_their_own),
-        cmocka_unit_test(test_a_nan_spoils_its_row_or_token_alone),
-        cmocka_unit_test(test_a_nan_spoils_its_row_or_token_of_bf16_alone),
-        cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),
+        cmocka_unit_test(totals_of_any_size_are_the_same),
+        cmocka_unit_test(extreme_quanta_do_not_overflow),
+        cmocka_unit_test(blocks_of_activations_have_scales_of_their_own),
+        cmocka_unit_test(a_nan_spoils_its_row_or_token_alone),
+        cmocka_unit_test(a_nan_spoils_its_row_or_token_of_bf16_alone),
+        cmocka_unit_test(a_partial_out_of_range_raises_the_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,7 +155,7 @@ static void programs_give_the_bits_of_products_that_pack_for_themselves(void **s
 }
 
 /* Tokens that walk along weights, as many elements as are packed by more threads than these. */
-static void few_tokens_are_packed_whoever_rests(void **state)
+static void few_tokens_are_packed_however_many_threads_sit_out(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q6_K};
@@ -190,7 +190,7 @@ static void few_tokens_are_packed_whoever_rests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_tokens_are_packed_whoever_rests),
+        cmocka_unit_test(few_tokens_are_packed_however_many_threads_sit_out),
         cmocka_unit_test(products_that_read_alike_share),
         cmocka_unit_test(one_token_and_other_ops_pack_nothing),
         cmocka_unit_test(what_does_not_fit_leaves_room_for_others),

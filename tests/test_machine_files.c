@@ -518,7 +518,7 @@ static void errors_name_file_place_and_remedy(void **state)
 }
 
 /* hwloc takes "64GiB" for 64; nothing is that small, nor 8 PiB large. */
-static void memory_in_other_units_is_not_believed(void **state)
+static void memory_in_other_units_is_refused(void **state)
 {
     (void)state;
     static const char *const machines[] = {"synthetic:numa:1(memory=64) pu:1",
@@ -569,7 +569,7 @@ int main(void)
         cmocka_unit_test(devices_on_gpus_of_unknown_model_are_refused),
         cmocka_unit_test(every_recorded_machine_loads),
         cmocka_unit_test(errors_name_file_place_and_remedy),
-        cmocka_unit_test(memory_in_other_units_is_not_believed),
+        cmocka_unit_test(memory_in_other_units_is_refused),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };

@@ -271,7 +271,7 @@ static void measured_values_override_and_are_interpolated(void **state)
     close_world(&w);
 }
 
-static void measured_hand_overs_are_of_one_direction(void **state)
+static void measured_transfers_are_of_one_direction(void **state)
 {
     (void)state;
     world w = open_world("3x l4", NULL, NULL, NULL);
@@ -413,7 +413,7 @@ int main(void)
         cmocka_unit_test(virtual_devices_share_a_gpu),
         cmocka_unit_test(recorded_machines_have_their_links),
         cmocka_unit_test(measured_values_override_and_are_interpolated),
-        cmocka_unit_test(measured_hand_overs_are_of_one_direction),
+        cmocka_unit_test(measured_transfers_are_of_one_direction),
         cmocka_unit_test(all_measured_values_can_be_read_back),
         cmocka_unit_test(a_copy_says_the_same),
         cmocka_unit_test(values_that_measure_nothing_are_refused),

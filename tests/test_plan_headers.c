@@ -232,7 +232,7 @@ static gguf_writer *apart_writer(uint32_t n_used)
     return w;
 }
 
-static void experts_may_lie_apart(void **state)
+static void experts_may_be_apart(void **state)
 {
     tsr_plan *a = header_planned(*state, moe_writer(&together, 2), 3, 1024);
     tsr_plan *b = header_planned(*state, apart_writer(2), 3, 1024);
@@ -490,7 +490,7 @@ int main(void)
         cmocka_unit_test(layers_may_differ),
         cmocka_unit_test(windows_count_where_the_file_tells),
         cmocka_unit_test(both_forms_of_mla_are_one),
-        cmocka_unit_test(experts_may_lie_apart),
+        cmocka_unit_test(experts_may_be_apart),
         cmocka_unit_test(experts_cost_what_is_used),
         cmocka_unit_test(unknown_tensors_are_whole_and_told),
         cmocka_unit_test(unknown_architectures_are_planned_by_size),

@@ -48,7 +48,7 @@ static void check(const char *name, const char *text, const char *expected)
     tsr_pretokenizer_destroy(pretokenizer);
 }
 
-static void test_gpt2_keeps_letters_digits_and_signs_apart(void **state)
+static void gpt2_keeps_letters_digits_and_signs_apart(void **state)
 {
     (void)state;
     check("gpt-2", "Hello, world! It's 2024.", "|Hello|,| world|!| It|'s| 2024|.");
@@ -58,7 +58,7 @@ static void test_gpt2_keeps_letters_digits_and_signs_apart(void **state)
     check("gpt-2", "Größe 日本語 １２", "|Größe| 日本語| １２");
 }
 
-static void test_llama_takes_digits_in_threes_and_newlines_together(void **state)
+static void llama_takes_digits_in_threes_and_newlines_together(void **state)
 {
     (void)state;
     check("llama-bpe", "Hello, world! IT'S 12345 3.14", "|Hello|,| world|!| IT|'S| |123|45| |3|.|14");
@@ -68,25 +68,25 @@ static void test_llama_takes_digits_in_threes_and_newlines_together(void **state
     check("llama3", "123456", "|123|456");
 }
 
-static void test_qwen2_takes_digits_one_by_one(void **state)
+static void qwen2_takes_digits_one_by_one(void **state)
 {
     (void)state;
     check("qwen2", "in 2024, we're", "|in| |2|0|2|4|,| we|'re");
 }
 
-static void test_smollm_cuts_digits_before_words(void **state)
+static void smollm_cuts_digits_before_words(void **state)
 {
     (void)state;
     check("smollm", "in 2024 it's", "|in| |2|0|2|4| it|'s");
 }
 
-static void test_falcon_takes_digits_in_threes_from_the_left(void **state)
+static void falcon_takes_digits_in_threes_from_the_left(void **state)
 {
     (void)state;
     check("falcon", "x=12345, `a` we're", "|x|=|123|45|,| |`|a|`| we|'|re");
 }
 
-static void test_deepseek_keeps_scripts_apart(void **state)
+static void deepseek_keeps_scripts_apart(void **state)
 {
     (void)state;
     check("deepseek-llm", "Hello, world 12345\n\n x  ", "|Hello|,| world| |12345|\n|\n| x|  ");
@@ -95,7 +95,7 @@ static void test_deepseek_keeps_scripts_apart(void **state)
     check("deepseek-v3", "f(x) = 12345 abc.def\n", "|f|(x|)| =| |123|45| abc|.def|\n");
 }
 
-static void test_changes_from_small_to_capital_begin_words(void **state)
+static void changes_from_small_to_capital_begin_words(void **state)
 {
     (void)state;
     check("tekken", "helloWorld XMLParser's 12", "|hello|World| XMLParser|'s| |1|2");
@@ -107,7 +107,7 @@ static void test_changes_from_small_to_capital_begin_words(void **state)
           "|a|\xE4\xB8\xAD\xE6\x96\x87|b| |123|4");
 }
 
-static void test_numbers_are_cut_in_threes_from_the_right(void **state)
+static void numbers_are_cut_in_threes_from_the_right(void **state)
 {
     (void)state;
     check("superbpe", "in 1234567 and 12", "|in |1|234|567| and |12");
@@ -116,14 +116,14 @@ static void test_numbers_are_cut_in_threes_from_the_right(void **state)
     check("tiny_aya", "1234x", "|123|4|x"); /* no number by itself */
 }
 
-static void test_marks_stay_with_their_letters_where_the_model_wants(void **state)
+static void marks_stay_with_their_letters_where_the_model_wants(void **state)
 {
     (void)state;
     check("qwen35", "e\xCC\x81t\xC3\xA9", "|e\xCC\x81t\xC3\xA9");
     check("qwen2", "e\xCC\x81t\xC3\xA9", "|e|\xCC\x81t\xC3\xA9");
 }
 
-static void test_other_families_cut_their_own_way(void **state)
+static void other_families_cut_their_own_way(void **state)
 {
     (void)state;
     check("bloom", "Hi there, (you) 12", "|Hi| there|, (|you|)| 12");
@@ -136,14 +136,14 @@ static void test_other_families_cut_their_own_way(void **state)
     check("gemma4", "a b\n\n c", "|a b|\n\n| c");
 }
 
-static void test_default_cuts_in_four_stages(void **state)
+static void default_cuts_in_four_stages(void **state)
 {
     (void)state;
     check("default", "x=1234567, a", "|x|=|123|456|7|,| a");
 }
 
 /* The Mongolian vowel separator was a space until Unicode 6.3 and still is one to PCRE2's \s. */
-static void test_spaces_are_what_unicode_calls_white_space(void **state)
+static void spaces_are_what_unicode_calls_white_space(void **state)
 {
     (void)state;
     check("gpt-2",
@@ -157,7 +157,7 @@ static void test_spaces_are_what_unicode_calls_white_space(void **state)
     check("gpt-2", "!\xE3\x80\x80!", "|!|\xE3\x80\x80|!");
 }
 
-static void test_bytes_that_are_not_utf8_are_words_of_their_own(void **state)
+static void bytes_that_are_not_utf8_are_words_of_their_own(void **state)
 {
     (void)state;
     check("gpt-2",
@@ -167,7 +167,7 @@ static void test_bytes_that_are_not_utf8_are_words_of_their_own(void **state)
 }
 
 /* Converters of GLM 4 write two names, of which one takes whole words that are tokens. */
-static void test_names_of_one_pattern_share_its_rule(void **state)
+static void names_of_one_pattern_share_its_rule(void **state)
 {
     (void)state;
     const tsr_pretokenizer_rule *glm4, *glm5, *chatglm;
@@ -180,7 +180,7 @@ static void test_names_of_one_pattern_share_its_rule(void **state)
     assert_false(chatglm->flags & TSR_PRE_WHOLE_WORDS);
 }
 
-static void test_an_unknown_name_is_refused_with_those_that_exist(void **state)
+static void an_unknown_name_is_refused_with_those_that_exist(void **state)
 {
     (void)state;
     const tsr_pretokenizer_rule *rule = NULL;
@@ -197,7 +197,7 @@ static void test_an_unknown_name_is_refused_with_those_that_exist(void **state)
 }
 
 /* A lot of one thing, and of two in turn, ends in reasonable time and loses nothing, by every rule. */
-static void test_monotonous_text_of_any_kind_is_cut(void **state)
+static void monotonous_text_of_any_kind_is_cut(void **state)
 {
     (void)state;
     enum { BYTES = 1 << 16 };
@@ -231,7 +231,7 @@ static tsr_status refuse(void *user, const char *word, size_t bytes)
     return TSR_ERR_FULL;
 }
 
-static void test_the_callers_refusal_ends_the_cutting(void **state)
+static void the_callers_refusal_ends_the_cutting(void **state)
 {
     (void)state;
     int calls = 0;
@@ -242,7 +242,7 @@ static void test_the_callers_refusal_ends_the_cutting(void **state)
     tsr_pretokenizer_destroy(NULL);
 }
 
-static void test_every_failing_allocation_is_survived(void **state)
+static void every_allocation_can_fail(void **state)
 {
     (void)state;
     const tsr_pretokenizer_rule *rule;
@@ -273,24 +273,24 @@ static void test_every_failing_allocation_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2_keeps_letters_digits_and_signs_apart),
-        cmocka_unit_test(test_llama_takes_digits_in_threes_and_newlines_together),
-        cmocka_unit_test(test_qwen2_takes_digits_one_by_one),
-        cmocka_unit_test(test_smollm_cuts_digits_before_words),
-        cmocka_unit_test(test_falcon_takes_digits_in_threes_from_the_left),
-        cmocka_unit_test(test_deepseek_keeps_scripts_apart),
-        cmocka_unit_test(test_changes_from_small_to_capital_begin_words),
-        cmocka_unit_test(test_numbers_are_cut_in_threes_from_the_right),
-        cmocka_unit_test(test_marks_stay_with_their_letters_where_the_model_wants),
-        cmocka_unit_test(test_other_families_cut_their_own_way),
-        cmocka_unit_test(test_default_cuts_in_four_stages),
-        cmocka_unit_test(test_spaces_are_what_unicode_calls_white_space),
-        cmocka_unit_test(test_bytes_that_are_not_utf8_are_words_of_their_own),
-        cmocka_unit_test(test_names_of_one_pattern_share_its_rule),
-        cmocka_unit_test(test_an_unknown_name_is_refused_with_those_that_exist),
-        cmocka_unit_test(test_monotonous_text_of_any_kind_is_cut),
-        cmocka_unit_test(test_the_callers_refusal_ends_the_cutting),
-        cmocka_unit_test(test_every_failing_allocation_is_survived),
+        cmocka_unit_test(gpt2_keeps_letters_digits_and_signs_apart),
+        cmocka_unit_test(llama_takes_digits_in_threes_and_newlines_together),
+        cmocka_unit_test(qwen2_takes_digits_one_by_one),
+        cmocka_unit_test(smollm_cuts_digits_before_words),
+        cmocka_unit_test(falcon_takes_digits_in_threes_from_the_left),
+        cmocka_unit_test(deepseek_keeps_scripts_apart),
+        cmocka_unit_test(changes_from_small_to_capital_begin_words),
+        cmocka_unit_test(numbers_are_cut_in_threes_from_the_right),
+        cmocka_unit_test(marks_stay_with_their_letters_where_the_model_wants),
+        cmocka_unit_test(other_families_cut_their_own_way),
+        cmocka_unit_test(default_cuts_in_four_stages),
+        cmocka_unit_test(spaces_are_what_unicode_calls_white_space),
+        cmocka_unit_test(bytes_that_are_not_utf8_are_words_of_their_own),
+        cmocka_unit_test(names_of_one_pattern_share_its_rule),
+        cmocka_unit_test(an_unknown_name_is_refused_with_those_that_exist),
+        cmocka_unit_test(monotonous_text_of_any_kind_is_cut),
+        cmocka_unit_test(the_callers_refusal_ends_the_cutting),
+        cmocka_unit_test(every_allocation_can_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static void softmax(const float *logits, double temperature, uint64_t survivors,
         p[i] /= total;
 }
 
-static void test_samples_follow_the_softmax(void **state)
+static void samples_follow_the_softmax(void **state)
 {
     (void)state;
     static const float temperatures[] = {0.3f, 1.0f, 2.5f};
@@ -108,7 +108,7 @@ static void test_samples_follow_the_softmax(void **state)
         }
 }
 
-static void test_filters_come_before_the_temperature(void **state)
+static void filters_come_before_the_temperature(void **state)
 {
     (void)state;
     double p[8];
@@ -120,7 +120,7 @@ static void test_filters_come_before_the_temperature(void **state)
     check_distribution(c, eight, p);
 }
 
-static void test_temperature_zero_takes_the_largest_and_of_equals_the_lowest(void **state)
+static void temperature_zero_takes_the_largest_and_of_equals_the_lowest(void **state)
 {
     (void)state;
     tsr_sampler_config c = tsr_sampler_config_default();
@@ -135,7 +135,7 @@ static void test_temperature_zero_takes_the_largest_and_of_equals_the_lowest(voi
     tsr_sampler_destroy(s);
 }
 
-static void test_top_k_keeps_the_k_largest(void **state)
+static void top_k_keeps_the_k_largest(void **state)
 {
     (void)state;
     tsr_sampler_config c = plain(3);
@@ -153,7 +153,7 @@ static void test_top_k_keeps_the_k_largest(void **state)
     check_survivors(c, eight, 8, 0xFF);
 }
 
-static void test_top_p_keeps_the_smallest_set_that_reaches_p(void **state)
+static void top_p_keeps_the_smallest_set_that_reaches_p(void **state)
 {
     (void)state;
     const float logits[4] = {logf(0.1f), logf(0.5f), logf(0.15f), logf(0.25f)};
@@ -175,7 +175,7 @@ static void test_top_p_keeps_the_smallest_set_that_reaches_p(void **state)
     check_survivors(c, logits, 4, 1 << 1 | 1 << 3);
 }
 
-static void test_min_p_keeps_what_is_likely_enough(void **state)
+static void min_p_keeps_what_is_likely_enough(void **state)
 {
     (void)state;
     const float logits[4] = {logf(0.1f), logf(0.5f), logf(0.15f), logf(0.25f)};
@@ -190,7 +190,7 @@ static void test_min_p_keeps_what_is_likely_enough(void **state)
     check_survivors(c, equal, 3, 7);
 }
 
-static void test_forbidden_tokens_never_come(void **state)
+static void forbidden_tokens_never_come(void **state)
 {
     (void)state;
     const float logits[4] = {-INFINITY, 0, -INFINITY, 1};
@@ -203,7 +203,7 @@ static void test_forbidden_tokens_never_come(void **state)
     check_survivors(c, logits, 4, 1 << 1 | 1 << 3);
 }
 
-static void test_extreme_values_are_no_trouble(void **state)
+static void extreme_logits_and_settings_keep_the_right_tokens(void **state)
 {
     (void)state;
     const float logits[4] = {-FLT_MAX, FLT_MAX, 0, FLT_MAX};
@@ -218,7 +218,7 @@ static void test_extreme_values_are_no_trouble(void **state)
     check_survivors(plain(8), one, 1, 1);
 }
 
-static void test_the_repeat_penalty_looks_back_so_far_and_no_further(void **state)
+static void the_repeat_penalty_is_for_the_last_n_tokens_once_each(void **state)
 {
     (void)state;
     const float logits[4] = {2.0f, 1.9f, -1.0f, 1.5f};
@@ -255,7 +255,7 @@ static void test_the_repeat_penalty_looks_back_so_far_and_no_further(void **stat
     tsr_sampler_destroy(s);
 }
 
-static void test_a_seed_means_the_same_tokens_always(void **state)
+static void a_seed_means_the_same_tokens_always(void **state)
 {
     (void)state;
     tsr_sampler_config c = tsr_sampler_config_default();
@@ -286,7 +286,7 @@ static void test_a_seed_means_the_same_tokens_always(void **state)
 /* With 2^20 equal logits, a token's id is the upper 20 bits of the random number. Expected are those of
  * xoshiro256** from the first four outputs of SplitMix64 with seed 1234567, computed in Python from the
  * definitions; these four are also published (rosettacode.org/wiki/Pseudo-random_numbers/Splitmix64). */
-static void test_the_random_numbers_are_the_published_ones(void **state)
+static void the_random_numbers_are_the_published_ones(void **state)
 {
     (void)state;
     enum { N = 1 << 20 };
@@ -299,7 +299,7 @@ static void test_the_random_numbers_are_the_published_ones(void **state)
     free(logits);
 }
 
-static void test_broken_logits_are_refused_and_change_nothing(void **state)
+static void broken_logits_are_refused_and_change_nothing(void **state)
 {
     (void)state;
     tsr_sampler *s = make(plain(9), 8), *same = make(plain(9), 8);
@@ -335,7 +335,7 @@ static void check_refused(tsr_sampler_config config, int64_t n_vocab, const char
         fail_msg("'%s' does not say '%s'", tsr_last_error(), says);
 }
 
-static void test_settings_out_of_range_are_refused(void **state)
+static void settings_out_of_range_are_refused(void **state)
 {
     (void)state;
     tsr_sampler_config c = plain(0);
@@ -368,7 +368,7 @@ static void test_settings_out_of_range_are_refused(void **state)
     tsr_sampler_destroy(NULL);
 }
 
-static void test_only_creation_allocates_and_may_fail(void **state)
+static void only_creation_allocates_and_each_allocation_can_fail(void **state)
 {
     (void)state;
     bool fired = true;
@@ -393,20 +393,20 @@ static void test_only_creation_allocates_and_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples_follow_the_softmax),
-        cmocka_unit_test(test_filters_come_before_the_temperature),
-        cmocka_unit_test(test_temperature_zero_takes_the_largest_and_of_equals_the_lowest),
-        cmocka_unit_test(test_top_k_keeps_the_k_largest),
-        cmocka_unit_test(test_top_p_keeps_the_smallest_set_that_reaches_p),
-        cmocka_unit_test(test_min_p_keeps_what_is_likely_enough),
-        cmocka_unit_test(test_forbidden_tokens_never_come),
-        cmocka_unit_test(test_extreme_values_are_no_trouble),
-        cmocka_unit_test(test_the_repeat_penalty_looks_back_so_far_and_no_further),
-        cmocka_unit_test(test_a_seed_means_the_same_tokens_always),
-        cmocka_unit_test(test_the_random_numbers_are_the_published_ones),
-        cmocka_unit_test(test_broken_logits_are_refused_and_change_nothing),
-        cmocka_unit_test(test_settings_out_of_range_are_refused),
-        cmocka_unit_test(test_only_creation_allocates_and_may_fail),
+        cmocka_unit_test(samples_follow_the_softmax),
+        cmocka_unit_test(filters_come_before_the_temperature),
+        cmocka_unit_test(temperature_zero_takes_the_largest_and_of_equals_the_lowest),
+        cmocka_unit_test(top_k_keeps_the_k_largest),
+        cmocka_unit_test(top_p_keeps_the_smallest_set_that_reaches_p),
+        cmocka_unit_test(min_p_keeps_what_is_likely_enough),
+        cmocka_unit_test(forbidden_tokens_never_come),
+        cmocka_unit_test(extreme_logits_and_settings_keep_the_right_tokens),
+        cmocka_unit_test(the_repeat_penalty_is_for_the_last_n_tokens_once_each),
+        cmocka_unit_test(a_seed_means_the_same_tokens_always),
+        cmocka_unit_test(the_random_numbers_are_the_published_ones),
+        cmocka_unit_test(broken_logits_are_refused_and_change_nothing),
+        cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(only_creation_allocates_and_each_allocation_can_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,7 +183,7 @@ static void work_goes_by_speed(void **state)
     assert_int_equal(result.devices, 3);
 }
 
-static void a_slow_device_is_left_out_where_meeting_costs_more(void **state)
+static void a_slow_device_is_left_out_where_exchanges_cost_more(void **state)
 {
     (void)state;
     static problem q;
@@ -305,7 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_split_of_all_is_faster),
         cmocka_unit_test(work_goes_by_speed),
-        cmocka_unit_test(a_slow_device_is_left_out_where_meeting_costs_more),
+        cmocka_unit_test(a_slow_device_is_left_out_where_exchanges_cost_more),
         cmocka_unit_test(memory_overrules_speed),
         cmocka_unit_test(too_little_memory_is_said),
         cmocka_unit_test(eight_unequal_devices_are_proven),

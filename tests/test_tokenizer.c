@@ -13,7 +13,7 @@
 #include "support/small_vocab.h"
 #include "support/tokenizer_check.h"
 
-static void test_merges_make_tokens_of_bytes(void **state)
+static void merges_make_tokens_of_bytes(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello();
@@ -25,7 +25,7 @@ static void test_merges_make_tokens_of_bytes(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_lower_ranks_merge_first_and_equal_ones_from_the_left(void **state)
+static void lower_ranks_merge_first_and_equal_ones_from_the_left(void **state)
 {
     (void)state;
     small_vocab v;
@@ -41,7 +41,7 @@ static void test_lower_ranks_merge_first_and_equal_ones_from_the_left(void **sta
     small_vocab_release(&v);
 }
 
-static void test_bos_and_eos_are_added_where_the_model_asks(void **state)
+static void bos_and_eos_are_added_where_the_model_asks(void **state)
 {
     (void)state;
     for (int bos = -1; bos <= 1; bos++)
@@ -64,7 +64,7 @@ static void test_bos_and_eos_are_added_where_the_model_asks(void **state)
         }
 }
 
-static void test_control_tokens_are_recognised_on_request_only(void **state)
+static void control_tokens_are_recognised_on_request_only(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello();
@@ -76,7 +76,7 @@ static void test_control_tokens_are_recognised_on_request_only(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_user_defined_tokens_are_recognised_always(void **state)
+static void user_defined_tokens_are_recognised_always(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello();
@@ -87,7 +87,7 @@ static void test_user_defined_tokens_are_recognised_always(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_tokens_know_what_they_are(void **state)
+static void special_tokens_have_their_kinds_and_texts(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello();
@@ -122,7 +122,7 @@ static void test_tokens_know_what_they_are(void **state)
     tsr_tokenizer_destroy(NULL);
 }
 
-static void test_llama3_takes_whole_words_before_merging(void **state)
+static void llama3_takes_whole_words_before_merging(void **state)
 {
     (void)state;
     small_vocab v;
@@ -144,7 +144,7 @@ static void test_llama3_takes_whole_words_before_merging(void **state)
     small_vocab_release(&v);
 }
 
-static void test_a_byte_without_a_token_is_unknown_or_an_error(void **state)
+static void a_byte_without_a_token_is_unknown_or_an_error(void **state)
 {
     (void)state;
     small_vocab v;
@@ -182,7 +182,7 @@ static void spm_init(small_vocab *v)
     small_vocab_add(v, "▁▁", 1, -3);
 }
 
-static void test_sentencepiece_merges_by_score(void **state)
+static void sentencepiece_merges_by_score(void **state)
 {
     (void)state;
     small_vocab v;
@@ -205,7 +205,7 @@ static void test_sentencepiece_merges_by_score(void **state)
     small_vocab_release(&v);
 }
 
-static void test_sentencepiece_decodes_without_the_space_it_added(void **state)
+static void sentencepiece_decodes_without_the_space_it_added(void **state)
 {
     (void)state;
     small_vocab v;
@@ -229,7 +229,7 @@ static void test_sentencepiece_decodes_without_the_space_it_added(void **state)
 }
 
 /* A token that reaches into the next word forbids treating words one by one. */
-static void test_sentencepiece_merges_across_words_where_a_token_does(void **state)
+static void sentencepiece_merges_across_words_where_a_token_does(void **state)
 {
     (void)state;
     small_vocab v;
@@ -241,7 +241,7 @@ static void test_sentencepiece_merges_across_words_where_a_token_does(void **sta
     small_vocab_release(&v);
 }
 
-static void test_arrays_that_are_too_small_are_refused(void **state)
+static void arrays_that_are_too_small_are_refused(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello();
@@ -258,7 +258,7 @@ static void test_arrays_that_are_too_small_are_refused(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_wrong_arguments_are_refused(void **state)
+static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello(), *none = NULL;
@@ -288,7 +288,7 @@ static void check_push(tsr_detokenizer *d, int32_t token, const char *expected)
     assert_memory_equal(text.data, expected, text.bytes);
 }
 
-static void test_a_stream_gives_whole_characters_only(void **state)
+static void a_stream_gives_whole_characters_only(void **state)
 {
     (void)state;
     tsr_tokenizer *t = small_vocab_hello();
@@ -335,7 +335,7 @@ static void *encode_in_thread(void *arg)
     return NULL;
 }
 
-static void test_threads_share_a_tokenizer(void **state)
+static void threads_share_a_tokenizer(void **state)
 {
     (void)state;
     enum { THREADS = 4 };
@@ -358,21 +358,21 @@ static void test_threads_share_a_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges_make_tokens_of_bytes),
-        cmocka_unit_test(test_lower_ranks_merge_first_and_equal_ones_from_the_left),
-        cmocka_unit_test(test_bos_and_eos_are_added_where_the_model_asks),
-        cmocka_unit_test(test_control_tokens_are_recognised_on_request_only),
-        cmocka_unit_test(test_user_defined_tokens_are_recognised_always),
-        cmocka_unit_test(test_tokens_know_what_they_are),
-        cmocka_unit_test(test_llama3_takes_whole_words_before_merging),
-        cmocka_unit_test(test_a_byte_without_a_token_is_unknown_or_an_error),
-        cmocka_unit_test(test_sentencepiece_merges_by_score),
-        cmocka_unit_test(test_sentencepiece_decodes_without_the_space_it_added),
-        cmocka_unit_test(test_sentencepiece_merges_across_words_where_a_token_does),
-        cmocka_unit_test(test_arrays_that_are_too_small_are_refused),
-        cmocka_unit_test(test_wrong_arguments_are_refused),
-        cmocka_unit_test(test_a_stream_gives_whole_characters_only),
-        cmocka_unit_test(test_threads_share_a_tokenizer),
+        cmocka_unit_test(merges_make_tokens_of_bytes),
+        cmocka_unit_test(lower_ranks_merge_first_and_equal_ones_from_the_left),
+        cmocka_unit_test(bos_and_eos_are_added_where_the_model_asks),
+        cmocka_unit_test(control_tokens_are_recognised_on_request_only),
+        cmocka_unit_test(user_defined_tokens_are_recognised_always),
+        cmocka_unit_test(special_tokens_have_their_kinds_and_texts),
+        cmocka_unit_test(llama3_takes_whole_words_before_merging),
+        cmocka_unit_test(a_byte_without_a_token_is_unknown_or_an_error),
+        cmocka_unit_test(sentencepiece_merges_by_score),
+        cmocka_unit_test(sentencepiece_decodes_without_the_space_it_added),
+        cmocka_unit_test(sentencepiece_merges_across_words_where_a_token_does),
+        cmocka_unit_test(arrays_that_are_too_small_are_refused),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_stream_gives_whole_characters_only),
+        cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void gemma4_vocab(small_vocab *v)
     v->n_scores = 0;
 }
 
-static void test_raw_text_merges_over_marked_spaces(void **state)
+static void raw_text_merges_over_marked_spaces(void **state)
 {
     (void)state;
     small_vocab v;
@@ -47,7 +47,7 @@ static void test_raw_text_merges_over_marked_spaces(void **state)
     small_vocab_release(&v);
 }
 
-static void test_wordpieces_are_the_longest_that_fit(void **state)
+static void wordpieces_are_the_longest_that_fit(void **state)
 {
     (void)state;
     static const char *const pieces[] = {"▁hel", "▁hello", "lo", "l", "▁e", "▁!", "▁中", "▁ᄒ", "ᅡ", "ᆫ"};
@@ -76,7 +76,7 @@ static void test_wordpieces_are_the_longest_that_fit(void **state)
     small_vocab_release(&v);
 }
 
-static void test_phi3_takes_white_space_behind_its_special_tokens_along(void **state)
+static void phi3_takes_white_space_behind_its_special_tokens_along(void **state)
 {
     (void)state;
     for (int named = 0; named < 2; named++) {
@@ -114,7 +114,7 @@ static bool ends(const tsr_tokenizer *t, const char *name)
     return tsr_tokenizer_is_eog(t, id);
 }
 
-static void test_every_familys_end_of_an_answer_is_known(void **state)
+static void every_familys_end_of_an_answer_is_known(void **state)
 {
     (void)state;
     static const char *const names[] = {
@@ -128,7 +128,7 @@ static void test_every_familys_end_of_an_answer_is_known(void **state)
     tsr_tokenizer_destroy(t);
 }
 
-static void test_a_message_of_several_is_not_the_end(void **state)
+static void the_end_of_a_message_is_not_the_end_of_an_answer(void **state)
 {
     (void)state;
     static const char *const gpt_oss[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
@@ -140,7 +140,7 @@ static void test_a_message_of_several_is_not_the_end(void **state)
 }
 
 /* Gemma's vocabulary has HTML's tag for struck-out text. */
-static void test_a_tag_is_not_the_end(void **state)
+static void a_tag_is_not_the_end_of_an_answer(void **state)
 {
     (void)state;
     small_vocab v;
@@ -153,7 +153,7 @@ static void test_a_tag_is_not_the_end(void **state)
     small_vocab_release(&v);
 }
 
-static void test_a_file_without_a_vocabulary_says_so(void **state)
+static void a_file_without_a_vocabulary_says_so(void **state)
 {
     (void)state;
     small_vocab v;
@@ -170,13 +170,13 @@ static void test_a_file_without_a_vocabulary_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_raw_text_merges_over_marked_spaces),
-        cmocka_unit_test(test_wordpieces_are_the_longest_that_fit),
-        cmocka_unit_test(test_phi3_takes_white_space_behind_its_special_tokens_along),
-        cmocka_unit_test(test_every_familys_end_of_an_answer_is_known),
-        cmocka_unit_test(test_a_message_of_several_is_not_the_end),
-        cmocka_unit_test(test_a_tag_is_not_the_end),
-        cmocka_unit_test(test_a_file_without_a_vocabulary_says_so),
+        cmocka_unit_test(raw_text_merges_over_marked_spaces),
+        cmocka_unit_test(wordpieces_are_the_longest_that_fit),
+        cmocka_unit_test(phi3_takes_white_space_behind_its_special_tokens_along),
+        cmocka_unit_test(every_familys_end_of_an_answer_is_known),
+        cmocka_unit_test(the_end_of_a_message_is_not_the_end_of_an_answer),
+        cmocka_unit_test(a_tag_is_not_the_end_of_an_answer),
+        cmocka_unit_test(a_file_without_a_vocabulary_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

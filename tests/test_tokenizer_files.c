@@ -121,7 +121,7 @@ static size_t check_vocabulary(const char *path)
     return n;
 }
 
-static void test_vocabularies_give_the_known_ids(void **state)
+static void vocabularies_give_the_known_ids(void **state)
 {
     (void)state;
     glob_t found;
@@ -137,7 +137,7 @@ static void test_vocabularies_give_the_known_ids(void **state)
     }
 }
 
-static void test_reference_prompts_give_the_known_ids(void **state)
+static void reference_prompts_give_the_known_ids(void **state)
 {
     (void)state;
     glob_t found;
@@ -167,8 +167,8 @@ static void test_reference_prompts_give_the_known_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vocabularies_give_the_known_ids),
-        cmocka_unit_test(test_reference_prompts_give_the_known_ids),
+        cmocka_unit_test(vocabularies_give_the_known_ids),
+        cmocka_unit_test(reference_prompts_give_the_known_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

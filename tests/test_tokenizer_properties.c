@@ -66,7 +66,7 @@ static double score_cost(const small_vocab *v, const char *left, const char *rig
 }
 
 /* Random merges over three letters, random words: the heap and the naive loop agree. */
-static void test_merging_agrees_with_the_naive_loop(void **state)
+static void merging_agrees_with_the_naive_loop(void **state)
 {
     (void)state;
     uint32_t random = 7;
@@ -114,7 +114,7 @@ static void test_merging_agrees_with_the_naive_loop(void **state)
 }
 
 /* Any bytes at all come back, whatever they look like. */
-static void test_random_bytes_come_back(void **state)
+static void random_bytes_come_back(void **state)
 {
     (void)state;
     static const char *const bits[] = {
@@ -178,7 +178,7 @@ static void check_long_text(const tsr_tokenizer *t)
 
 /* A long text, which goes through the cache of words, gives what its lines give one by one; so do words with
  * bytes that have no token, which the cache does not keep. */
-static void test_a_long_text_gives_what_its_parts_give(void **state)
+static void a_long_text_gives_what_its_parts_give(void **state)
 {
     (void)state;
     tsr_tokenizer *hello = small_vocab_hello();
@@ -197,7 +197,7 @@ static void test_a_long_text_gives_what_its_parts_give(void **state)
     small_vocab_release(&v);
 }
 
-static void test_a_megabyte_without_spaces_is_no_trouble(void **state)
+static void a_megabyte_without_spaces_is_encoded(void **state)
 {
     (void)state;
     enum { BYTES = 1 << 20 };
@@ -242,7 +242,7 @@ static int32_t naive_special(const tsr_vocab *vocab, const char *text, size_t by
     return best;
 }
 
-static void test_the_longest_special_token_is_found(void **state)
+static void the_longest_special_token_is_found(void **state)
 {
     (void)state;
     static const int32_t types[] = {1, 3, 3, 4};
@@ -277,7 +277,7 @@ static void test_the_longest_special_token_is_found(void **state)
 
 /* First tokens that begin like the text at every place and are not in it, then tokens of which each begins
  * with all shorter ones. */
-static void test_special_tokens_cost_little_in_a_megabyte(void **state)
+static void special_tokens_cost_little_in_a_megabyte(void **state)
 {
     (void)state;
     enum { BYTES = 1 << 20, N = 10000, LONGEST = 1000, LIMIT_SECONDS = 60 };
@@ -312,12 +312,12 @@ static void test_special_tokens_cost_little_in_a_megabyte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merging_agrees_with_the_naive_loop),
-        cmocka_unit_test(test_random_bytes_come_back),
-        cmocka_unit_test(test_a_long_text_gives_what_its_parts_give),
-        cmocka_unit_test(test_a_megabyte_without_spaces_is_no_trouble),
-        cmocka_unit_test(test_the_longest_special_token_is_found),
-        cmocka_unit_test(test_special_tokens_cost_little_in_a_megabyte),
+        cmocka_unit_test(merging_agrees_with_the_naive_loop),
+        cmocka_unit_test(random_bytes_come_back),
+        cmocka_unit_test(a_long_text_gives_what_its_parts_give),
+        cmocka_unit_test(a_megabyte_without_spaces_is_encoded),
+        cmocka_unit_test(the_longest_special_token_is_found),
+        cmocka_unit_test(special_tokens_cost_little_in_a_megabyte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

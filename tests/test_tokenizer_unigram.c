@@ -72,7 +72,7 @@ static double score_of(const small_vocab *v, const token_list *tokens, const cha
     return sum;
 }
 
-static void test_tokens_are_the_most_probable(void **state)
+static void tokens_are_the_most_probable(void **state)
 {
     (void)state;
     static const char *const pieces[] = {"a", "b", "c", "ab", "bc", "abc", "ca", "cab", "aa", "bb", "abca"};
@@ -102,7 +102,7 @@ static void test_tokens_are_the_most_probable(void **state)
     }
 }
 
-static void test_unknown_characters_in_a_row_are_one(void **state)
+static void unknown_characters_in_a_row_are_one(void **state)
 {
     (void)state;
     small_vocab v;
@@ -117,7 +117,7 @@ static void test_unknown_characters_in_a_row_are_one(void **state)
     small_vocab_release(&v);
 }
 
-static void test_a_users_token_always_wins(void **state)
+static void a_user_defined_token_is_taken_however_improbable(void **state)
 {
     (void)state;
     small_vocab v;
@@ -152,7 +152,7 @@ static void check_spaces(int prefix, int merges, int behind, const char *expecte
     small_vocab_release(&v);
 }
 
-static void test_spaces_are_kept_merged_or_added_as_the_file_says(void **state)
+static void spaces_are_kept_merged_or_added_as_the_file_says(void **state)
 {
     (void)state;
     check_spaces(0, 0, 0, "▁ a ▁ ▁ a ▁ </s>");
@@ -163,7 +163,7 @@ static void test_spaces_are_kept_merged_or_added_as_the_file_says(void **state)
     check_spaces(-1, -1, -1, "▁ a ▁ ▁ a ▁ </s>");
 }
 
-static void test_decoding_takes_the_added_space_away(void **state)
+static void decoding_takes_the_added_space_away(void **state)
 {
     (void)state;
     small_vocab v;
@@ -227,7 +227,7 @@ static void spelled_vocab(small_vocab *v, const spellings *s)
     v->charsmap_bytes = sizeof s->n_bytes + sizeof s->units + sizeof s->replacements;
 }
 
-static void test_spellings_that_count_as_one(void **state)
+static void spellings_that_count_as_one_give_the_same_tokens(void **state)
 {
     (void)state;
     spellings s;
@@ -248,7 +248,7 @@ static void test_spellings_that_count_as_one(void **state)
 }
 
 /* Units, values and sizes that lead nowhere are refused, or end a look-up; they are never followed. */
-static void test_damaged_spellings_lead_nowhere(void **state)
+static void damaged_spellings_are_refused_or_not_followed(void **state)
 {
     (void)state;
     uint64_t random = 3;
@@ -280,7 +280,7 @@ static void test_damaged_spellings_lead_nowhere(void **state)
 
 /* -- what can fail -- */
 
-static void test_what_is_missing_is_named(void **state)
+static void a_missing_or_damaged_key_is_named(void **state)
 {
     (void)state;
     for (int fault = 0; fault < 3; fault++) {
@@ -303,7 +303,7 @@ static void test_what_is_missing_is_named(void **state)
     }
 }
 
-static void test_every_allocation_may_fail(void **state)
+static void every_allocation_can_fail(void **state)
 {
     (void)state;
     spellings s;
@@ -334,15 +334,15 @@ static void test_every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens_are_the_most_probable),
-        cmocka_unit_test(test_unknown_characters_in_a_row_are_one),
-        cmocka_unit_test(test_a_users_token_always_wins),
-        cmocka_unit_test(test_spaces_are_kept_merged_or_added_as_the_file_says),
-        cmocka_unit_test(test_decoding_takes_the_added_space_away),
-        cmocka_unit_test(test_spellings_that_count_as_one),
-        cmocka_unit_test(test_damaged_spellings_lead_nowhere),
-        cmocka_unit_test(test_what_is_missing_is_named),
-        cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(tokens_are_the_most_probable),
+        cmocka_unit_test(unknown_characters_in_a_row_are_one),
+        cmocka_unit_test(a_user_defined_token_is_taken_however_improbable),
+        cmocka_unit_test(spaces_are_kept_merged_or_added_as_the_file_says),
+        cmocka_unit_test(decoding_takes_the_added_space_away),
+        cmocka_unit_test(spellings_that_count_as_one_give_the_same_tokens),
+        cmocka_unit_test(damaged_spellings_are_refused_or_not_followed),
+        cmocka_unit_test(a_missing_or_damaged_key_is_named),
+        cmocka_unit_test(every_allocation_can_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

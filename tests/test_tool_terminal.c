@@ -172,7 +172,7 @@ static void need_libedit(void)
 #endif
 }
 
-static void arrow_up_brings_the_former_line(void **state)
+static void arrow_up_brings_the_previous_line(void **state)
 {
     (void)state;
     session s;
@@ -390,7 +390,7 @@ int main(void)
 {
 #define ON_TERMINAL(test) cmocka_unit_test_setup(test, set_state_home)
     const struct CMUnitTest tests[] = {
-        ON_TERMINAL(arrow_up_brings_the_former_line),
+        ON_TERMINAL(arrow_up_brings_the_previous_line),
         ON_TERMINAL(lines_are_utf8_and_can_be_edited),
         ON_TERMINAL(ctrl_c_drops_the_line_and_continues),
         ON_TERMINAL(ctrl_c_before_a_wait_for_keys_is_not_lost),

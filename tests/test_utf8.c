@@ -8,7 +8,7 @@
 
 #include "core/input/utf8.h"
 
-static void test_every_code_point_is_one_sequence(void **state)
+static void every_code_point_is_one_sequence(void **state)
 {
     (void)state;
     for (uint32_t point = 0; point < 0x120000; point++) {
@@ -38,7 +38,7 @@ static void test_every_code_point_is_one_sequence(void **state)
     }
 }
 
-static void test_ill_formed_sequences_are_refused(void **state)
+static void ill_formed_sequences_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {
@@ -68,7 +68,7 @@ static void test_ill_formed_sequences_are_refused(void **state)
     assert_int_equal(tsr_utf8_sequence("\0", 1, NULL), 1);
 }
 
-static void test_the_valid_prefix_ends_at_the_first_fault(void **state)
+static void the_valid_prefix_ends_at_the_first_fault(void **state)
 {
     (void)state;
     assert_int_equal(tsr_utf8_valid_prefix("", 0), 0);
@@ -86,9 +86,9 @@ static void test_the_valid_prefix_ends_at_the_first_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_code_point_is_one_sequence),
-        cmocka_unit_test(test_ill_formed_sequences_are_refused),
-        cmocka_unit_test(test_the_valid_prefix_ends_at_the_first_fault),
+        cmocka_unit_test(every_code_point_is_one_sequence),
+        cmocka_unit_test(ill_formed_sequences_are_refused),
+        cmocka_unit_test(the_valid_prefix_ends_at_the_first_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

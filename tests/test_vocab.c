@@ -193,7 +193,7 @@ static void good_vocab(small_vocab *v, const char *model)
     }
 }
 
-static void test_contradictions_are_refused_with_key_and_place(void **state)
+static void contradictions_are_refused_with_key_and_place(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
@@ -214,7 +214,7 @@ static void test_contradictions_are_refused_with_key_and_place(void **state)
     }
 }
 
-static void test_what_does_not_matter_is_let_through(void **state)
+static void padding_and_keys_without_effect_are_accepted(void **state)
 {
     (void)state;
     small_vocab v;
@@ -267,7 +267,7 @@ static tsr_status live(const tsr_gguf *gguf, const char *text, size_t bytes)
     return status;
 }
 
-static void test_every_failing_allocation_is_survived(void **state)
+static void every_allocation_can_fail(void **state)
 {
     (void)state;
     enum { BYTES = 20000 }; /* enough for the cache of words */
@@ -305,9 +305,9 @@ static void test_every_failing_allocation_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contradictions_are_refused_with_key_and_place),
-        cmocka_unit_test(test_what_does_not_matter_is_let_through),
-        cmocka_unit_test(test_every_failing_allocation_is_survived),
+        cmocka_unit_test(contradictions_are_refused_with_key_and_place),
+        cmocka_unit_test(padding_and_keys_without_effect_are_accepted),
+        cmocka_unit_test(every_allocation_can_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,7 +122,7 @@ static void check_setup(gpu *g, setup s, int64_t past, int64_t n)
     cache_destroy(&c);
 }
 
-static void test_attention_is_close_to_exact_split_or_not(void **state)
+static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
 {
     (void)state;
     static const setup setups[] = {
@@ -148,7 +148,7 @@ static void test_attention_is_close_to_exact_split_or_not(void **state)
 }
 
 /* One token alone gives the bits it has in a batch of several sequences. */
-static void test_a_token_does_not_feel_its_batch(void **state)
+static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
     static const setup setups[] = {{TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
@@ -196,7 +196,7 @@ static void check_prompt(gpu *g, setup s, int64_t past, int64_t n)
     cache_destroy(&c);
 }
 
-static void test_a_prompt_gives_the_bits_of_its_tokens(void **state)
+static void a_prompt_gives_the_bits_of_its_tokens(void **state)
 {
     (void)state;
     static const setup setups[] = {
@@ -216,7 +216,7 @@ static void test_a_prompt_gives_the_bits_of_its_tokens(void **state)
 }
 
 /* A later token's infinite key and value must not reach the tokens before it. */
-static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
+static void what_a_token_may_not_see_cannot_reach_it(void **state)
 {
     (void)state;
     enum { DIM = 32, LAST = 23 /* of the second sequence, in a tile with those before it */ };
@@ -251,7 +251,7 @@ static float *put_head(gpu *g, const float *x, int64_t n_tokens, int64_t heads, 
 }
 
 /* Head by head on different devices: a device holds some KV heads and their query heads. */
-static void test_head_shards_give_the_bits_of_the_whole(void **state)
+static void head_shards_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     enum { HEADS = 4, GROUP = 3, DIM = 64, TOKENS = 10 };
@@ -279,7 +279,7 @@ static void test_head_shards_give_the_bits_of_the_whole(void **state)
 }
 
 /* Stored bytes are those of the reference encoder. */
-static void test_kv_write_stores_what_the_encoders_make(void **state)
+static void kv_write_stores_what_the_encoders_make(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
@@ -303,12 +303,12 @@ static void test_kv_write_stores_what_the_encoders_make(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kv_write_stores_what_the_encoders_make),
-        cmocka_unit_test(test_attention_is_close_to_exact_split_or_not),
-        cmocka_unit_test(test_a_token_does_not_feel_its_batch),
-        cmocka_unit_test(test_a_prompt_gives_the_bits_of_its_tokens),
-        cmocka_unit_test(test_what_a_token_may_not_see_cannot_reach_it),
-        cmocka_unit_test(test_head_shards_give_the_bits_of_the_whole),
+        cmocka_unit_test(kv_write_stores_what_the_encoders_make),
+        cmocka_unit_test(attention_is_close_to_exact_in_one_segment_and_in_many),
+        cmocka_unit_test(attention_of_a_token_does_not_depend_on_its_batch),
+        cmocka_unit_test(a_prompt_gives_the_bits_of_its_tokens),
+        cmocka_unit_test(what_a_token_may_not_see_cannot_reach_it),
+        cmocka_unit_test(head_shards_give_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

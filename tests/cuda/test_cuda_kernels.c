@@ -73,7 +73,7 @@ static void check_get_rows(gpu *g, tsr_type type, int64_t n_cols, bool aligned)
     gpu_clear(g);
 }
 
-static void test_get_rows_decodes_every_type_exactly(void **state)
+static void get_rows_decodes_every_type_exactly(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
@@ -91,7 +91,7 @@ static void test_get_rows_decodes_every_type_exactly(void **state)
 
 /* -- rms_norm -- */
 
-static void test_rms_norm_is_close_to_its_formula(void **state)
+static void rms_norm_is_close_to_its_formula(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 16, 77, 512, 3001};
@@ -132,7 +132,7 @@ static void test_rms_norm_is_close_to_its_formula(void **state)
 }
 
 /* LayerNorm, of rows far from 0 too, where the mean costs digits. */
-static void test_layer_norm_is_close_to_its_formula(void **state)
+static void layer_norm_is_close_to_its_formula(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {2, 16, 77, 512, 3001};
@@ -207,7 +207,7 @@ static void check_rope(gpu *g, int64_t dim, int64_t n_rot, bool interleaved)
     gpu_clear(g);
 }
 
-static void test_rope_is_close_to_its_formula(void **state)
+static void rope_is_close_to_its_formula(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -246,7 +246,7 @@ static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
     gpu_clear(g);
 }
 
-static void test_glu_is_close_to_its_formula(void **state)
+static void glu_is_close_to_its_formula(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -282,7 +282,7 @@ static void check_softmax(gpu *g, int64_t n, float scale, float range)
     gpu_clear(g);
 }
 
-static void test_softmax_is_close_to_its_formula(void **state)
+static void softmax_is_close_to_its_formula(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -305,7 +305,7 @@ static void check_argmax(gpu *g, const float *x, int64_t n, int64_t expected)
     gpu_clear(g);
 }
 
-static void test_argmax_takes_the_first_of_equals_and_no_nan(void **state)
+static void argmax_takes_the_first_of_equals_and_no_nan(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {1, 33, 300, 1000};
@@ -332,7 +332,7 @@ static void test_argmax_takes_the_first_of_equals_and_no_nan(void **state)
 
 /* -- add, scale, copy -- */
 
-static void test_add_and_scale(void **state)
+static void add_and_scale_round_once(void **state)
 {
     (void)state;
     enum { N = 53, ROWS = 30 };
@@ -363,7 +363,7 @@ static void test_add_and_scale(void **state)
     gpu_close(&g);
 }
 
-static void test_softcap_is_close_to_its_formula(void **state)
+static void softcap_is_close_to_its_formula(void **state)
 {
     (void)state;
     enum { N = 1027 };
@@ -400,7 +400,7 @@ static void check_copy(gpu *g, tsr_type type, const float *x, int64_t n)
 }
 
 /* Converted rows are those of the reference encoders, byte for byte, halves of every kind included. */
-static void test_copy_stores_what_the_encoders_make(void **state)
+static void copy_stores_what_the_encoders_make(void **state)
 {
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
@@ -425,7 +425,7 @@ static void test_copy_stores_what_the_encoders_make(void **state)
 
 /* -- reduce -- */
 
-static void test_reduce_adds_parts_in_order(void **state)
+static void reduce_adds_parts_in_order(void **state)
 {
     (void)state;
     enum { N = 301, PARTS = 3 };
@@ -483,7 +483,7 @@ static void test_reduce_adds_parts_in_order(void **state)
 
 /* -- refusals -- */
 
-static void test_what_no_kernel_can_do_is_refused(void **state)
+static void what_no_kernel_can_do_is_refused(void **state)
 {
     (void)state;
     const tsr_op weights = {.kind = TSR_OP_MUL_MAT, .name = "w", .mul_mat = {.type = TSR_TYPE_I32}};
@@ -503,18 +503,18 @@ static void test_what_no_kernel_can_do_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_get_rows_decodes_every_type_exactly),
-        cmocka_unit_test(test_rms_norm_is_close_to_its_formula),
-        cmocka_unit_test(test_layer_norm_is_close_to_its_formula),
-        cmocka_unit_test(test_rope_is_close_to_its_formula),
-        cmocka_unit_test(test_glu_is_close_to_its_formula),
-        cmocka_unit_test(test_softmax_is_close_to_its_formula),
-        cmocka_unit_test(test_argmax_takes_the_first_of_equals_and_no_nan),
-        cmocka_unit_test(test_add_and_scale),
-        cmocka_unit_test(test_softcap_is_close_to_its_formula),
-        cmocka_unit_test(test_copy_stores_what_the_encoders_make),
-        cmocka_unit_test(test_reduce_adds_parts_in_order),
-        cmocka_unit_test(test_what_no_kernel_can_do_is_refused),
+        cmocka_unit_test(get_rows_decodes_every_type_exactly),
+        cmocka_unit_test(rms_norm_is_close_to_its_formula),
+        cmocka_unit_test(layer_norm_is_close_to_its_formula),
+        cmocka_unit_test(rope_is_close_to_its_formula),
+        cmocka_unit_test(glu_is_close_to_its_formula),
+        cmocka_unit_test(softmax_is_close_to_its_formula),
+        cmocka_unit_test(argmax_takes_the_first_of_equals_and_no_nan),
+        cmocka_unit_test(add_and_scale_round_once),
+        cmocka_unit_test(softcap_is_close_to_its_formula),
+        cmocka_unit_test(copy_stores_what_the_encoders_make),
+        cmocka_unit_test(reduce_adds_parts_in_order),
+        cmocka_unit_test(what_no_kernel_can_do_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,7 @@ static int64_t block_of(tsr_type type)
     return tsr_type_block_elems(type);
 }
 
-static void test_plain_types_are_close_to_exact(void **state)
+static void plain_types_are_close_to_exact(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, k in pieces, tokens */
@@ -150,7 +150,7 @@ static void test_plain_types_are_close_to_exact(void **state)
     gpu_close(&g);
 }
 
-static void test_rare_types_are_close_to_exact(void **state)
+static void rare_types_are_close_to_exact(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, K in blocks of 256, tokens */
@@ -174,7 +174,7 @@ static void test_rare_types_are_close_to_exact(void **state)
 }
 
 /* Several tokens at once, one by one, and from other addresses: the same bits. */
-static void test_one_token_gives_the_bits_of_many(void **state)
+static void one_token_gives_the_bits_of_many(void **state)
 {
     (void)state;
     static const int64_t granules[] = {0, 128, 256, 768};
@@ -203,7 +203,7 @@ static void test_one_token_gives_the_bits_of_many(void **state)
     gpu_close(&g);
 }
 
-static void test_row_shards_give_the_bits_of_the_whole(void **state)
+static void row_shards_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     enum { ROWS = 23, TOKENS = 2, K = 512 };
@@ -249,7 +249,7 @@ static void check_column_shards(gpu *g, tsr_type type, int64_t granule)
     problem_destroy(&p);
 }
 
-static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
+static void column_shards_add_up_to_the_bits_of_the_whole(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -263,7 +263,7 @@ static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
     gpu_close(&g);
 }
 
-static void test_a_partial_out_of_range_raises_the_fault(void **state)
+static void a_partial_out_of_range_raises_the_fault(void **state)
 {
     (void)state;
     const float bad[] = {NAN, INFINITY, 1e30f};
@@ -286,7 +286,7 @@ static void test_a_partial_out_of_range_raises_the_fault(void **state)
 }
 
 /* Large terms that cancel: only a granule's sum must be in range, not what it is made of. */
-static void test_what_cancels_inside_a_granule_raises_no_fault(void **state)
+static void what_cancels_inside_a_granule_raises_no_fault(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -308,7 +308,7 @@ static void test_what_cancels_inside_a_granule_raises_no_fault(void **state)
 }
 
 /* A strided view with strided activations and results; what is between stays untouched. */
-static void test_strided_products_leave_gaps_untouched(void **state)
+static void strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -339,7 +339,7 @@ static void test_strided_products_leave_gaps_untouched(void **state)
     gpu_close(&g);
 }
 
-static void test_an_empty_sum_is_zero(void **state)
+static void an_empty_sum_is_zero(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -360,15 +360,15 @@ static void test_an_empty_sum_is_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_types_are_close_to_exact),
-        cmocka_unit_test(test_rare_types_are_close_to_exact),
-        cmocka_unit_test(test_one_token_gives_the_bits_of_many),
-        cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
-        cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
-        cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),
-        cmocka_unit_test(test_what_cancels_inside_a_granule_raises_no_fault),
-        cmocka_unit_test(test_strided_products_leave_gaps_untouched),
-        cmocka_unit_test(test_an_empty_sum_is_zero),
+        cmocka_unit_test(plain_types_are_close_to_exact),
+        cmocka_unit_test(rare_types_are_close_to_exact),
+        cmocka_unit_test(one_token_gives_the_bits_of_many),
+        cmocka_unit_test(row_shards_give_the_bits_of_the_whole),
+        cmocka_unit_test(column_shards_add_up_to_the_bits_of_the_whole),
+        cmocka_unit_test(a_partial_out_of_range_raises_the_fault),
+        cmocka_unit_test(what_cancels_inside_a_granule_raises_no_fault),
+        cmocka_unit_test(strided_products_leave_gaps_untouched),
+        cmocka_unit_test(an_empty_sum_is_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

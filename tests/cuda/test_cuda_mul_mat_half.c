@@ -128,7 +128,7 @@ static void check_close(const problem *p, int64_t granule)
     free(y);
 }
 
-static void test_products_are_close_to_exact_whatever_the_magnitude(void **state)
+static void products_are_close_to_exact_whatever_the_magnitude(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, k, tokens */
@@ -153,7 +153,7 @@ static void test_products_are_close_to_exact_whatever_the_magnitude(void **state
 }
 
 /* What a BF16 partial holds is the plain sum, rounded once: from either kernel, and whatever the granule. */
-static void test_bfloat16_partials_are_the_rounded_sums(void **state)
+static void bfloat16_partials_are_the_rounded_sums(void **state)
 {
     (void)state;
     enum { ROWS = 21, K = 333 };
@@ -204,7 +204,7 @@ static void check_steps(gpu *g, tsr_type type, int64_t rows, int64_t k, int64_t 
     problem_destroy(&p);
 }
 
-static void test_every_number_of_tokens_gives_the_same_bits(void **state)
+static void every_number_of_tokens_gives_the_same_bits(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -218,7 +218,7 @@ static void test_every_number_of_tokens_gives_the_same_bits(void **state)
 }
 
 /* Little scratch memory takes the tokens slab by slab. */
-static void test_slabs_of_tokens_give_the_bits_of_the_whole(void **state)
+static void slabs_of_tokens_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     enum { ROWS = 10, K = 256, TOKENS = 150 };
@@ -263,7 +263,7 @@ static void check_shards(gpu *g, tsr_type type, int64_t granule, int64_t tokens)
     problem_destroy(&p);
 }
 
-static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
+static void column_shards_add_up_to_the_bits_of_the_whole(void **state)
 {
     (void)state;
     static const int64_t granules[] = {128, 64, 77, 200, 256};
@@ -277,7 +277,7 @@ static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
 }
 
 /* An activation that is not finite shows; the other tokens do not feel it. */
-static void test_what_is_not_finite_stays_in_its_token(void **state)
+static void what_is_not_finite_stays_in_its_token(void **state)
 {
     (void)state;
     enum { ROWS = 18, K = 256 };
@@ -309,7 +309,7 @@ static void test_what_is_not_finite_stays_in_its_token(void **state)
 }
 
 /* Strided weights, activations and results for many tokens; what is between stays untouched. */
-static void test_strided_products_leave_gaps_untouched(void **state)
+static void strided_products_leave_gaps_untouched(void **state)
 {
     (void)state;
     enum { ROWS = 10, K = 160, TOKENS = 19, X_STRIDE = 200, Y_STRIDE = 13, W_STRIDE = 500 /* elements */ };
@@ -344,13 +344,13 @@ static void test_strided_products_leave_gaps_untouched(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products_are_close_to_exact_whatever_the_magnitude),
-        cmocka_unit_test(test_bfloat16_partials_are_the_rounded_sums),
-        cmocka_unit_test(test_every_number_of_tokens_gives_the_same_bits),
-        cmocka_unit_test(test_slabs_of_tokens_give_the_bits_of_the_whole),
-        cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
-        cmocka_unit_test(test_what_is_not_finite_stays_in_its_token),
-        cmocka_unit_test(test_strided_products_leave_gaps_untouched),
+        cmocka_unit_test(products_are_close_to_exact_whatever_the_magnitude),
+        cmocka_unit_test(bfloat16_partials_are_the_rounded_sums),
+        cmocka_unit_test(every_number_of_tokens_gives_the_same_bits),
+        cmocka_unit_test(slabs_of_tokens_give_the_bits_of_the_whole),
+        cmocka_unit_test(column_shards_add_up_to_the_bits_of_the_whole),
+        cmocka_unit_test(what_is_not_finite_stays_in_its_token),
+        cmocka_unit_test(strided_products_leave_gaps_untouched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ static void round_activations(const problem *p, const float *x, double *rounded)
 }
 
 /* What a BF16 partial holds is the plain sum, rounded once: from either kernel, and token by token. */
-static void test_bfloat16_partials_are_the_rounded_sums(void **state)
+static void bfloat16_partials_are_the_rounded_sums(void **state)
 {
     (void)state;
     enum { ROWS = 21, K = 512, TOKENS = 40 };
@@ -167,7 +167,7 @@ static void check_close(const problem *p)
     free(rounded);
 }
 
-static void test_every_type_is_close_to_exact(void **state)
+static void every_type_is_close_to_exact(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {/* rows, k in blocks, tokens */
@@ -188,7 +188,7 @@ static void test_every_type_is_close_to_exact(void **state)
 }
 
 /* More chunks than parts of K, and more rows than blocks have at a time. */
-static void test_products_of_long_rows_and_many_rows_are_close(void **state)
+static void products_of_long_rows_and_many_rows_are_close(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -230,7 +230,7 @@ static void check_token_counts(gpu *g, tsr_type type, int64_t n_rows, int64_t k,
     problem_destroy(&p);
 }
 
-static void test_one_token_gives_the_bits_of_many(void **state)
+static void one_token_gives_the_bits_of_many(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -268,7 +268,7 @@ static void check_memory(problem *p, int64_t n, size_t shared_bytes, size_t scra
     free(again);
 }
 
-static void test_memory_does_not_change_the_bits(void **state)
+static void shared_and_scratch_memory_do_not_change_the_bits(void **state)
 {
     (void)state;
     enum { ROWS = 140, TOKENS = 23, K = 768, N_COUNTS = 4, N_SIZES = 6 };
@@ -296,7 +296,7 @@ static void test_memory_does_not_change_the_bits(void **state)
 }
 
 /* A program is captured before any of it runs, so no launch may narrow what an earlier one needs. */
-static void test_sizes_may_follow_each_other_in_a_graph(void **state)
+static void products_of_different_sizes_fit_in_one_graph(void **state)
 {
     (void)state;
     enum { ROWS = 40, N_PROBLEMS = 3, N_COUNTS = 2 };
@@ -339,7 +339,7 @@ static void test_sizes_may_follow_each_other_in_a_graph(void **state)
     gpu_close(&g);
 }
 
-static void test_no_memory_at_all_is_an_error(void **state)
+static void no_scratch_memory_at_all_is_an_error(void **state)
 {
     (void)state;
     gpu g = gpu_open();
@@ -354,7 +354,7 @@ static void test_no_memory_at_all_is_an_error(void **state)
 
 /* Any even address and stride of weights, any stride of activations and results; what is between stays
  * untouched, and a matrix that begins and ends with its allocation is not read beyond. */
-static void test_any_address_and_stride_is_read_within_bounds(void **state)
+static void any_address_and_stride_is_read_within_bounds(void **state)
 {
     (void)state;
     enum { ROWS = 37, TOKENS = 11, K = 768, X_STRIDE = K + 5, Y_STRIDE = ROWS + 3 };
@@ -393,7 +393,7 @@ static void test_any_address_and_stride_is_read_within_bounds(void **state)
 }
 
 /* What is not finite shows: as the fault, or as NaN in all rows of its token and in no other. */
-static void test_what_is_not_finite_shows(void **state)
+static void what_is_not_finite_raises_the_fault_or_spoils_its_token(void **state)
 {
     (void)state;
     enum { ROWS = 6, K = 256 };
@@ -418,7 +418,7 @@ static void test_what_is_not_finite_shows(void **state)
 }
 
 /* Zeros, and what is too small for a scale, count as zeros; huge values keep their precision. */
-static void test_the_range_of_activations(void **state)
+static void activations_from_zero_to_huge_keep_their_precision(void **state)
 {
     (void)state;
     enum { ROWS = 4, K = 256 };
@@ -448,16 +448,16 @@ static void test_the_range_of_activations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bfloat16_partials_are_the_rounded_sums),
-        cmocka_unit_test(test_every_type_is_close_to_exact),
-        cmocka_unit_test(test_products_of_long_rows_and_many_rows_are_close),
-        cmocka_unit_test(test_one_token_gives_the_bits_of_many),
-        cmocka_unit_test(test_memory_does_not_change_the_bits),
-        cmocka_unit_test(test_sizes_may_follow_each_other_in_a_graph),
-        cmocka_unit_test(test_no_memory_at_all_is_an_error),
-        cmocka_unit_test(test_any_address_and_stride_is_read_within_bounds),
-        cmocka_unit_test(test_what_is_not_finite_shows),
-        cmocka_unit_test(test_the_range_of_activations),
+        cmocka_unit_test(bfloat16_partials_are_the_rounded_sums),
+        cmocka_unit_test(every_type_is_close_to_exact),
+        cmocka_unit_test(products_of_long_rows_and_many_rows_are_close),
+        cmocka_unit_test(one_token_gives_the_bits_of_many),
+        cmocka_unit_test(shared_and_scratch_memory_do_not_change_the_bits),
+        cmocka_unit_test(products_of_different_sizes_fit_in_one_graph),
+        cmocka_unit_test(no_scratch_memory_at_all_is_an_error),
+        cmocka_unit_test(any_address_and_stride_is_read_within_bounds),
+        cmocka_unit_test(what_is_not_finite_raises_the_fault_or_spoils_its_token),
+        cmocka_unit_test(activations_from_zero_to_huge_keep_their_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

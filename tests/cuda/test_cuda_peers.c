@@ -33,7 +33,7 @@ static void access_that_is_refused_is_no_failure(void **state)
     }
 }
 
-static void only_pairs_that_work_are_believed(void **state)
+static void only_pairs_that_work_are_used(void **state)
 {
     (void)state;
     group g;
@@ -97,7 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(access_that_is_refused_is_no_failure),
-        cmocka_unit_test(only_pairs_that_work_are_believed),
+        cmocka_unit_test(only_pairs_that_work_are_used),
     };
     return cmocka_run_group_tests_name("access to peers' memory", tests, NULL, NULL);
 }

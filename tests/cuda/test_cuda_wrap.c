@@ -13,7 +13,7 @@ static float seen(tsr_device *device, const void *wrapped)
     return value;
 }
 
-static void pages_are_registered_once_however_tensors_lie(void **state)
+static void pages_are_registered_once_however_tensors_share_them(void **state)
 {
     (void)state;
     for (int read_only = 0; read_only < 2; read_only++) {
@@ -214,7 +214,7 @@ static void every_call_of_wrapping_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_are_registered_once_however_tensors_lie),
+        cmocka_unit_test(pages_are_registered_once_however_tensors_share_them),
         cmocka_unit_test(a_coherent_gpu_needs_no_registration),
         cmocka_unit_test(devices_of_a_runtime_share_what_is_registered),
         cmocka_unit_test(memory_that_the_caller_registered_is_used_and_left),
