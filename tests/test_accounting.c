@@ -1,5 +1,5 @@
 /* The accounting of devices' memory: random charges against a naive model, what a loaded model holds by
- * owner, who is told as left over, and what happens when others take memory between opening and loading. */
+ * owner, what is told as left over, and what happens when others take memory between opening and loading. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,24 +17,12 @@
 #include "runtime/memory.h"
 #include "support/fake_device.h"
 #include "support/leak_check.h"
+#include "support/log_lines.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
 enum { MIB = 1 << 20, PAGE = 4096 };
-
-typedef struct told {
-    int n;
-    char text[4096];
-} told;
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    told *t = user;
-    (void)level;
-    t->n++;
-    snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), "%s\n", text);
-}
 
 /* -- against a naive model -- */
 
@@ -267,12 +255,12 @@ static void wrong_questions_are_refused(void **state)
 static void what_is_left_over_is_told_by_name(void **state)
 {
     (void)state;
-    told t = {0};
+    log_lines t = {0};
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     tsr_context *first, *second;
     config.devices = "host:1,threads=1";
-    config.logger = (tsr_logger){hear, &t, TSR_LOG_WARN};
+    config.logger = (tsr_logger){log_lines_note, &t, TSR_LOG_WARN};
     runner_ok(tsr_runtime_open(&config, &rt), "open");
     runner_ok(tsr_context_create(rt, &first), "first");
     runner_ok(tsr_context_create(rt, &second), "second");
@@ -318,13 +306,13 @@ static void the_list_of_what_exists_keeps_its_links(void **state)
 static void memory_that_others_took_is_noticed(void **state)
 {
     (void)state;
-    told t = {0};
+    log_lines t = {0};
     fake_runtime fake;
     size_t wanted[2] = {10 * MIB, 0};
     void *ours;
     fake_runtime_open(&fake, 2, NULL);
     tsr_device *device = fake.devices[0];
-    fake.rt.logger = (tsr_logger){hear, &t, TSR_LOG_WARN};
+    fake.rt.logger = (tsr_logger){log_lines_note, &t, TSR_LOG_WARN};
     fake_device_others(device, 64 * MIB, 8 * MIB);
     tsr_runtime_note_free(&fake.rt);
 
@@ -357,7 +345,7 @@ static void memory_that_others_took_is_noticed(void **state)
     fake_device_others(device, 64 * MIB, 63 * MIB);
     runner_ok(tsr_runtime_check_free(&fake.rt, (size_t[]){0, 5}), "not wanted");
     tsr_runtime_note_free(&fake.rt);
-    t = (told){0};
+    t = (log_lines){0};
     runner_ok(tsr_runtime_check_free(&fake.rt, wanted), "never was there");
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(t.text, "the plan needs 10 MiB and 1 MiB are free"));

@@ -8,6 +8,7 @@
 
 #include "cuda/device/device.h"
 #include "cuda/simulated.h"
+#include "support/log_lines.h"
 
 enum { MIB = 1 << 20, GRANULE = 64 << 10, PAGE = 4096 };
 
@@ -29,24 +30,11 @@ static inline void machine_that_wraps(int n_devices, bool registers, bool read_o
     cudasim_configure(&config);
 }
 
-typedef struct log_lines {
-    int n;
-    char text[2048];
-} log_lines;
-
-static inline void note_line(tsr_log_level level, const char *line, void *user)
-{
-    log_lines *log = user;
-    (void)level;
-    log->n++;
-    snprintf(log->text + strlen(log->text), sizeof log->text - strlen(log->text), "%s\n", line);
-}
-
 /* `config` has what the test is about; names are cuda0, cuda1... */
 static inline tsr_device *open_with(int ordinal, int index, tsr_cuda_device_config config, log_lines *log)
 {
     char name[16];
-    tsr_logger logger = {.fn = note_line, .user = log, .max_level = TSR_LOG_DEBUG};
+    tsr_logger logger = {.fn = log_lines_note, .user = log, .max_level = TSR_LOG_DEBUG};
     tsr_device *device = NULL;
     snprintf(name, sizeof name, "cuda%d", index);
     config.name = name;

@@ -17,24 +17,13 @@
 #include "core/checksum.h"
 #include "core/runtime.h"
 #include "cuda/context/context.h"
+#include "cuda/simulated.h"
+#include "support/log_lines.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
 enum { MIB = 1 << 20 };
-
-typedef struct told {
-    int n;
-    char text[4096];
-} told;
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    told *t = user;
-    (void)level;
-    t->n++;
-    snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), "%s\n", text);
-}
 
 static void machine(int n_devices, size_t memory)
 {
@@ -44,20 +33,14 @@ static void machine(int n_devices, size_t memory)
     cudasim_configure(&config);
 }
 
-static void nothing_is_left(void)
-{
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
-}
-
-static tsr_runtime *open_runtime(const char *devices, const char *collectives, told *t)
+static tsr_runtime *open_runtime(const char *devices, const char *collectives, log_lines *t)
 {
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     config.devices = devices;
     config.collectives = collectives;
     if (t)
-        config.logger = (tsr_logger){hear, t, TSR_LOG_WARN};
+        config.logger = (tsr_logger){log_lines_note, t, TSR_LOG_WARN};
     runner_ok(tsr_runtime_open(&config, &rt), devices);
     return rt;
 }
@@ -253,7 +236,7 @@ static void memory_that_others_took_before_loading_is_noticed(void **state)
 {
     (void)state;
     char path[] = "/tmp/tsr_books_XXXXXX";
-    told t = {0};
+    log_lines t = {0};
     tsr_model_config config = tsr_model_config_default();
     tsr_model *model = NULL;
     const float split[] = {1, 1};

@@ -16,6 +16,7 @@
 #include "core/quant/half.h"
 #include "cuda/libs/cublas.h"
 #include "cuda/device/device.h"
+#include "cuda/simulated.h"
 #include "support/random.h"
 
 enum { TOKENS = 40 };
@@ -36,12 +37,6 @@ typedef struct setting {
     tsr_device_program *program;
     size_t y_bytes;
 } setting;
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s", tsr_last_error());
-}
 
 static tsr_status device_open(size_t scratch_bytes, int64_t library_tokens, tsr_device **device_out)
 {
@@ -153,12 +148,6 @@ static void compare(const problem *p, const setting *s, const void *y)
                          (int)p->n_rows, (int)p->k, (int)p->k_all, (int)t, (int)p->n_tokens, (int)r, got,
                          exact, bound);
         }
-}
-
-static void nothing_is_left(void)
-{
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
 }
 
 static uint64_t check(const problem *p, size_t scratch_bytes)

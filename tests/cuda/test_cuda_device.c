@@ -16,6 +16,7 @@
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/device/device.h"
+#include "cuda/simulated.h"
 #include "support/failing_alloc.h"
 
 enum { MS = 1000000 };
@@ -28,12 +29,6 @@ static void machine(int n_devices, size_t memory)
     cudasim_configure(&config);
 }
 
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-}
-
 static tsr_device *open_device(int ordinal, size_t cap)
 {
     tsr_cuda_device_config config = {
@@ -41,12 +36,6 @@ static tsr_device *open_device(int ordinal, size_t cap)
     tsr_device *device = NULL;
     ok(tsr_cuda_device_create(&config, &device));
     return device;
-}
-
-static void nothing_is_left(void)
-{
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
 }
 
 static void *alloc(tsr_device *device, size_t bytes)

@@ -23,6 +23,7 @@
 
 #include <tsr/runtime.h>
 
+#include "cuda/simulated.h"
 #include "core/status.h"
 #include "support/child.h"
 #include "support/failing_alloc.h"
@@ -211,22 +212,6 @@ static bool fail_one(const char *name, uint64_t nth, bool peer_access, bool seco
     return status != TSR_OK;
 }
 
-/* The different calls in the order in which they are first made. */
-static int distinct_calls(const char **names, int capacity)
-{
-    int n = 0;
-    for (uint64_t i = 0; i < cudasim_calls(); i++) {
-        const char *name = cudasim_call_name(i);
-        int k = 0;
-        while (k < n && strcmp(names[k], name) != 0)
-            k++;
-        assert_true(k < capacity);
-        if (k == n)
-            names[n++] = name;
-    }
-    return n;
-}
-
 /* Which of `count` calls of a function fail; returns how many. */
 static int positions(uint64_t count, bool peer_access, uint64_t nth[2])
 {
@@ -244,7 +229,7 @@ static void check_every_call(bool peer_access)
     deadline("a life without faults", 0);
     machine(2, peer_access);
     assert_int_equal(live(clean), TSR_OK);
-    int n_names = distinct_calls(names, MAX_NAMES);
+    int n_names = distinct_calls(0, names, MAX_NAMES);
     for (int i = 0; i < n_names; i++)
         counts[i] = cudasim_calls_of(names[i]);
     for (int i = 0; i < n_names; i++) {

@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
+#include "cuda/simulated.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -90,8 +91,7 @@ static void check_ways(const char *path, const way *ways, int n_ways)
         if (first && pure && memcmp(logits, first, bytes) != 0)
             fail_msg("%s, split %s, chunks of %lld: other bits", w->devices, w->split ? w->split : "-",
                      (long long)w->chunk);
-        assert_int_equal(cudasim_leaks(stderr), 0);
-        assert_string_equal(cudasim_violation(), "");
+        nothing_is_left();
         if (first || !pure) {
             free(logits);
         } else {
@@ -215,8 +215,7 @@ static void collectives_change_no_bit(void **state)
             run_with(path, ways[i].devices, ways[i].collectives, ways[i].split, i % 2 ? 4 : 9, &n_vocab);
         if (first && memcmp(logits, first, (size_t)(N_TOKENS * n_vocab) * sizeof *first) != 0)
             fail_msg("%s over %s: other bits", ways[i].collectives, ways[i].devices);
-        assert_int_equal(cudasim_leaks(stderr), 0);
-        assert_string_equal(cudasim_violation(), "");
+        nothing_is_left();
         if (first)
             free(logits);
         else

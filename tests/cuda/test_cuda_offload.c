@@ -17,6 +17,7 @@
 
 #include "core/device.h"
 #include "core/runtime.h"
+#include "cuda/simulated.h"
 #include "support/message.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -124,8 +125,7 @@ static void run(const char *model, const machine *m, const char *devices, const 
             assert_int_equal(r.rt->devices[d]->used[o], device.bytes[o]);
     }
     runner_close(&r);
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    nothing_is_left();
 }
 
 /* On the first machine, and those from `begin` to `end`. */

@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
+#include "cuda/simulated.h"
 #include "support/random.h"
 #include "support/resplit_walk.h"
 #include "support/runner.h"
@@ -25,8 +26,7 @@ static void configure(int n_devices)
 
 static void check_machine(void)
 {
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    nothing_is_left();
 }
 
 static void go_on(const char *path, tsr_expert_split expert_split, int n_changes)
@@ -65,22 +65,6 @@ static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
 }
 
 /* -- failures -- */
-
-/* The different calls from number `begin` on. */
-static int distinct_calls(uint64_t begin, const char **names, int capacity)
-{
-    int n = 0;
-    for (uint64_t i = begin; i < cudasim_calls(); i++) {
-        const char *name = cudasim_call_name(i);
-        int k = 0;
-        while (k < n && strcmp(names[k], name) != 0)
-            k++;
-        assert_true(k < capacity);
-        if (k == n)
-            names[n++] = name;
-    }
-    return n;
-}
 
 /* A change of split with the nth call of a function failing, with an error that leaves the device usable, and
  * one that goes well. Returns whether the first failed. */

@@ -20,6 +20,7 @@
 #include "core/gpu.h"
 #include "cuda/device/device.h"
 #include "cuda/libs/nvml_api.h"
+#include "cuda/simulated.h"
 #include "support/failing_alloc.h"
 #include "support/topology.h"
 #include "topo/import/gpus.h"
@@ -65,8 +66,7 @@ static tsr_topology *describe(lines *log)
     tsr_topo_gpus_link(topo);
     tsr_topo_gpus_rate(topo);
     assert_null(topology_fault(topo));
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    nothing_is_left();
     assert_int_equal(cudasim_nvml_started(), 0);
     return topo;
 }

@@ -19,15 +19,10 @@
 #include "alloc/buffer/tensor.h"
 #include "core/mem.h"
 #include "cuda/device/device.h"
+#include "cuda/simulated.h"
 #include "support/failing_alloc.h"
 
 enum { MIB = 1 << 20, MAX_GPUS = 8, N_TENSORS = 4 };
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-}
 
 /* GPUs without anything between them. */
 typedef struct gpus {
@@ -57,8 +52,7 @@ static void close_gpus(gpus *g)
         assert_int_equal(tsr_device_used(g->devices[d]), 0);
         tsr_device_destroy(g->devices[d]);
     }
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    nothing_is_left();
 }
 
 /* One tensor divided by rows, one by columns (narrow ones), one on every device and one in a single row that
