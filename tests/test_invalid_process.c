@@ -311,21 +311,11 @@ static void a_runtime_that_one_process_cannot_open_no_process_opens(void **state
     assert_all_fail(&devices, 2, "bad devices", "hosts?");
 }
 
-static int set_up(void **state)
-{
-    return session_model_write(state) || directory_make(state);
-}
-
-static int tear_down(void **state)
-{
-    return session_model_remove(state) || directory_remove(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_invalid_in_one_process_fails_in_all),
         cmocka_unit_test(a_runtime_that_one_process_cannot_open_no_process_opens),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, session_model_write, NULL);
 }

@@ -423,20 +423,21 @@ static void a_place_that_cannot_be_written_is_named(void **state)
 
 static int make_folders(void **state)
 {
-    int code = directory_make(state);
+    (void)state;
+    directory_path(); /* before TMPDIR is another */
     /* In memory where possible: a recorded archive has thousands of files. */
     snprintf(temporary, sizeof temporary, "%s/tsr-test-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     assert_non_null(mkdtemp(temporary));
     setenv("TMPDIR", temporary, 1);
     (void)signal(SIGPIPE, SIG_IGN);
-    return code;
+    return 0;
 }
 
 static int remove_folders(void **state)
 {
-    int code = rmdir(temporary); /* every test leaves it empty */
-    return directory_remove(state) || code;
+    (void)state;
+    return rmdir(temporary); /* every test leaves it empty */
 }
 
 int main(void)

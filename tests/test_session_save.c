@@ -22,16 +22,6 @@
 
 enum { N_SEQ = 6, N_CTX = 600, MAX_BYTES = 1 << 20 };
 
-static int set_up(void **state)
-{
-    return session_model_write(state) || directory_make(state);
-}
-
-static int tear_down(void **state)
-{
-    return session_model_remove(state) || directory_remove(state);
-}
-
 static void open_on(runner *r, const char *devices, const char *split, const tsr_model_config *types)
 {
     tsr_model_config config = session_config(N_CTX, N_SEQ, 64, 1);
@@ -376,5 +366,5 @@ int main(void)
         cmocka_unit_test(wrong_uses_are_told_apart), cmocka_unit_test(another_model_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
     };
-    return cmocka_run_group_tests_name("saved sequences", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("saved sequences", tests, session_model_write, NULL);
 }

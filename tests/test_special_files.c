@@ -101,16 +101,11 @@ static void a_prompt_may_come_from_a_fifo(void **state)
 
 static int set_up(void **state)
 {
-    if (session_model_write(state) || directory_make(state))
+    if (session_model_write(state))
         return -1;
     snprintf(fifo, sizeof fifo, "%s", directory_file("fifo"));
     alarm(ALARM_SECONDS);
     return mkfifo(fifo, 0600);
-}
-
-static int tear_down(void **state)
-{
-    return session_model_remove(state) || directory_remove(state);
 }
 
 int main(void)
@@ -123,5 +118,5 @@ int main(void)
         cmocka_unit_test(the_cache_is_a_regular_file),
         cmocka_unit_test(a_prompt_may_come_from_a_fifo),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, NULL);
 }

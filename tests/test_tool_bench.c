@@ -13,30 +13,18 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/program_json.h"
 
 #define MODEL   "examples/models/glossary-7m-Q8_0.gguf"
 #define DEVICES " --devices host:2,threads=1"
 
-static char text[1 << 14], cache[] = "/tmp/tsr_cache_XXXXXX";
+static char text[1 << 14];
 
 static int set_up(void **state)
 {
     (void)state;
-    return !mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) != 0;
-}
-
-static int tear_down(void **state)
-{
-    char path[64];
-    (void)state;
-    snprintf(path, sizeof path, "%s/tsr/rates.json", cache);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/tsr/links.json", cache);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/tsr", cache);
-    rmdir(path);
-    return rmdir(cache);
+    return setenv("XDG_CACHE_HOME", directory_path(), 1);
 }
 
 static void run(const char *arguments, int code)
@@ -91,7 +79,7 @@ static void set_date(const char *date)
     char path[64];
     json_t *entry;
     const char *name;
-    snprintf(path, sizeof path, "%s/tsr/rates.json", cache);
+    snprintf(path, sizeof path, "%s/tsr/rates.json", directory_path());
     json_t *root = json_load_file(path, 0, NULL);
     assert_non_null(root);
     json_object_foreach(root, name, entry)
@@ -242,7 +230,7 @@ static void spoiled_values_of_links_are_ignored(void **state)
                                             {"\"bytes\"", "\"bites\""},
                                             {"\"devices\": [", "\"devices\": [-7,"},
                                             {"\"from\": 0", "\"from\": 9"}};
-    snprintf(path, sizeof path, "%s/tsr/links.json", cache);
+    snprintf(path, sizeof path, "%s/tsr/links.json", directory_path());
     FILE *stream = fopen(path, "r"); /* as the test before left it */
     assert_non_null(stream);
     file[fread(file, 1, sizeof file - 1, stream)] = '\0';
@@ -267,7 +255,7 @@ static void a_spoiled_cache_is_ignored_and_replaced(void **state)
 {
     (void)state;
     char path[64];
-    snprintf(path, sizeof path, "%s/tsr/rates.json", cache);
+    snprintf(path, sizeof path, "%s/tsr/rates.json", directory_path());
     static const char *const contents[] = {"", "[]", "{\"x\": 1", "nonsense"};
     for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
         FILE *file = fopen(path, "w");
@@ -288,7 +276,7 @@ static void synthetic_models_are_the_same_every_time(void **state)
     (void)state;
     char files[3][64], arguments[256];
     for (int i = 0; i < 3; i++) {
-        snprintf(files[i], sizeof files[i], "%s/%d.gguf", cache, i);
+        snprintf(files[i], sizeof files[i], "%s/%d.gguf", directory_path(), i);
         snprintf(arguments, sizeof arguments, "synth --shape 1.1b:q4_0 --layers 1 --seed %d -o %s", i / 2 + 1,
                  files[i]);
         run(arguments, 0);
@@ -401,5 +389,5 @@ int main(void)
         cmocka_unit_test(files_that_cannot_be_written_are_named_before_measuring),
         cmocka_unit_test(mistakes_are_named),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -11,43 +11,33 @@
 #include <cmocka.h>
 #include <expat.h>
 
+#include "support/directory.h"
 #include "support/program_json.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"
 
-static char folder[] = "/tmp/tsr_pictures_XXXXXX", text[1 << 20];
+static char text[1 << 20];
 static json_t *measured;
-
-static const char *file_in(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 static int set_up(void **state)
 {
     char arguments[512];
     (void)state;
-    if (!mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0)
+    if (setenv("XDG_CACHE_HOME", directory_path(), 1) != 0)
         return 1;
     snprintf(arguments, sizeof arguments,
              "bench -m " MODEL " --devices host:2,threads=1 --ratios 1,5 -p 8 -n 2 -r 3 --save %s",
-             file_in("a.json"));
+             directory_file("a.json"));
     program_check(arguments, 0, "", text, sizeof text);
-    measured = json_load_file(file_in("a.json"), 0, NULL);
+    measured = json_load_file(directory_file("a.json"), 0, NULL);
     return measured == NULL;
 }
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = {"a.json", "b.json", "b.svg", "b.html", "tsr/rates.json"};
     (void)state;
     json_decref(measured);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(file_in(names[i]));
-    rmdir(file_in("tsr"));
-    return rmdir(folder);
+    return 0;
 }
 
 /* -- reports of any size -- */
@@ -124,16 +114,16 @@ static void show(const shape *s)
     json_object_set_new(report, "devices", make_devices(s));
     json_object_set_new(environment, "machine", json_string("2 packages, 128 CPUs, a \"machine\" <x>"));
     json_object_set_new(environment, "date", json_string("2026-01-02T03:04:05Z"));
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_decref(report);
-    snprintf(arguments, sizeof arguments, "bench --show %s/b.json --plot %s/b.svg --html %s/b.html", folder,
-             folder, folder);
+    snprintf(arguments, sizeof arguments, "bench --show %s/b.json --plot %s/b.svg --html %s/b.html",
+             directory_path(), directory_path(), directory_path());
     program_check(arguments, 0, "", text, sizeof text);
 }
 
 static void read_file(const char *name)
 {
-    FILE *file = fopen(file_in(name), "r");
+    FILE *file = fopen(directory_file(name), "r");
     assert_non_null(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
@@ -428,14 +418,14 @@ static void a_long_split_is_quoted_in_lines(void **state)
     json_t *report, *rows;
     char arguments[512], split[1024] = "";
     show(&(shape){64, 3, false, false});
-    report = json_load_file(file_in("b.json"), 0, NULL);
+    report = json_load_file(directory_file("b.json"), 0, NULL);
     rows = json_object_get(report, "rows");
     json_t *first = json_deep_copy(json_array_get(rows, 0)); /* the planner's row is the slowest now */
     json_object_set(json_array_get(rows, 0), "results", json_object_get(json_array_get(rows, 2), "results"));
     json_object_set(json_array_get(rows, 1), "results", json_object_get(first, "results"));
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_decref(first);
-    snprintf(arguments, sizeof arguments, "bench --show %s", file_in("b.json"));
+    snprintf(arguments, sizeof arguments, "bench --show %s", directory_file("b.json"));
     program_check(arguments, 0, "Use -ts '10,21,10,", text, sizeof text);
     const char *at = strchr(strstr(text, "Use -ts '"), '\'') + 1;
     for (size_t n = 0; *at != '\''; at++)

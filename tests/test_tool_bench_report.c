@@ -14,65 +14,40 @@
 #include <cmocka.h>
 #include <expat.h>
 
+#include "support/directory.h"
 #include "support/json_schema.h"
 #include "support/program_json.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"
 
-static char folder[] = "/tmp/tsr_bench_XXXXXX", text[1 << 18];
-
-/* The folder's file of that name, or with the schema's name that. */
-static const char *file_in(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+static char text[1 << 18];
 
 static int set_up(void **state)
 {
     char arguments[512];
     (void)state;
-    if (!mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0)
+    if (setenv("XDG_CACHE_HOME", directory_path(), 1) != 0)
         return 1;
     snprintf(arguments, sizeof arguments,
              "bench -m " MODEL " --devices host:2,threads=1 --ratios '1,5;6,1' -p 8,16 -n 2 -d 0,40 -r 4 "
              "--save %s/a.json --plot %s/a.svg --html %s/a.html",
-             folder, folder, folder);
+             directory_path(), directory_path(), directory_path());
     program_check(arguments, 0, "host1", text, sizeof text);
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    static const char *const names[] = {"a.json", "a.svg", "a.html", "b.json", "tsr/rates.json"};
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(file_in(names[i]));
-    rmdir(file_in("tsr"));
-    return rmdir(folder);
-}
-
-static json_t *load(const char *path)
-{
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        fail_msg("%s: %s", path, error.text);
-    return root;
 }
 
 static void show(const char *options)
 {
     char arguments[1024];
-    snprintf(arguments, sizeof arguments, "bench --show %s/a.json %s", folder, options);
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json %s", directory_path(), options);
     program_check(arguments, 0, "", text, sizeof text);
 }
 
 static void json_is_as_the_schema_says(void **state)
 {
     (void)state;
-    json_t *report = load(file_in("a.json")), *schema = load("docs/bench.schema.json");
+    json_t *report = program_json_file(directory_file("a.json")),
+           *schema = program_json_file("docs/bench.schema.json");
     char why[256] = "";
     if (!json_schema_holds(schema, report, why, sizeof why))
         fail_msg("%s", why);
@@ -88,7 +63,7 @@ static void json_is_as_the_schema_says(void **state)
 static void a_saved_report_is_shown_as_it_was(void **state)
 {
     (void)state;
-    json_t *saved = load(file_in("a.json"));
+    json_t *saved = program_json_file(directory_file("a.json"));
     show("-o json");
     json_t *shown = json_loads(text, 0, NULL);
     assert_true(json_equal(saved, shown));
@@ -101,12 +76,12 @@ static void an_older_report_is_of_16_bits(void **state)
 {
     (void)state;
     char arguments[256];
-    json_t *report = load(file_in("a.json"));
+    json_t *report = program_json_file(directory_file("a.json"));
     json_t *settings = json_object_get(json_object_get(report, "environment"), "settings");
     assert_int_equal(json_object_del(settings, "activation_bits"), 0);
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_decref(report);
-    snprintf(arguments, sizeof arguments, "bench --show %s -o json", file_in("b.json"));
+    snprintf(arguments, sizeof arguments, "bench --show %s -o json", directory_file("b.json"));
     json_t *shown = program_json(arguments);
     settings = json_object_get(json_object_get(shown, "environment"), "settings");
     assert_int_equal(json_integer_value(json_object_get(settings, "activation_bits")), 16);
@@ -118,7 +93,7 @@ static void all_forms_show_the_same_numbers(void **state)
 {
     static const char *const forms[] = {"-o table", "-o md", "-o csv", "--html /dev/stderr -o csv"};
     (void)state;
-    json_t *report = load(file_in("a.json"));
+    json_t *report = program_json_file(directory_file("a.json"));
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         show(forms[f]);
         size_t r, t;
@@ -143,7 +118,7 @@ static void all_forms_show_the_same_numbers(void **state)
 static void medians_and_spreads_are_what_they_are_called(void **state)
 {
     (void)state;
-    json_t *report = load(file_in("a.json"));
+    json_t *report = program_json_file(directory_file("a.json"));
     json_t *result =
         json_array_get(json_object_get(json_array_get(json_object_get(report, "rows"), 1), "results"), 0);
     json_object_set_new(result, "seconds", json_pack("[f, f, f, f]", 4.0, 2.0, 1.0, 8.0));
@@ -151,10 +126,10 @@ static void medians_and_spreads_are_what_they_are_called(void **state)
         json_array_get(json_object_get(json_array_get(json_object_get(report, "rows"), 0), "results"), 0);
     json_object_set_new(result, "seconds",
                         json_pack("[f, f, f, f, f, f, f, f]", 4.0, 2.0, 1.0, 8.0, 1.6, 1.6, 1.6, 1.6));
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_decref(report);
     char arguments[256];
-    snprintf(arguments, sizeof arguments, "bench --show %s -o json", file_in("b.json"));
+    snprintf(arguments, sizeof arguments, "bench --show %s -o json", directory_file("b.json"));
     json_t *shown = program_json(arguments);
     result = json_array_get(json_object_get(json_array_get(json_object_get(shown, "rows"), 1), "results"), 0);
     /* pp8: 8, 4, 2, 1 tokens/s */
@@ -173,9 +148,9 @@ static void a_comparison_tells_noise_from_a_difference(void **state)
 {
     (void)state;
     char options[600];
-    json_t *report = load(file_in("a.json")), *row, *result, *value;
+    json_t *report = program_json_file(directory_file("a.json")), *row, *result, *value;
     size_t r, t, i;
-    snprintf(options, sizeof options, "--compare %s", file_in("a.json"));
+    snprintf(options, sizeof options, "--compare %s", directory_file("a.json"));
     show(options);
     assert_non_null(strstr(text, "within noise"));
     assert_null(strstr(text, "faster"));
@@ -188,7 +163,7 @@ static void a_comparison_tells_noise_from_a_difference(void **state)
                 json_real_set(value, 1 + 0.01 * (double)i);
         }
     }
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_array_foreach(json_object_get(report, "rows"), r, row)
     {
         json_array_foreach(json_object_get(row, "results"), t, result)
@@ -198,12 +173,12 @@ static void a_comparison_tells_noise_from_a_difference(void **state)
         }
     }
     char before[128];
-    snprintf(before, sizeof before, "%s", file_in("b.json"));
-    assert_int_equal(json_dump_file(report, file_in("a2.json"), 0), 0);
-    snprintf(options, sizeof options, "bench --show %s --compare %s", file_in("a2.json"), before);
+    snprintf(before, sizeof before, "%s", directory_file("b.json"));
+    assert_int_equal(json_dump_file(report, directory_file("a2.json"), 0), 0);
+    snprintf(options, sizeof options, "bench --show %s --compare %s", directory_file("a2.json"), before);
     program_check(options, 0, "slower", text, sizeof text);
     assert_null(strstr(text, "within noise\n"));
-    unlink(file_in("a2.json"));
+    unlink(directory_file("a2.json"));
     json_decref(report);
 }
 
@@ -212,13 +187,13 @@ static void a_comparison_of_two_models_has_no_verdict(void **state)
 {
     (void)state;
     char options[600], before[128];
-    json_t *report = load(file_in("a.json"));
+    json_t *report = program_json_file(directory_file("a.json"));
     json_t *model = json_object_get(json_object_get(report, "environment"), "model");
     json_int_t bytes = program_json_integer(model, "weight_bytes");
     json_object_set_new(model, "weight_bytes", json_integer(2 * bytes));
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
-    snprintf(before, sizeof before, "%s", file_in("b.json"));
-    snprintf(options, sizeof options, "bench --show %s --compare %s", file_in("a.json"), before);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
+    snprintf(before, sizeof before, "%s", directory_file("b.json"));
+    snprintf(options, sizeof options, "bench --show %s --compare %s", directory_file("a.json"), before);
     program_check(options, 0, "different models: now tsr-glossary-7m (Q8_0, 6.9 MiB); before", text,
                   sizeof text);
     assert_null(strstr(text, "within noise"));
@@ -231,7 +206,7 @@ static void compare_with(const char *object, const char *key, const char *value)
 {
     char arguments[512];
     size_t r, t, i;
-    json_t *report = load(file_in("a.json")), *row, *result, *seconds;
+    json_t *report = program_json_file(directory_file("a.json")), *row, *result, *seconds;
     json_t *environment = json_object_get(report, "environment");
     json_object_set_new(object ? json_object_get(environment, object) : environment, key, json_string(value));
     json_array_foreach(json_object_get(report, "rows"), r, row)
@@ -242,9 +217,10 @@ static void compare_with(const char *object, const char *key, const char *value)
                 json_real_set(seconds, 100 + 0.01 * (double)i);
         }
     }
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_decref(report);
-    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --compare %s/b.json", folder, folder);
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --compare %s/b.json", directory_path(),
+             directory_path());
     program_check(arguments, 0, "compared with", text, sizeof text);
 }
 
@@ -311,19 +287,19 @@ static void check_xml(const char *path)
 static void pictures_are_xml_and_names_are_escaped(void **state)
 {
     (void)state;
-    json_t *report = load(file_in("a.json"));
+    json_t *report = program_json_file(directory_file("a.json"));
     json_t *model = json_object_get(json_object_get(report, "environment"), "model");
-    check_xml(file_in("a.svg"));
+    check_xml(directory_file("a.svg"));
     json_object_set_new(model, "name", json_string("<script>&\"'"));
     json_object_set_new(json_array_get(json_object_get(report, "devices"), 0), "name", json_string("<a&b>"));
-    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("b.json"), 0), 0);
     json_decref(report);
     char arguments[512];
-    snprintf(arguments, sizeof arguments, "bench --show %s/b.json --plot %s/a.svg --html %s/a.html", folder,
-             folder, folder);
+    snprintf(arguments, sizeof arguments, "bench --show %s/b.json --plot %s/a.svg --html %s/a.html",
+             directory_path(), directory_path(), directory_path());
     program_check(arguments, 0, "host1", text, sizeof text);
-    check_xml(file_in("a.svg"));
-    FILE *html = fopen(file_in("a.html"), "r");
+    check_xml(directory_file("a.svg"));
+    FILE *html = fopen(directory_file("a.html"), "r");
     assert_non_null(html);
     text[fread(text, 1, sizeof text - 1, html)] = '\0';
     fclose(html);
@@ -336,19 +312,19 @@ static void damaged_reports_are_refused(void **state)
 {
     (void)state;
     char arguments[256], *document;
-    json_t *report = load(file_in("a.json"));
+    json_t *report = program_json_file(directory_file("a.json"));
     static const char *const keys[] = {"format", "environment", "devices", "tests", "rows"};
-    snprintf(arguments, sizeof arguments, "bench --show %s", file_in("b.json"));
+    snprintf(arguments, sizeof arguments, "bench --show %s", directory_file("b.json"));
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         json_t *spoilt = json_deep_copy(report);
         json_object_set_new(spoilt, keys[k], json_integer(7));
-        assert_int_equal(json_dump_file(spoilt, file_in("b.json"), 0), 0);
+        assert_int_equal(json_dump_file(spoilt, directory_file("b.json"), 0), 0);
         json_decref(spoilt);
         program_check(arguments, 1, "not a report", text, sizeof text);
     }
     document = json_dumps(report, 0);
     for (size_t length = strlen(document) / 2; length > 0; length /= 3) {
-        FILE *file = fopen(file_in("b.json"), "w");
+        FILE *file = fopen(directory_file("b.json"), "w");
         assert_non_null(file);
         fwrite(document, 1, length, file);
         fclose(file);
@@ -376,7 +352,7 @@ static char *contents(const char *path, size_t *bytes_out)
 static int count_files(void)
 {
     int n = 0;
-    DIR *listing = opendir(folder);
+    DIR *listing = opendir(directory_path());
     assert_non_null(listing);
     while (readdir(listing))
         n++;
@@ -393,13 +369,13 @@ static void a_failed_write_leaves_the_earlier_file(void **state)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char arguments[512];
         size_t n_before, n_after;
-        char *earlier = contents(file_in(files[i][1]), &n_before);
-        snprintf(arguments, sizeof arguments, "bench --show %s/a.json %s %s/%s", folder, files[i][0], folder,
-                 files[i][1]);
+        char *earlier = contents(directory_file(files[i][1]), &n_before);
+        snprintf(arguments, sizeof arguments, "bench --show %s/a.json %s %s/%s", directory_path(),
+                 files[i][0], directory_path(), files[i][1]);
         int code = program_run_limited(arguments, 1000, text, sizeof text);
         assert_int_equal(code, 1);
         assert_non_null(strstr(text, "cannot be written: File too large"));
-        char *later = contents(file_in(files[i][1]), &n_after);
+        char *later = contents(directory_file(files[i][1]), &n_after);
         assert_int_equal(n_before, n_after);
         assert_memory_equal(earlier, later, n_before);
         free(later);
@@ -409,7 +385,7 @@ static void a_failed_write_leaves_the_earlier_file(void **state)
     show("--save /dev/stdout >/dev/null");
     program_check("bench --show /nope.json --save /dev/full", 1, "/nope.json", text, sizeof text);
     char arguments[256];
-    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --html /dev/full", folder);
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --html /dev/full", directory_path());
     program_check(arguments, 1, "/dev/full cannot be written: No space left", text, sizeof text);
 }
 
@@ -419,12 +395,12 @@ static void links_and_permissions_stay(void **state)
     (void)state;
     char target[128], link[128], arguments[512];
     struct stat about;
-    snprintf(target, sizeof target, "%s", file_in("b.json"));
-    snprintf(link, sizeof link, "%s", file_in("link.json"));
+    snprintf(target, sizeof target, "%s", directory_file("b.json"));
+    snprintf(link, sizeof link, "%s", directory_file("link.json"));
     fclose(fopen(target, "w"));
     assert_int_equal(chmod(target, 0640), 0);
     assert_int_equal(symlink("b.json", link), 0);
-    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --save %s", folder, link);
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json --save %s", directory_path(), link);
     program_check(arguments, 0, "", text, sizeof text);
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
@@ -443,24 +419,24 @@ static void a_name_that_is_not_utf8_is_shown_with_replacements(void **state)
     char *name = memmem(model, bytes, "tsr-glossary-7m", 15);
     assert_non_null(name);
     name[4] = '\xE9';
-    snprintf(path, sizeof path, "%s", file_in("latin1.gguf"));
+    snprintf(path, sizeof path, "%s", directory_file("latin1.gguf"));
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(model, 1, bytes, file), bytes);
     fclose(file);
     free(model);
     snprintf(arguments, sizeof arguments,
-             "bench -m %s --devices host:1 -p 4 -n 0 -r 1 --save %s/b.json --plot %s/b.svg", path, folder,
-             folder);
+             "bench -m %s --devices host:1 -p 4 -n 0 -r 1 --save %s/b.json --plot %s/b.svg", path,
+             directory_path(), directory_path());
     program_check(arguments, 0, "tsr-\xEF\xBF\xBDlossary-7m", text, sizeof text);
     unlink(path);
-    json_t *report = load(file_in("b.json"));
+    json_t *report = program_json_file(directory_file("b.json"));
     json_t *environment = json_object_get(json_object_get(report, "environment"), "model");
     assert_string_equal(json_string_value(json_object_get(environment, "name")),
                         "tsr-\xEF\xBF\xBDlossary-7m");
     json_decref(report);
-    check_xml(file_in("b.svg"));
-    unlink(file_in("b.svg"));
+    check_xml(directory_file("b.svg"));
+    unlink(directory_file("b.svg"));
 }
 
 /* A benchmark that would take minutes is interrupted once rows have results: they are printed. */
@@ -478,7 +454,8 @@ static void an_interrupted_run_prints_what_it_has(void **state)
         if (!freopen("/dev/null", "w", stdout))
             _exit(3);
         execl(program, "tsr", "bench", "-m", MODEL, "--devices", "host:2,threads=1", "--keep-rates", "-r",
-              "1000", "-p", "8", "-n", "8", "--budget", "0", "--save", file_in("b.json"), (char *)NULL);
+              "1000", "-p", "8", "-n", "8", "--budget", "0", "--save", directory_file("b.json"),
+              (char *)NULL);
         _exit(3);
     }
     close(ends[1]);
@@ -497,7 +474,7 @@ static void an_interrupted_run_prints_what_it_has(void **state)
     close(ends[0]);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 130);
-    json_t *report = load(file_in("b.json"));
+    json_t *report = program_json_file(directory_file("b.json"));
     assert_true(json_is_true(json_object_get(report, "interrupted")));
     json_decref(report);
 }
@@ -521,5 +498,5 @@ int main(void)
         cmocka_unit_test(an_interrupted_run_prints_what_it_has),
         cmocka_unit_test(pictures_are_xml_and_names_are_escaped),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, NULL);
 }

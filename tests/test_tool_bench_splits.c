@@ -9,55 +9,30 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/program_json.h"
 
 #define MODEL   "examples/models/glossary-7m-Q8_0.gguf"
 #define DEVICES " --devices host:3,threads=1"
 
-static char folder[] = "/tmp/tsr_splits_XXXXXX", text[1 << 16];
-
-static const char *file_in(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+static char text[1 << 16];
 
 static int set_up(void **state)
 {
     char arguments[512];
     (void)state;
-    if (!mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0)
+    if (setenv("XDG_CACHE_HOME", directory_path(), 1) != 0)
         return 1;
     snprintf(arguments, sizeof arguments,
              "bench -m " MODEL DEVICES " --ratios auto -p 8 -n 2 -r 3 --budget 20 --save %s",
-             file_in("auto.json"));
+             directory_file("auto.json"));
     program_check(arguments, 0, "", text, sizeof text);
     snprintf(arguments, sizeof arguments,
              "bench -m " MODEL DEVICES
              " --ratios '1,2,3;1,1,2;0,1,1;0,50,50;17,3,10000' -p 8 -n 0 -r 1 --save %s",
-             file_in("given.json"));
+             directory_file("given.json"));
     program_check(arguments, 0, "of --ratios divide", text, sizeof text);
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    static const char *const names[] = {"auto.json", "given.json", "edited.json", "tsr/rates.json"};
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(file_in(names[i]));
-    rmdir(file_in("tsr"));
-    return rmdir(folder);
-}
-
-static json_t *load(const char *name)
-{
-    json_error_t error;
-    json_t *root = json_load_file(file_in(name), JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        fail_msg("%s: %s", name, error.text);
-    return root;
 }
 
 static const char *text_of(const json_t *row)
@@ -103,7 +78,7 @@ static void a_split_is_typed_as_it_is_printed(void **state)
     (void)state;
     for (size_t f = 0; f < 2; f++) {
         size_t r;
-        json_t *report = load(files[f]), *row;
+        json_t *report = program_json_file(directory_file(files[f])), *row;
         json_array_foreach(json_object_get(report, "rows"), r, row)
         {
             check_typed_again(report, row);
@@ -117,7 +92,8 @@ static void given_splits_are_measured_as_given(void **state)
 {
     static const char *const texts[] = {"1,2,3", "25,25,50", "0,50,50", "17,3,10000"};
     (void)state;
-    json_t *report = load("given.json"), *rows = json_object_get(report, "rows"), *row;
+    json_t *report = program_json_file(directory_file("given.json")), *rows = json_object_get(report, "rows"),
+           *row;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         size_t r;
         bool found = false;
@@ -136,7 +112,7 @@ static void no_split_is_listed_twice(void **state)
     static const char *const files[] = {"auto.json", "given.json"};
     (void)state;
     for (size_t f = 0; f < 2; f++) {
-        json_t *report = load(files[f]), *rows = json_object_get(report, "rows");
+        json_t *report = program_json_file(directory_file(files[f])), *rows = json_object_get(report, "rows");
         assert_true(json_array_size(rows) > 2);
         for (size_t r = 0; r < json_array_size(rows); r++)
             for (size_t other = 0; other < r; other++) {
@@ -159,7 +135,7 @@ static void no_split_is_listed_twice(void **state)
 static void show_with(const double *first, double step, int n)
 {
     size_t r, t;
-    json_t *report = load("given.json"), *row, *result;
+    json_t *report = program_json_file(directory_file("given.json")), *row, *result;
     json_array_foreach(json_object_get(report, "rows"), r, row)
     {
         json_array_foreach(json_object_get(row, "results"), t, result)
@@ -170,10 +146,10 @@ static void show_with(const double *first, double step, int n)
             json_object_set_new(result, "seconds", seconds);
         }
     }
-    assert_int_equal(json_dump_file(report, file_in("edited.json"), 0), 0);
+    assert_int_equal(json_dump_file(report, directory_file("edited.json"), 0), 0);
     json_decref(report);
     char arguments[256];
-    snprintf(arguments, sizeof arguments, "bench --show %s", file_in("edited.json"));
+    snprintf(arguments, sizeof arguments, "bench --show %s", directory_file("edited.json"));
     program_check(arguments, 0, "", text, sizeof text);
 }
 
@@ -262,5 +238,5 @@ int main(void)
         cmocka_unit_test(splits_without_a_share_are_refused),
         cmocka_unit_test(one_device_has_nothing_to_split),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -145,10 +145,11 @@ static void answers(const char *lines, char *text, size_t bytes)
 
 static int set_terminal(void **state)
 {
+    (void)state;
     setenv("TERM", "xterm", 1);
     setenv("HOME", "/nowhere", 1); /* no .editrc */
     setenv("LC_ALL", "C", 1);      /* lines are UTF-8 all the same */
-    return directory_make(state);
+    return 0;
 }
 
 /* A history of the test's own. */
@@ -172,15 +173,21 @@ static void need_libedit(void)
 #endif
 }
 
+/* A chat at its first prompt, and the answers that it is to give to these lines. */
+static void start_chat(session *s, const char *lines, char *expected, size_t bytes)
+{
+    need_libedit();
+    answers(lines, expected, bytes);
+    start(s, chat);
+    expect_prompt(s);
+}
+
 static void arrow_up_brings_the_previous_line(void **state)
 {
     (void)state;
     session s;
     char once[1024], text[4096];
-    need_libedit();
-    answers("lens", once, sizeof once);
-    start(&s, chat);
-    expect_prompt(&s);
+    start_chat(&s, "lens", once, sizeof once);
     type(&s, "lens" ENTER);
     expect_prompt(&s);
     type(&s, "/clear" ENTER);
@@ -202,10 +209,7 @@ static void lines_are_utf8_and_can_be_edited(void **state)
     (void)state;
     session s;
     char expected[1024], text[4096];
-    need_libedit();
-    answers("a für\u2013lens", expected, sizeof expected);
-    start(&s, chat);
-    expect_prompt(&s);
+    start_chat(&s, "a für\u2013lens", expected, sizeof expected);
     type(&s, "fr\u2013lens" LEFT LEFT LEFT LEFT LEFT LEFT "ü" CTRL_A "a " ENTER);
     expect(&s, "\n");
     expect_prompt(&s);
@@ -219,10 +223,7 @@ static void ctrl_c_drops_the_line_and_continues(void **state)
     (void)state;
     session s;
     char expected[1024], text[4096];
-    need_libedit();
-    answers("lens", expected, sizeof expected);
-    start(&s, chat);
-    expect_prompt(&s);
+    start_chat(&s, "lens", expected, sizeof expected);
     type(&s, "something else");
     expect(&s, "else");
     type(&s, CTRL_C);
@@ -400,5 +401,5 @@ int main(void)
         ON_TERMINAL(quiet_runs_show_nothing),
         ON_TERMINAL(ctrl_c_ends_synth_without_a_file),
     };
-    return cmocka_run_group_tests(tests, set_terminal, directory_remove);
+    return cmocka_run_group_tests(tests, set_terminal, NULL);
 }

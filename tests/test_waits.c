@@ -283,5 +283,5 @@ int main(void)
         cmocka_unit_test(a_child_is_told_that_threads_do_not_survive_fork),
         cmocka_unit_test(a_child_is_known_without_the_kernels_help),
     };
-    return cmocka_run_group_tests(tests, session_model_write, session_model_remove);
+    return cmocka_run_group_tests(tests, session_model_write, NULL);
 }

@@ -10,20 +10,11 @@
 #include <cmocka.h>
 #include <cudasim.h>
 
+#include "cuda/simulated.h"
 #include "support/directory.h"
 #include "support/session_check.h"
 
 enum { N = 45, MORE = 4, MAX_BYTES = 1 << 20 };
-
-static int set_up(void **state)
-{
-    return session_model_write(state) || directory_make(state);
-}
-
-static int tear_down(void **state)
-{
-    return session_model_remove(state) || directory_remove(state);
-}
 
 static void open_on(runner *r, const char *devices, const char *split)
 {
@@ -77,8 +68,7 @@ static void sequences_move_between_machines(void **state)
             assert_memory_equal(logits, expected, sizeof expected);
         runner_close(&r);
     }
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    nothing_is_left();
 }
 
 /* Pages move on every GPU, and what is behind them is unmapped and mapped again. */
@@ -110,8 +100,7 @@ static void memory_is_given_back_and_taken_again(void **state)
     append(&r, 0, tokens, LONG, logits);
     assert_memory_equal(logits, expected, sizeof expected);
     runner_close(&r);
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    nothing_is_left();
 }
 
 int main(void)
@@ -120,5 +109,5 @@ int main(void)
         cmocka_unit_test(sequences_move_between_machines),
         cmocka_unit_test(memory_is_given_back_and_taken_again),
     };
-    return cmocka_run_group_tests_name("saved sequences on GPUs", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("saved sequences on GPUs", tests, session_model_write, NULL);
 }

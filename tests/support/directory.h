@@ -1,12 +1,10 @@
-/* A directory of a test program's own, below /tmp, for the files that it writes. */
+/* A directory of a test program's own, below $TMPDIR or /tmp, for the files that it writes. It is made
+ * when it is first used and removed with all that is in it when the program ends, also by a failed test or
+ * by SIGINT, SIGTERM or SIGHUP. */
 #ifndef TSR_TESTS_DIRECTORY_H
 #define TSR_TESTS_DIRECTORY_H
 
 #include <stddef.h>
-
-/* Set-up and tear-down of a cmocka group. */
-int directory_make(void **state);
-int directory_remove(void **state);
 
 /* Its path, and of a file below it; the latter is good until the next call. */
 const char *directory_path(void);

@@ -11,8 +11,8 @@
 
 enum { N_TOKENS = 40, N_CTX = 128, N_BATCH = 8 };
 
-/* Set-up and tear-down of a cmocka group: the sessions' model, a directory (support/directory.h), random
- * tokens, and the logits of one device for all of them. */
+/* Set-up and tear-down of a cmocka group: the sessions' model, random tokens, and the logits of one device
+ * for all of them. */
 int task_set_up(void **state);
 int task_tear_down(void **state);
 

@@ -21,6 +21,16 @@ static inline json_t *program_json(const char *arguments)
     return root;
 }
 
+/* What a file of the command says, with no key twice; json_decref() it. */
+static inline json_t *program_json_file(const char *path)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        fail_msg("%s: %s at line %d", path, error.text, error.line);
+    return root;
+}
+
 static inline json_int_t program_json_integer(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);

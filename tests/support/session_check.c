@@ -13,12 +13,13 @@
 
 #include <tsr/gguf.h>
 
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/synth_model.h"
 
 enum { N_EMBD = 128, F16_NAN = 0x7e00 };
 
-char session_model_path[] = "/tmp/tsr_session_XXXXXX";
+char session_model_path[256];
 
 static void poison_embedding(const char *path)
 {
@@ -47,16 +48,10 @@ int session_model_write(void **state)
     config.n_kv_heads = 2;
     config.n_ff = 384;
     config.n_vocab = SESSION_VOCAB;
-    close(mkstemp(session_model_path));
+    snprintf(session_model_path, sizeof session_model_path, "%s", directory_file("session.gguf"));
     synth_model_write(&config, session_model_path);
     poison_embedding(session_model_path);
     return 0;
-}
-
-int session_model_remove(void **state)
-{
-    (void)state;
-    return unlink(session_model_path);
 }
 
 tsr_model_config session_config(int64_t n_ctx, int n_seq_max, int n_batch, int n_outputs_max)
