@@ -10,8 +10,15 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -161,6 +168,58 @@ static void a_deadline_does_not_wait_for_a_device_that_hangs(void **state)
     assert_true(child_succeeds(hang_in_attention, &last, LIMIT_S));
 }
 
+/* Memory whose first access waits, as for a file on a server that is gone, until the descriptor is closed. -1
+ * where the kernel does not offer this. */
+static int make_absent(void *memory, size_t bytes)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {(uintptr_t)memory, bytes},
+                                    .mode = UFFDIO_REGISTER_MODE_MISSING};
+    const int file = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (file >= 0 && ioctl(file, UFFDIO_API, &api) == 0 && ioctl(file, UFFDIO_REGISTER, &range) == 0)
+        return file;
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+enum { COPY_BYTES = 16 << 20, NOT_OFFERED = 77 };
+
+static void hang_in_copy(void *argument)
+{
+    (void)argument;
+    bench b;
+    void *to;
+    open_bench(&b, "host:1,threads=2", STALL_MS * MS, 0);
+    tsr_device *device = b.rt->devices[0];
+    void *from = mmap(NULL, COPY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(from != MAP_FAILED);
+    CHECK(tsr_device_alloc(device, TSR_MEMORY_OTHER, COPY_BYTES, "a test", &to) == TSR_OK);
+    const int file = make_absent(from, COPY_BYTES);
+    if (file < 0)
+        _exit(NOT_OFFERED);
+    const uint64_t begin = tsr_clock_ns();
+    CHECK(tsr_device_upload(device, to, from, COPY_BYTES) == TSR_ERR_DEVICE_LOST);
+    CHECK(strstr(tsr_last_error(), "device host0: a copy made no progress for 0.6 s"));
+    CHECK(step(&b) == TSR_ERR_DEVICE_LOST);
+    tsr_device_free(device, TSR_MEMORY_OTHER, to, COPY_BYTES);
+    close_bench(&b);
+    CHECK(ms_since(begin) < 10000);
+    close(file); /* the threads go on, and end */
+    nap_ms(100);
+}
+
+static void a_copy_that_hangs_is_bounded(void **state)
+{
+    (void)state;
+    const int result = child_result(hang_in_copy, NULL, LIMIT_S);
+    if (result == NOT_OFFERED) {
+        print_message("this kernel does not offer userfaultfd; skipped\n");
+        skip();
+    }
+    assert_int_equal(result, 0);
+}
+
 /* A device that comes back after the deadline is as good as before. */
 static void come_back(void *argument)
 {
@@ -278,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_hangs_is_named_with_its_op),
         cmocka_unit_test(a_deadline_does_not_wait_for_a_device_that_hangs),
+        cmocka_unit_test(a_copy_that_hangs_is_bounded),
         cmocka_unit_test(a_device_that_misses_a_deadline_is_used_again),
         cmocka_unit_test(a_device_that_works_slowly_is_waited_for),
         cmocka_unit_test(a_child_is_told_that_threads_do_not_survive_fork),

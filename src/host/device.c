@@ -133,7 +133,8 @@ static void copy_by_team(void *argument, int thread, int n_threads)
     copy_share(&host->copy, &host->threads[thread], thread, n_threads);
 }
 
-/* A smaller copy takes the calling thread less time than waking the team. */
+/* A smaller copy takes the calling thread less time than waking the team. Only a copy by the team is waited
+ * for, and so bounded if it hangs. */
 enum { TEAM_COPY_BYTES = 1 << 20 };
 
 static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, const void *src,

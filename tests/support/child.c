@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-bool child_succeeds(void (*body)(void *argument), void *argument, int limit_s)
+int child_result(void (*body)(void *argument), void *argument, int limit_s)
 {
     enum { LOOKS_PER_S = 200, NS_PER_S = 1000000000 };
     const struct timespec nap = {0, NS_PER_S / LOOKS_PER_S};
@@ -18,7 +18,7 @@ bool child_succeeds(void (*body)(void *argument), void *argument, int limit_s)
     }
     for (int i = 0; pid > 0 && i < limit_s * LOOKS_PER_S; i++) {
         if (waitpid(pid, &result, WNOHANG) == pid)
-            return WIFEXITED(result) && WEXITSTATUS(result) == 0;
+            return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
         nanosleep(&nap, NULL);
     }
     if (pid > 0) {
@@ -26,5 +26,10 @@ bool child_succeeds(void (*body)(void *argument), void *argument, int limit_s)
         kill(pid, SIGKILL);
         waitpid(pid, &result, 0);
     }
-    return false;
+    return -1;
+}
+
+bool child_succeeds(void (*body)(void *argument), void *argument, int limit_s)
+{
+    return child_result(body, argument, limit_s) == 0;
 }

@@ -18,8 +18,11 @@
         }                                                                                         \
     } while (0)
 
-/* Fork, run `body` in the child, and wait for its end. False if it fails, is ended by a signal, or does not
- * end within limit_s seconds and is then killed. */
+/* Fork, run `body` in the child, and wait for its end. Returns its exit status, 0 if `body` returns, or -1 if
+ * a signal ends it or it does not end within limit_s seconds and is then killed. */
+int child_result(void (*body)(void *argument), void *argument, int limit_s);
+
+/* Whether that is 0. */
 bool child_succeeds(void (*body)(void *argument), void *argument, int limit_s);
 
 #endif
