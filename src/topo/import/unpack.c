@@ -73,7 +73,8 @@ static bool is_wanted(const char *name)
 }
 
 /* The sizes are those that the entry claims, and bound what is read for it. */
-static tsr_status check_entry(const char *path, struct archive *from, struct archive_entry *entry)
+static tsr_status check_entry(const char *path, struct archive *from, struct archive_entry *entry,
+                              bool *wanted_out)
 {
     mode_t type = archive_entry_filetype(entry);
     const char *name = archive_entry_pathname(entry);
@@ -86,7 +87,8 @@ static tsr_status check_entry(const char *path, struct archive *from, struct arc
         return tsr_fail(TSR_ERR_FORMAT,
                         "archive '%s' unpacks to more than %d MiB; unpack it and name the directory", path,
                         TSR_UNPACK_BYTES >> 20);
-    if (!is_wanted(name))
+    *wanted_out = is_wanted(name);
+    if (!*wanted_out)
         return TSR_OK;
     if (archive_entry_hardlink(entry) || (type != AE_IFREG && type != AE_IFDIR && type != AE_IFLNK))
         return tsr_fail(TSR_ERR_FORMAT,
@@ -102,8 +104,9 @@ static tsr_status check_entry(const char *path, struct archive *from, struct arc
 static tsr_status unpack_entry(const char *path, struct archive *from, struct archive *to,
                                struct archive_entry *entry)
 {
-    tsr_status status = check_entry(path, from, entry);
-    if (status != TSR_OK || !is_wanted(archive_entry_pathname(entry)))
+    bool wanted;
+    tsr_status status = check_entry(path, from, entry, &wanted);
+    if (status != TSR_OK || !wanted)
         return status;
     archive_entry_set_perm(entry, archive_entry_filetype(entry) == AE_IFDIR ? 0700 : 0600);
     if (archive_read_extract2(from, entry, to) != ARCHIVE_OK)
