@@ -215,12 +215,13 @@ static void what_is_guessed_or_unknown_is_printed_so(void **state)
     add_end(&gpus[2], TSR_NVLINK_END_GPU, "0000:99:00.0", 2, 50e9);
     add_end(&gpus[2], TSR_NVLINK_END_CPU, "", 1, 0);
     tsr_topology_print(topo, append, text);
-    assert_non_null(
-        strstr(text, "      GPU 0 NVIDIA GeForce RTX 3090, ~24 GiB at ~936 GB/s\n"
-                     "        PCI at an unknown address, PCIe of unknown speed (now 1 x16, perhaps idle)\n"));
-    assert_non_null(strstr(text, "      GPU 2 A\n"
-                                 "        PCI 0000:02:00.0, PCIe ~4.0 GB/s, 2 NVLinks ~50.0 GB/s to GPUs not "
-                                 "listed, 1 NVLink to the processor\n"));
+    assert_non_null(strstr(text, "      GPU 0 NVIDIA GeForce RTX 3090, ~24 GiB at ~936 GB/s\n"
+                                 "        PCI at an unknown address, PCIe of unknown speed (now 1 x16,\n"
+                                 "          perhaps idle)\n"));
+    assert_non_null(strstr(text,
+                           "      GPU 2 A\n"
+                           "        PCI 0000:02:00.0, PCIe ~4.0 GB/s, 2 NVLinks ~50.0 GB/s to GPUs not\n"
+                           "          listed, 1 NVLink to the processor\n"));
     assert_non_null(strstr(text, "\n  GPU 1 of unknown model\n    PCI at an unknown address\n"));
     assert_non_null(strstr(text, "  ?: unknown\n"));
     tsr_topology_destroy(topo);

@@ -116,7 +116,7 @@ static void nccl_files_are_written_and_read_again(void **state)
     snprintf(line, sizeof line, "topo --machine '8x h100 nvswitch, 2x host' --nccl-xml %s", path);
     assert_prints(line, 0, "");
     snprintf(line, sizeof line, "topo --machine-file %s", path);
-    assert_prints(line, 0, "18 NVLinks ~450 GB/s to NVSwitches");
+    assert_prints(line, 0, "18 NVLinks ~450 GB/s to");
     snprintf(line, sizeof line, "topo --machine-file %s --card all=h200", path);
     assert_prints(line, 0, "GPU 7 NVIDIA H200");
     unlink(path);

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tsr/machine.h>
 #include <tsr/topology.h>
 
 #include "support/directory.h"
@@ -157,6 +158,11 @@ static void append(const char *text, void *user)
     strncat(all, text, 4095 - strlen(all));
 }
 
+static void append_all(const char *text, void *user)
+{
+    strcat(user, text); /* of a buffer that is large enough */
+}
+
 static void the_tree_nests_what_contains_what(void **state)
 {
     (void)state;
@@ -195,6 +201,28 @@ static void the_tree_nests_what_contains_what(void **state)
                               "      cores 0-1, CPU 0-1\n"
                               "    Package 1\n"
                               "      cores 2-3, CPU 2-3\n");
+    tsr_topology_destroy(topo);
+}
+
+/* Links to equal GPUs are ranges, and the matrix has its columns in parts. */
+static void sixteen_gpus_are_printed_within_80_columns(void **state)
+{
+    (void)state;
+    static char text[1 << 15];
+    tsr_topology *topo;
+    assert_int_equal(tsr_topology_parse("16x h100 nvlink, host 16 cores 64GiB", NULL, &topo), TSR_OK);
+    topo->gpu_pairs[2][15].peer_access = TSR_NO;
+    tsr_topology_print(topo, append_all, text);
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+        if (strcspn(line, "\n") > 80)
+            fail_msg("longer than 80 columns: %.*s", (int)strcspn(line, "\n"), line);
+    assert_non_null(strstr(text, "          1 NVLink ~25.0 GB/s to each of GPUs 0-2,4-15\n"));
+    assert_non_null(strstr(text, "\n          GPU0   GPU1   GPU2   GPU3   GPU4   GPU5   GPU6   GPU7\n"
+                                 "  GPU0       X    NV1    NV1    NV1    NV1    NV1    NV1    NV1\n"));
+    assert_non_null(strstr(text, "\n          GPU8   GPU9  GPU10  GPU11  GPU12  GPU13  GPU14  GPU15\n"
+                                 "  GPU0     NV1    NV1    NV1    NV1    NV1    NV1    NV1    NV1\n"));
+    assert_non_null(strstr(text, "  GPU2     NV1    NV1    NV1    NV1    NV1    NV1    NV1   NV1!\n"));
+    assert_non_null(strstr(text, ", !: no peer access\n"));
     tsr_topology_destroy(topo);
 }
 
@@ -512,6 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synthetic_machines_have_the_structure_they_describe),
         cmocka_unit_test(an_xml_file_gives_every_field),
+        cmocka_unit_test(sixteen_gpus_are_printed_within_80_columns),
         cmocka_unit_test(memory_that_no_core_has_nearest_is_printed),
         cmocka_unit_test(the_tree_nests_what_contains_what),
         cmocka_unit_test(every_recorded_machine_loads),

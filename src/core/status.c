@@ -1,6 +1,7 @@
 /* Version, status names, the per-thread error sentence (the library's only mutable global), log lines, and
- * the removal of control characters. Sentences quote names from files, which may have been made to steer the
- * terminal they are printed on; so each sentence is cleaned where it is stored, and no caller has to. */
+ * the removal of control characters, and paragraphs. Sentences quote names from files, which may have been
+ * made to steer the terminal they are printed on; so each sentence is cleaned where it is stored, and no
+ * caller has to. */
 #include "core/status.h"
 
 #include <stdarg.h>
@@ -116,4 +117,36 @@ void tsr_log(const tsr_logger *logger, tsr_log_level level, const char *format, 
     va_end(args);
     clean_sentence(text);
     logger->fn(level, text, logger->user);
+}
+
+/* Bytes of `text` that go into a line of `room` columns: up to the last blank, to the last comma of a list
+ * unless that leaves half of the line empty, or the whole first word. */
+static size_t line_length(const char *text, size_t room, bool is_list)
+{
+    size_t n = strlen(text), end = 0, comma = 0;
+    if (n <= room)
+        return n;
+    for (size_t i = 0; i <= room; i++) {
+        end = text[i] == ' ' ? i : end;
+        comma = text[i] == ' ' && i > room / 2 && text[i - 1] == ',' ? i : comma;
+    }
+    return is_list && comma ? comma : end ? end : strcspn(text, " ");
+}
+
+void tsr_put_paragraph(char *text, bool is_list, tsr_write_fn write, void *user)
+{
+    char blanks[TSR_PRINT_COLUMNS];
+    size_t indent = strspn(text, " "), more = 0;
+    for (char *at = text + indent; *at; more = 2) {
+        size_t n = line_length(at, TSR_PRINT_COLUMNS - indent - more, is_list);
+        const char next = at[n];
+        snprintf(blanks, sizeof blanks, "%*s", (int)(indent + more), "");
+        write(blanks, user);
+        at[n] = '\0';
+        write(at, user);
+        write("\n", user);
+        at[n] = next;
+        at += n;
+        at += strspn(at, " ");
+    }
 }

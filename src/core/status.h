@@ -2,6 +2,8 @@
 #ifndef TSR_CORE_STATUS_H
 #define TSR_CORE_STATUS_H
 
+#include <stdbool.h>
+
 #include <tsr/log.h>
 #include <tsr/status.h>
 
@@ -42,6 +44,14 @@ static inline const char *tsr_plural(long long n)
 {
     return n == 1 ? "" : "s";
 }
+
+/* Columns of printed plans and machines. */
+enum { TSR_PRINT_COLUMNS = 80 };
+
+/* Write `text`, a paragraph without line ends, broken at blanks into lines of TSR_PRINT_COLUMNS; the first
+ * line is indented as the text is, the others by two more. A word longer than a line is not broken. A list is
+ * broken after commas rather than inside its items. The text is changed meanwhile. */
+void tsr_put_paragraph(char *text, bool is_list, tsr_write_fn write, void *user);
 
 TSR_END_DECLS
 

@@ -27,17 +27,23 @@ struct printer {
     int n_order;
 };
 
-void tsr_topo_put(const tsr_topo_printer *p, int depth, const char *format, ...)
+void tsr_topo_put(tsr_topo_printer *p, int depth, const char *format, ...)
 {
-    char text[512];
-    int indent = TSR_MIN(2 * depth, 40);
-    memset(text, ' ', (size_t)indent);
+    size_t room = sizeof p->line - p->length;
+    p->length += (size_t)snprintf(p->line + p->length, room, "%*s", TSR_MIN(2 * depth, 40), "");
+    p->length = TSR_MIN(p->length, sizeof p->line - 1);
+    room = sizeof p->line - p->length;
     va_list args;
     va_start(args, format);
-    vsnprintf(text + indent, sizeof text - (size_t)indent, format, args);
+    p->length += (size_t)vsnprintf(p->line + p->length, room, format, args);
     va_end(args);
-    tsr_clean_text(text, strlen(text), "\n"); /* names may be from a machine file */
-    p->write(text, p->user);
+    p->length = TSR_MIN(p->length, sizeof p->line - 1);
+    if (format[strlen(format) - 1] != '\n')
+        return;
+    p->line[strcspn(p->line, "\n")] = '\0';
+    tsr_clean_text(p->line, strlen(p->line), ""); /* names may be from a machine file */
+    tsr_put_paragraph(p->line, true, p->write, p->user);
+    p->length = 0;
 }
 
 #define put(p, ...) tsr_topo_put(&(p)->base, __VA_ARGS__)
@@ -97,7 +103,7 @@ static bool same_cores(const tsr_numa_node *a, const tsr_numa_node *b)
     return a->first_core == b->first_core && a->n_cores == b->n_cores;
 }
 
-static void put_numa_node(const struct printer *p, int depth, int index, const char *where)
+static void put_numa_node(struct printer *p, int depth, int index, const char *where)
 {
     const tsr_numa_node *node = &p->base.topo->numa_nodes[index];
     char bytes[TSR_BYTES_TEXT], speed[32];
@@ -109,7 +115,7 @@ static void put_numa_node(const struct printer *p, int depth, int index, const c
 
 /* Memory outside the tree: of no core, or of cores that each have nearer memory (a package's CXL memory in
  * addition to its clusters' own). */
-static void put_far_memory(const struct printer *p)
+static void put_far_memory(struct printer *p)
 {
     const tsr_topology *topo = p->base.topo;
     for (int i = 0; i < topo->n_numa_nodes; i++) {
@@ -127,7 +133,7 @@ static void put_far_memory(const struct printer *p)
     }
 }
 
-static void put_object(const struct printer *p, int depth, enum level level, int index)
+static void put_object(struct printer *p, int depth, enum level level, int index)
 {
     const tsr_topology *topo = p->base.topo;
     char bytes[TSR_BYTES_TEXT], cores[48];
@@ -173,7 +179,7 @@ static int compare_ints(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void put_pus(const struct printer *p, int first, int n)
+static void put_pus(struct printer *p, int first, int n)
 {
     enum { MOST = 1024 }; /* far more than fit in the text */
     const tsr_topology *topo = p->base.topo;
@@ -188,7 +194,7 @@ static void put_pus(const struct printer *p, int first, int n)
 }
 
 /* One line for cores [first, first + n), which are equal. */
-static void put_cores(const struct printer *p, int depth, int first, int n)
+static void put_cores(struct printer *p, int depth, int first, int n)
 {
     const tsr_core *core = &p->base.topo->cores[first];
     char text[48];
@@ -272,7 +278,7 @@ static bool is_gpu(const tsr_topology *topo, const tsr_pci_device *pci)
     return false;
 }
 
-static void put_pci(const struct printer *p)
+static void put_pci(struct printer *p)
 {
     for (int i = 0; i < p->base.topo->n_pci; i++) {
         const tsr_pci_device *pci = &p->base.topo->pci[i];
@@ -290,7 +296,7 @@ static void put_pci(const struct printer *p)
     }
 }
 
-static void put_notes(const struct printer *p)
+static void put_notes(struct printer *p)
 {
     bool guessed = false;
     for (int i = 0; i < p->base.topo->n_gpus; i++)

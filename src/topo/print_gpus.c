@@ -1,5 +1,6 @@
 /* GPUs as text: two lines each, at their place in the machine, and a matrix of their links in the words of
- * `nvidia-smi topo -m`. Unknown facts are omitted; values from the table of cards have a "~". */
+ * `nvidia-smi topo -m`, in parts if there are many GPUs. Unknown facts are omitted; values from the table of
+ * cards have a "~". */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +10,11 @@
 #include "core/mem.h"
 #include "topo/import/gpus.h"
 #include "topo/print.h"
+#include "topo/topo.h"
 
 #define put tsr_topo_put
+
+enum { LIST_BYTES = 128, MOST_COLUMNS = 10 /* of the matrix, in lines of 80 columns */ };
 
 /* "450 GB/s", "4.92 TB/s". */
 const char *tsr_topo_speed_text(double bytes_per_s, char text[32])
@@ -30,7 +34,7 @@ static const char *mark(const tsr_gpu *gpu, tsr_gpu_fact fact)
 /* -- a GPU -- */
 
 /* Its arithmetic and its memory. */
-static void put_rates(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
+static void put_rates(tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
 {
     char text[TSR_BYTES_TEXT], speed[32];
     put(p, depth, "GPU %d %s", gpu->ordinal, *gpu->name ? gpu->name : "of unknown model");
@@ -54,7 +58,7 @@ static void put_rates(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
     put(p, 0, "\n");
 }
 
-static void put_pcie(const tsr_topo_printer *p, const tsr_gpu *gpu)
+static void put_pcie(tsr_topo_printer *p, const tsr_gpu *gpu)
 {
     const tsr_pcie_link *now = &gpu->pcie, *most = &gpu->pcie_max;
     char speed[32];
@@ -69,7 +73,7 @@ static void put_pcie(const tsr_topo_printer *p, const tsr_gpu *gpu)
         put(p, 0, " (idle at PCIe %d)", now->generation);
 }
 
-static void put_link_count(const tsr_topo_printer *p, const tsr_gpu *gpu, int n_links, double bytes_per_s)
+static void put_link_count(tsr_topo_printer *p, const tsr_gpu *gpu, int n_links, double bytes_per_s)
 {
     char speed[32];
     put(p, 0, ", %d NVLink%s", n_links, tsr_plural(n_links));
@@ -83,7 +87,7 @@ static bool leads_to_gpu(const tsr_nvlink_end *end)
 }
 
 /* All links to switches, a processor or an unknown end: each kind in one piece. */
-static void put_other_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
+static void put_other_links(tsr_topo_printer *p, const tsr_gpu *gpu)
 {
     static const char *const places[] = {"somewhere", "GPUs not listed", "NVSwitches", "the processor"};
     for (int kind = TSR_NVLINK_END_UNKNOWN; kind <= TSR_NVLINK_END_CPU; kind++) {
@@ -103,9 +107,9 @@ static void put_other_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
     }
 }
 
-/* The links to GPUs; equal neighbours in the list share a piece: "4 NVLinks 100 GB/s to each of GPU 1 2
- * 3". */
-static void put_gpu_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
+/* The links to GPUs; equal neighbours in the list share a piece: "4 NVLinks 100 GB/s to each of GPUs
+ * 1-3". */
+static void put_gpu_links(tsr_topo_printer *p, const tsr_gpu *gpu)
 {
     for (int i = 0, next; i < gpu->n_nvlink_ends; i = next) {
         const tsr_nvlink_end *end = &gpu->nvlink_ends[i];
@@ -120,14 +124,21 @@ static void put_gpu_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
             continue;
         }
         put_link_count(p, gpu, end->n_links, end->bytes_per_s);
-        put(p, 0, next > i + 1 ? " to each of GPU" : " to GPU");
-        for (int j = i; j < next; j++)
-            put(p, 0, " %d", p->topo->gpus[gpu->nvlink_ends[j].gpu].ordinal);
+        int others[TSR_MAX_NVLINK_ENDS], n = next - i;
+        char list[LIST_BYTES];
+        for (int j = 0, at; j < n; j++) { /* sorted; drivers list links in any order */
+            int ordinal = p->topo->gpus[gpu->nvlink_ends[i + j].gpu].ordinal;
+            for (at = j; at > 0 && others[at - 1] > ordinal; at--)
+                others[at] = others[at - 1];
+            others[at] = ordinal;
+        }
+        tsr_topo_format_list(others, n, list, sizeof list);
+        put(p, 0, n > 1 ? " to each of GPUs %s" : " to GPU %s", list);
     }
 }
 
 /* Its bus id and its PCIe link. */
-static void put_place(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
+static void put_place(tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
 {
     put(p, depth + 1, "PCI %s", *gpu->bus_id ? gpu->bus_id : "at an unknown address");
     put_pcie(p, gpu);
@@ -150,7 +161,7 @@ void tsr_topo_put_gpus_at(tsr_topo_printer *p, int depth, int numa_node)
 
 /* -- all GPUs -- */
 
-void tsr_topo_put_gpu_summary(const tsr_topo_printer *p)
+void tsr_topo_put_gpu_summary(tsr_topo_printer *p)
 {
     const tsr_topology *topo = p->topo;
     int version = topo->cuda_driver_version;
@@ -180,7 +191,7 @@ static bool has_path(const tsr_topology *topo, tsr_gpu_path path)
     return false;
 }
 
-static void put_legend(const tsr_topo_printer *p, bool no_peer)
+static void put_legend(tsr_topo_printer *p, bool no_peer)
 {
     static const char *const meanings[] = {"unknown",
                                            "one card",
@@ -216,15 +227,14 @@ static void put_legend(const tsr_topo_printer *p, bool no_peer)
     put(p, 0, "\n");
 }
 
-void tsr_topo_put_gpu_pairs(const tsr_topo_printer *p)
+/* Rows for all GPUs, columns for GPUs [first, end). */
+static bool put_columns(tsr_topo_printer *p, int first, int end)
 {
     const tsr_topology *topo = p->topo;
     bool no_peer = false;
     char word[16], cell[20];
-    if (topo->n_gpus < 2)
-        return;
     put(p, 1, "     ");
-    for (int b = 0; b < topo->n_gpus; b++) {
+    for (int b = first; b < end; b++) {
         snprintf(cell, sizeof cell, "GPU%d", topo->gpus[b].ordinal);
         put(p, 0, " %6s", cell);
     }
@@ -232,7 +242,7 @@ void tsr_topo_put_gpu_pairs(const tsr_topo_printer *p)
     for (int a = 0; a < topo->n_gpus; a++) {
         snprintf(cell, sizeof cell, "GPU%d", topo->gpus[a].ordinal);
         put(p, 1, "%-5s", cell);
-        for (int b = 0; b < topo->n_gpus; b++) {
+        for (int b = first; b < end; b++) {
             bool none = topo->gpu_pairs[a][b].peer_access == TSR_NO;
             snprintf(cell, sizeof cell, "%s%s", tsr_topo_gpu_pair_word(topo, a, b, word), none ? "!" : "");
             put(p, 0, " %6s", cell);
@@ -240,5 +250,16 @@ void tsr_topo_put_gpu_pairs(const tsr_topo_printer *p)
         }
         put(p, 0, "\n");
     }
+    return no_peer;
+}
+
+void tsr_topo_put_gpu_pairs(tsr_topo_printer *p)
+{
+    const int n = p->topo->n_gpus, n_parts = (n + MOST_COLUMNS - 1) / MOST_COLUMNS;
+    bool no_peer = false;
+    if (n < 2)
+        return;
+    for (int part = 0; part < n_parts; part++)
+        no_peer = put_columns(p, n * part / n_parts, n * (part + 1) / n_parts) || no_peer;
     put_legend(p, no_peer);
 }

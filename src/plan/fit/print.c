@@ -72,7 +72,7 @@ static void put_cuts(const tsr_plan_printer *p, const tsr_fit *fit)
     for (int i = 0; i < fit->info.n_steps; i++) {
         char saved[SAVED_BYTES];
         write_saved(fit, &fit->steps[i], saved);
-        if (2 + width + 2 + strlen(saved) <= TSR_PLAN_COLUMNS) {
+        if (2 + width + 2 + strlen(saved) <= TSR_PRINT_COLUMNS) {
             tsr_plan_put(p, "  %-*s  %s\n", (int)width, fit->steps[i].text, saved);
         } else {
             tsr_plan_put(p, "  %s\n", fit->steps[i].text);

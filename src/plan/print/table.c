@@ -26,17 +26,6 @@ void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...)
     p->write(text, p->user);
 }
 
-/* Bytes of `text` that go into a line of `room` columns: up to the last blank, or the whole first word. */
-static size_t line_length(const char *text, size_t room)
-{
-    size_t n = strlen(text), end = 0;
-    if (n <= room)
-        return n;
-    for (size_t i = 0; i <= room; i++)
-        end = text[i] == ' ' ? i : end;
-    return end ? end : strcspn(text, " ");
-}
-
 void tsr_plan_put_wrapped(const tsr_plan_printer *p, const char *format, ...)
 {
     char text[PARAGRAPH_BYTES];
@@ -44,13 +33,8 @@ void tsr_plan_put_wrapped(const tsr_plan_printer *p, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    const char *at = text;
-    for (size_t indent = 0; *at; indent = strspn(text, " ") + 2) {
-        size_t n = line_length(at, TSR_PLAN_COLUMNS - indent);
-        tsr_plan_put(p, "%*s%.*s\n", (int)indent, "", (int)n, at);
-        at += n;
-        at += strspn(at, " ");
-    }
+    tsr_clean_text(text, strlen(text), "");
+    tsr_put_paragraph(text, false, p->write, p->user);
 }
 
 /* -- tables -- */
@@ -126,7 +110,7 @@ void tsr_plan_put_table(const tsr_plan_printer *p, const char *title, const tsr_
     }
     for (int from = 0, to; from < n_columns; from = to) {
         size_t width = name_width;
-        for (to = from; to < n_columns && (to == from || width + 2 + widths[to] <= TSR_PLAN_COLUMNS); to++)
+        for (to = from; to < n_columns && (to == from || width + 2 + widths[to] <= TSR_PRINT_COLUMNS); to++)
             width += 2 + widths[to];
         const table part = {p->plan, columns + from, to - from};
         tsr_plan_put(p, "\n");

@@ -5,7 +5,7 @@
 #include "core/status.h"
 #include "plan/plan.h"
 
-enum { TSR_PLAN_COLUMNS = 80, TSR_PLAN_CELL_BYTES = 64 };
+enum { TSR_PLAN_CELL_BYTES = 64 };
 
 typedef struct tsr_plan_printer {
     const tsr_plan *plan;
@@ -16,8 +16,7 @@ typedef struct tsr_plan_printer {
 /* A piece of a line, at most 511 bytes of it. */
 void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
 
-/* A paragraph of at most 1023 bytes, broken at blanks into lines of TSR_PLAN_COLUMNS; the first line is
- * indented as the text is, the others by two more. A word longer than a line is not broken. */
+/* tsr_put_paragraph() of at most 1023 bytes. */
 void tsr_plan_put_wrapped(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
 
 /* "Stage 1: layers 0 to 39 on cuda0, cuda1", a line for each. */
@@ -36,7 +35,7 @@ typedef struct tsr_plan_column {
 
 /* A table with a row per device, after an empty line. The first column has names under `title`. Devices with
  * consecutive names and equal cells share a row. `sum`, unless NULL, is the last row. Columns that do not fit
- * beside the others into TSR_PLAN_COLUMNS make another table below. */
+ * beside the others into TSR_PRINT_COLUMNS make another table below. */
 void tsr_plan_put_table(const tsr_plan_printer *p, const char *title, const tsr_plan_column *columns,
                         int n_columns, const tsr_plan_device *devices, int n_devices,
                         const tsr_plan_device *sum);
