@@ -74,6 +74,16 @@ static void names_of_variants_are_told_from_the_card(void **state)
     }
 }
 
+/* A plan for memory that is not there would fail; the machine itself states its memory. */
+static void a_name_of_two_sizes_means_the_smaller(void **state)
+{
+    (void)state;
+    const tsr_card *by_id = tsr_card_by_id(0x2d04), *by_name = tsr_card_by_name("NVIDIA GeForce RTX 5060 Ti");
+    assert_ptr_equal(by_id, by_name);
+    assert_string_equal(by_id->key, "rtx5060ti");
+    assert_int_equal(by_id->memory_mib, 8151);
+}
+
 static void cards_are_found_as_people_type_them(void **state)
 {
     (void)state;
@@ -89,6 +99,7 @@ static void cards_are_found_as_people_type_them(void **state)
         {"3090 Ti", "rtx3090ti"},
         {"4070 Ti Super", "rtx4070tisuper"},
         {"4060 ti 16gb", "rtx4060ti-16gb"},
+        {"5060 ti 16gb", "rtx5060ti-16gb"},
         {"A6000", "a6000"},
         {"RTX A6000", "a6000"},
         {"6000 Ada", "rtx6000ada"},
@@ -263,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_find_their_card),
         cmocka_unit_test(names_of_variants_are_told_from_the_card),
+        cmocka_unit_test(a_name_of_two_sizes_means_the_smaller),
         cmocka_unit_test(cards_are_found_as_people_type_them),
         cmocka_unit_test(names_that_denote_no_card_or_several_are_refused),
         cmocka_unit_test(the_table_is_sound),

@@ -9,7 +9,8 @@
  *
  * A bridge joins two cards (NVIDIA's NVLink bridge page; data sheets of the A100, A30, H100 PCIe and NVL), or
  * up to four H200 NVL (its data sheet). Where memory was not seen reported, it is the part that an RTX 5090
- * reports of its own. */
+ * reports of its own. Where cards of two sizes share name and PCI id, both mean the smaller one, unless the
+ * machine states its memory. */
 #include "topo/import/cards.h"
 
 #include <stdio.h>
@@ -94,9 +95,9 @@ static const tsr_card cards[] = {
     {"rtx5060",         "GeForce RTX 5060",                   RTX50,     {0x2d05},
      120, 30, 8151, 448, 38.4, 153.4, 19.2, 5, 8, 0, 0, 0, 0, NO, false, 0},
     {"rtx5060ti",       "GeForce RTX 5060 Ti",                RTX50,     {0x2d04},
-     120, 36, 16311, 448, 47.4, 189.6, 23.7, 5, 8, 0, 0, 0, 0, NO, false, 0},
-    {"rtx5060ti-8gb",   "GeForce RTX 5060 Ti 8GB",            RTX50,     {0},
      120, 36, 8151, 448, 47.4, 189.6, 23.7, 5, 8, 0, 0, 0, 0, NO, false, 0},
+    {"rtx5060ti-16gb",  "GeForce RTX 5060 Ti 16GB",           RTX50,     {0}, /* same id and name as 8 GB */
+     120, 36, 16311, 448, 47.4, 189.6, 23.7, 5, 8, 0, 0, 0, 0, NO, false, 0},
     {"rtx5070",         "GeForce RTX 5070",                   RTX50,     {0x2f04},
      120, 48, 12227, 672, 61.7, 246.9, 30.9, 5, 16, 0, 0, 0, 0, NO, false, 0},
     {"rtx5070ti",       "GeForce RTX 5070 Ti",                RTX50,     {0x2c05},
