@@ -445,11 +445,9 @@ static tsr_device_set distributed_missing(tsr_comm *comm, const tsr_collective *
 static void distributed_destroy(tsr_comm *base)
 {
     distributed_comm *comm = (distributed_comm *)base;
-    const tsr_transport *t = tsr_processes_transport(comm->processes);
     assert(!comm->collectives);
     for (int i = 0; i < comm->n_sets; i++)
-        if (comm->sets[i].group)
-            t->group_destroy(t->user, comm->sets[i].group, tsr_processes_are_lost(comm->processes));
+        tsr_processes_leave(comm->processes, comm->sets[i].group);
     tsr_comm_destroy(comm->local);
     tsr_mem_free(comm->sets);
     tsr_mem_free(comm);

@@ -46,16 +46,11 @@ void tsr_processes_lose(tsr_processes *p, const char *reason)
     pthread_mutex_unlock(&p->lock);
 }
 
-bool tsr_processes_are_lost(const tsr_processes *p)
-{
-    return p && atomic_load(&p->lost);
-}
-
 tsr_status tsr_processes_check(const tsr_processes *p)
 {
     if (p && tsr_watch_is_forked(p->watch))
         return tsr_watch_check(p->watch);
-    if (!tsr_processes_are_lost(p))
+    if (!p || !atomic_load(&p->lost))
         return TSR_OK;
     return tsr_fail(TSR_ERR_DEVICE_LOST,
                     "process %d of %d: the processes of the runtime are out of step: %s; close it and "
@@ -325,11 +320,16 @@ static tsr_status check_transport(const tsr_transport *t)
     return TSR_OK;
 }
 
-/* Leave the group; memory of the object itself remains. In a child process the transport is not used. */
+void tsr_processes_leave(tsr_processes *p, void *group)
+{
+    if (group && !tsr_watch_is_forked(p->watch))
+        p->transport.group_destroy(p->transport.user, group, atomic_load(&p->lost));
+}
+
+/* Memory of the object itself remains. */
 static void leave(tsr_processes *p)
 {
-    if (p->all && !tsr_watch_is_forked(p->watch))
-        p->transport.group_destroy(p->transport.user, p->all, atomic_load(&p->lost));
+    tsr_processes_leave(p, p->all);
     p->all = NULL;
     pthread_mutex_destroy(&p->lock);
     tsr_mem_free(p->chunk);

@@ -68,6 +68,9 @@ void tsr_processes_lose(tsr_processes *processes, const char *reason);
 
 /* TSR_OK, or TSR_ERR_DEVICE_LOST with the reason. Any thread. */
 tsr_status tsr_processes_check(const tsr_processes *processes);
-bool tsr_processes_are_lost(const tsr_processes *processes);
+
+/* Destroy a group of the transport; NULL is fine. In a child process nothing is done: the group is the
+ * parent's, and leaving it may wait for the other processes. */
+void tsr_processes_leave(tsr_processes *processes, void *group);
 
 #endif
