@@ -73,12 +73,13 @@ static void rates_are_kept_for_plan_and_run(void **state)
     run("run -m " MODEL DEVICES " -p hi -n 2", 0);
 }
 
-/* Every entry of the file gets the date, which is UTC. */
-static void set_date(const char *date)
+/* Every entry of the file gets the date, which is UTC, and the load, if that is not negative. */
+static void edit_rates(const char *date, double load)
 {
     char path[64];
-    json_t *entry;
+    json_t *entry, *device;
     const char *name;
+    size_t i;
     snprintf(path, sizeof path, "%s/tsr/rates.json", directory_path());
     json_t *root = json_load_file(path, 0, NULL);
     assert_non_null(root);
@@ -86,6 +87,12 @@ static void set_date(const char *date)
     {
         assert_non_null(json_object_get(entry, "date"));
         assert_int_equal(json_object_set_new(entry, "date", date ? json_string(date) : json_null()), 0);
+        json_array_foreach(json_object_get(entry, "values"), i, device)
+        {
+            assert_true(json_is_number(json_object_get(device, "load")));
+            if (load >= 0)
+                assert_int_equal(json_object_set_new(device, "load", json_real(load)), 0);
+        }
     }
     assert_int_equal(json_dump_file(root, path, 0), 0);
     json_decref(root);
@@ -101,14 +108,17 @@ static void rates_expire_and_can_be_forgotten(void **state)
     run("bench -r 1 --keep-rates" DEVICES, 0);
     assert_non_null(gmtime_r(&young, &utc));
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    set_date(date);
+    edit_rates(date, 0.37);
     run("plan -m " MODEL DEVICES, 0);
     find("(rates measured 20");
+    find("37 %)"); /* "load 37 %", which may be broken at a blank */
+    run("plan --json -m " MODEL DEVICES, 0);
+    find("\"load\": 0.37");
     assert_non_null(gmtime_r(&old, &utc));
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     const char *const stale[] = {date, NULL, "", "yesterday"};
     for (size_t i = 0; i < sizeof stale / sizeof *stale; i++) {
-        set_date(stale[i]);
+        edit_rates(stale[i], -1);
         run("plan -m " MODEL DEVICES, 0);
         find("(rates not measured)");
     }
@@ -145,6 +155,7 @@ static void rates_of_a_busy_machine_are_not_kept(void **state)
     }
     assert_int_equal(code, 0);
     find("F16 GB/s"); /* they are shown */
+    find("load meanwhile: other processes took ");
     find("not stored for tsr plan and tsr run: other processes took ");
     find("--keep-rates");
     run("plan -m " MODEL DEVICES, 0);

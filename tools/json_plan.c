@@ -110,9 +110,9 @@ static json_t *predicted(const tsr_plan *plan)
     tsr_plan_predict(plan, &t);
     if (!t.known)
         return json_null();
-    return json_pack("{s:b, s:b, s:b, s:o, s:o, s:o, s:o}", "automatic", t.automatic, "proven", t.proven,
-                     "measured", t.measured, "measured_at", date_json(t.measured_at), "decode",
-                     phase_object(&t.decode), "prompt", phase_object(&t.prompt), "alternatives",
+    return json_pack("{s:b, s:b, s:b, s:o, s:f, s:o, s:o, s:o}", "automatic", t.automatic, "proven", t.proven,
+                     "measured", t.measured, "measured_at", date_json(t.measured_at), "load", t.load,
+                     "decode", phase_object(&t.decode), "prompt", phase_object(&t.prompt), "alternatives",
                      alternatives(plan));
 }
 

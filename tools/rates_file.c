@@ -9,7 +9,8 @@ static bool read_device(const json_t *object, int64_t date, tsr_device_rates *ra
 {
     bool good = tool_cache_number(object, "op_ns", &rates->op_ns) &&
                 tool_cache_number(object, "sync_ns", &rates->sync_ns) &&
-                tool_cache_number(object, "sync_bytes_per_s", &rates->sync_bytes_per_s);
+                tool_cache_number(object, "sync_bytes_per_s", &rates->sync_bytes_per_s) &&
+                tool_cache_number(object, "load", &rates->load);
     for (int i = 0; i < TSR_RATE_TYPES; i++) {
         const char *type = tsr_type_name(tsr_rate_type(i));
         good = good &&
@@ -41,8 +42,9 @@ static json_t *write_device(const tsr_device_rates *rates)
         json_object_set_new(read, tsr_type_name(tsr_rate_type(i)), json_real(rates->read_bytes_per_s[i]));
         json_object_set_new(flops, tsr_type_name(tsr_rate_type(i)), json_real(rates->flops_per_s[i]));
     }
-    return json_pack("{s:o, s:o, s:f, s:f, s:f}", "read_bytes_per_s", read, "flops_per_s", flops, "op_ns",
-                     rates->op_ns, "sync_ns", rates->sync_ns, "sync_bytes_per_s", rates->sync_bytes_per_s);
+    return json_pack("{s:o, s:o, s:f, s:f, s:f, s:f}", "read_bytes_per_s", read, "flops_per_s", flops,
+                     "op_ns", rates->op_ns, "sync_ns", rates->sync_ns, "sync_bytes_per_s",
+                     rates->sync_bytes_per_s, "load", rates->load);
 }
 
 bool tool_rates_save(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates)

@@ -153,6 +153,7 @@ typedef struct tsr_plan_times {
     bool known;            /**< false: some rates are unknown; times are 0, there are no alternatives */
     bool measured;         /**< the rates were measured; false: described or assumed */
     int64_t measured_at;   /**< when, of the earliest, in seconds since 1970; 0: unknown */
+    double load;           /**< tsr_device_rates.load of the device where it was highest */
     tsr_plan_phase decode; /**< one token */
     tsr_plan_phase prompt; /**< n_batch tokens, or the prompt of config.workload if that is shorter */
     double workload_ns;    /**< of config.workload: its prompt in such steps, then its new tokens; 0: none */

@@ -32,6 +32,8 @@ typedef struct tsr_device_rates {
     double sync_bytes_per_s; /**< bytes of one device's partial sums per second, in a large all-reduce */
     bool measured;           /**< by running kernels; false: described or guessed */
     int64_t measured_at;     /**< when, in seconds since 1970; 0 if unknown */
+    double load; /**< the part of all processors' time that other processes took meanwhile, 0 to 1, as far as
+                  * the caller knows: tsr_runtime_measure() writes 0 */
 } tsr_device_rates;
 
 /** Index into the arrays; -1 for other types. */

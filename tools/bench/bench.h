@@ -60,9 +60,9 @@ void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rate
 void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
                       FILE *out);
 
-/* Whether what was measured since `start` may be stored: others did not keep the processors busy, or
- * `anyway`. Otherwise a line on stderr says why not. */
-bool bench_may_keep(const tool_load *start, bool anyway);
+/* Whether values measured under this load may be stored: it does not disturb, or `anyway`. Otherwise a line
+ * on stderr says why not. */
+bool bench_may_keep(double load, bool anyway);
 
 void bench_describe_environment(bench *b);
 

@@ -30,6 +30,7 @@ void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rate
     }
     tool_table_print(&table, out);
     tool_table_free(&table);
+    fprintf(out, "load meanwhile: other processes took %.0f %% of the processors' time\n", 100 * rates->load);
 }
 
 static double small_sync_ns(const tsr_device_rates *rates)
@@ -57,6 +58,7 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
 
 tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best)
 {
+    const tool_load start = tool_load_now();
     for (int round = 0; round < n_rounds && round < MOST_ROUNDS && !tool_interrupted; round++) {
         tsr_device_rates rates[TSR_MAX_DEVICES];
         tsr_status status = tsr_runtime_measure(rt, NULL, 0, rates);
@@ -65,6 +67,8 @@ tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *
         for (int d = 0; d < tsr_runtime_n_devices(rt); d++)
             keep_best(&best[d], &rates[d]);
     }
+    for (int d = 0; d < tsr_runtime_n_devices(rt); d++)
+        best[d].load = tool_load_of_others(&start);
     return TSR_OK;
 }
 
@@ -78,9 +82,8 @@ void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, con
         fprintf(stderr, "tsr: warning: cannot store the rates: %s\n", strerror(errno));
 }
 
-bool bench_may_keep(const tool_load *start, bool anyway)
+bool bench_may_keep(double load, bool anyway)
 {
-    double load = tool_load_of_others(start);
     if (anyway || !tool_load_disturbs(load))
         return true;
     fprintf(stderr,
@@ -92,13 +95,12 @@ bool bench_may_keep(const tool_load *start, bool anyway)
 
 tsr_status bench_devices(bench *b)
 {
-    const tool_load start = tool_load_now();
     FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout has the report */
     tsr_status status = bench_measure_rates(b->engine.rt, b->options->n_rounds, b->rates);
     if (status != TSR_OK)
         return status;
     bench_print_rates(b->list, b->rates, out);
-    if (bench_may_keep(&start, b->options->keep_rates))
+    if (bench_may_keep(b->rates->load, b->options->keep_rates))
         bench_keep_rates(b->topo, b->list, b->rates, out);
     return TSR_OK;
 }

@@ -187,7 +187,7 @@ static tsr_status measure(const links_options *o, links_bench *b)
         status = bench_measure_rates(rt, 1, b->rates);
     if (status == TSR_OK)
         b->n_collectives = tsr_runtime_collectives(rt, b->collectives);
-    b->may_keep = status == TSR_OK && bench_may_keep(&start, o->keep_rates);
+    b->may_keep = status == TSR_OK && bench_may_keep(tool_load_of_others(&start), o->keep_rates);
     tsr_runtime_close(rt);
     return status;
 }

@@ -339,6 +339,7 @@ tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
     for (int d = 0; d < n_devices && times->measured; d++) {
         int64_t at = resolved->plan.rates[d].measured_at;
         times->measured_at = d == 0 ? at : TSR_MIN(times->measured_at, at);
+        times->load = TSR_MAX(times->load, resolved->plan.rates[d].load);
     }
     TSR_TRY(predict_plan(p));
     times->workload_ns = tsr_goal_ns(&p->goal, times->decode.total_ns, times->prompt.total_ns);

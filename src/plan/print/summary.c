@@ -90,21 +90,25 @@ static void put_assumed(const tsr_plan_printer *p)
     }
 }
 
-/* "measured 2026-11-20" */
-static const char *rates_text(const tsr_plan_times *t, char text[40])
+enum { RATES_TEXT = 64 };
+
+/* "measured 2026-11-20, load 3 %" */
+static const char *rates_text(const tsr_plan_times *t, char text[RATES_TEXT])
 {
     time_t at = (time_t)t->measured_at;
     struct tm utc;
-    snprintf(text, 40, "%s", t->measured ? "measured" : "not measured");
-    if (t->measured && at > 0 && gmtime_r(&at, &utc))
-        strftime(text, 40, "measured %Y-%m-%d", &utc);
+    snprintf(text, RATES_TEXT, "%s", t->measured ? "measured" : "not measured");
+    if (t->measured && at > 0 && gmtime_r(&at, &utc)) {
+        size_t length = strftime(text, RATES_TEXT, "measured %Y-%m-%d", &utc);
+        snprintf(text + length, RATES_TEXT - length, ", load %.0f %%", 100 * t->load);
+    }
     return text;
 }
 
 static void put_speed(const tsr_plan_printer *p)
 {
     const tsr_plan_times *t = &p->plan->times;
-    char decode[32], prompt[32], rates[40];
+    char decode[32], prompt[32], rates[RATES_TEXT];
     if (t->known)
         tsr_plan_put_wrapped(p, "Predicted: decode %s and prompt %s tokens/s (rates %s)",
                              speed_text(1, t->decode.total_ns, decode),
