@@ -80,8 +80,7 @@ static void give_up(const preparation *p, tsr_comm *comm)
     for (int d = 0; d < p->n_devices; d++)
         if (p->programs[d] && p->devices[d]->ops->discard)
             p->devices[d]->ops->discard(p->devices[d], p->programs[d]);
-    if (!tsr_watch_is_lost(p->devices[0]->watch))
-        comm->ops->reset(comm);
+    tsr_comm_reset(comm, p->devices[0]->watch);
 }
 
 tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,

@@ -87,14 +87,9 @@ void tsr_probe_destroy(tsr_probe *probe)
         return;
     const tsr_probe_config *c = &probe->config;
     for (int d = 0; d < c->n_devices; d++) {
-        tsr_device *device = c->devices[d];
-        if (tsr_watch_has_abandoned(device->watch))
-            continue;
         for (int slot = 0; slot < 2; slot++)
-            if (probe->partial[slot][d])
-                device->ops->free(device, probe->partial[slot][d], (size_t)c->n * sizeof(int64_t));
-        if (probe->sum[d])
-            device->ops->free(device, probe->sum[d], (size_t)c->n * sizeof(float));
+            tsr_device_free_uncharged(c->devices[d], probe->partial[slot][d], (size_t)c->n * sizeof(int64_t));
+        tsr_device_free_uncharged(c->devices[d], probe->sum[d], (size_t)c->n * sizeof(float));
     }
     tsr_mem_free(probe);
 }
@@ -167,14 +162,12 @@ out:
 
 static void stop(probe_run *run)
 {
-    const bool abandoned = tsr_watch_has_abandoned(run->probe->config.devices[0]->watch);
     for (int d = 0; d < run->probe->config.n_devices; d++)
         if (run->programs[d])
             run->probe->config.devices[d]->ops->program_destroy(run->probe->config.devices[d],
                                                                 run->programs[d]);
     for (int k = 0; k < run->n_ops; k++)
-        if (run->collectives[k] && !abandoned)
-            run->comm->ops->collective_destroy(run->comm, run->collectives[k]);
+        tsr_collective_destroy(run->comm, run->collectives[k], run->probe->config.devices[0]->watch);
 }
 
 enum { CAUSE_BYTES = 512 };
@@ -199,8 +192,7 @@ static tsr_status release(const probe_run *run, uint64_t timeout_ns, const tsr_d
         status = own;
         snprintf(cause, CAUSE_BYTES, "%s", tsr_last_error());
     }
-    if (!tsr_watch_is_lost(run->probe->config.devices[0]->watch))
-        run->comm->ops->reset(run->comm);
+    tsr_comm_reset(run->comm, run->probe->config.devices[0]->watch);
     return status;
 }
 

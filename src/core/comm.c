@@ -30,6 +30,18 @@ void tsr_comm_destroy(tsr_comm *comm)
         comm->ops->destroy(comm);
 }
 
+void tsr_comm_reset(tsr_comm *comm, const tsr_watch *watch)
+{
+    if (!tsr_watch_is_lost(watch))
+        comm->ops->reset(comm);
+}
+
+void tsr_collective_destroy(tsr_comm *comm, tsr_collective *collective, const tsr_watch *watch)
+{
+    if (collective && !tsr_watch_has_abandoned(watch))
+        comm->ops->collective_destroy(comm, collective);
+}
+
 void tsr_comm_describe_missing(tsr_device_set missing, char *text, size_t bytes)
 {
     size_t used = 0;

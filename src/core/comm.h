@@ -122,6 +122,13 @@ static inline bool tsr_collective_is_alone(const tsr_collective *collective)
     return tsr_device_set_count(collective->desc->participants) <= 1;
 }
 
+/* After an abort, once every device is idle: as ops->reset(). In a lost runtime devices may never be idle,
+ * and the communicator stays aborted. */
+void tsr_comm_reset(tsr_comm *comm, const tsr_watch *watch);
+
+/* NULL is fine. A collective that an abandoned thread may still access remains. */
+void tsr_collective_destroy(tsr_comm *comm, tsr_collective *collective, const tsr_watch *watch);
+
 /* For implementations: copy the arrays of a description, which `copy` then names, into new ones that the
  * caller frees, also after a failure. Both pointers are NULL before. */
 tsr_status tsr_collective_copy_desc(const tsr_collective_desc *desc, int n_devices, tsr_collective_desc *copy,

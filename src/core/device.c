@@ -101,12 +101,17 @@ out:
     return status;
 }
 
+void tsr_device_free_uncharged(tsr_device *device, void *pointer, size_t bytes)
+{
+    if (pointer && !tsr_watch_has_abandoned(device->watch))
+        device->ops->free(device, pointer, bytes);
+}
+
 void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, size_t bytes)
 {
     if (!pointer)
         return;
-    if (!tsr_watch_has_abandoned(device->watch))
-        device->ops->free(device, pointer, bytes);
+    tsr_device_free_uncharged(device, pointer, bytes);
     device->accounting.taken -= taken_for(device, bytes);
     tsr_device_uncharge(device, owner, bytes);
 }

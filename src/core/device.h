@@ -177,6 +177,8 @@ void tsr_device_uncharge(tsr_device *device, tsr_memory_owner owner, size_t byte
 tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
                             void **pointer_out);
 void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, size_t bytes);
+/* Memory of ops->alloc(), which is in no account. NULL is fine. */
+void tsr_device_free_uncharged(tsr_device *device, void *pointer, size_t bytes);
 
 /* The runtime's own memory on the device: not charged, since no plan includes it; caps leave room for it. */
 void tsr_device_note_runtime(tsr_device *device, size_t bytes);

@@ -276,9 +276,8 @@ void tsr_program_destroy(tsr_program *program)
     for (int d = 0; program->programs && d < program->rt->n_devices; d++)
         if (program->programs[d])
             program->rt->devices[d]->ops->program_destroy(program->rt->devices[d], program->programs[d]);
-    for (int c = 0; c < program->n_collectives && !tsr_watch_has_abandoned(program->rt->watch); c++)
-        if (program->collectives[c])
-            program->rt->comm->ops->collective_destroy(program->rt->comm, program->collectives[c]);
+    for (int c = 0; c < program->n_collectives; c++)
+        tsr_collective_destroy(program->rt->comm, program->collectives[c], program->rt->watch);
     tsr_mem_free(program->programs);
     tsr_mem_free(program->collectives);
     tsr_mem_free(program->device_infos);
@@ -321,10 +320,9 @@ static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr
         status = own;
         snprintf(cause, sizeof cause, "%s", tsr_last_error());
     }
-    if (!tsr_watch_is_lost(rt->watch)) {
-        rt->comm->ops->reset(rt->comm);
+    tsr_comm_reset(rt->comm, rt->watch);
+    if (!tsr_watch_is_lost(rt->watch))
         return tsr_fail(status, "%s", cause);
-    }
     if (rt->processes)
         tsr_processes_lose(rt->processes, cause);
     return tsr_watch_lose(rt->watch, "%s", cause);

@@ -129,7 +129,7 @@ static tsr_status run_all(bench *b)
             status = tsr_fail(w->status, "measuring device %s: %s", w->device->name, w->message);
     }
     if (status != TSR_OK)
-        b->rt->comm->ops->reset(b->rt->comm);
+        tsr_comm_reset(b->rt->comm, b->rt->watch);
     return status;
 }
 
@@ -275,8 +275,7 @@ static tsr_status time_sync(bench *b, int64_t n, double *ns_out)
 out:
     drop_programs(b);
     for (int i = 0; i < N_SYNCS; i++)
-        if (collectives[i])
-            b->rt->comm->ops->collective_destroy(b->rt->comm, collectives[i]);
+        tsr_collective_destroy(b->rt->comm, collectives[i], b->rt->watch);
     return status;
 }
 

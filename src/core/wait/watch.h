@@ -46,7 +46,11 @@ bool tsr_watch_is_forked(const tsr_watch *watch);
  * the sentence as the error. */
 tsr_status tsr_watch_lose(tsr_watch *watch, const char *format, ...) TSR_PRINTF(2, 3);
 
-/* A thread that never returned keeps its access to the runtime's memory. */
+/* A thread that never returned keeps its access to the runtime's memory. Each kind of object that such a
+ * thread may access has one function that releases it, and that function checks: memory of devices
+ * (core/device.c), collectives (core/comm.c), programs (each device), the mapping of a model's file
+ * (engine/open.c), and the runtime's own objects (runtime/runtime.c). No single place could: what remains
+ * differs, and accounting goes on. */
 void tsr_watch_abandon(tsr_watch *watch);
 bool tsr_watch_has_abandoned(const tsr_watch *watch);
 
