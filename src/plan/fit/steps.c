@@ -1,4 +1,5 @@
-/* The rules of a fit: what is reduced, in which order, and in which steps. */
+/* The rules of a fit: the settings that may be reduced, their order, and the cuts of each. Cut 0 is the
+ * wanted value. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +8,8 @@
 
 /* -- context -- */
 
-/* Cut 1 is the last whole step below the full context, the last cut the least context itself. */
+/* Cut 1 is the largest multiple of TSR_FIT_CTX_STEP below the full context, every further cut the next
+ * multiple, and the last cut the least context. */
 static int64_t context_cuts(const tsr_fitting *fitting)
 {
     int64_t full = fitting->fit->info.wanted.n_ctx, least = fitting->limits.n_ctx_min;
@@ -49,7 +51,7 @@ static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
 
 /* -- offload -- */
 
-/* The number of layers up to the last one with experts. */
+/* Cut n offloads the experts of the first n layers. The last layer with experts is the last cut. */
 static int64_t expert_cuts(const tsr_fitting *fitting)
 {
     int64_t n = 0;

@@ -1,5 +1,5 @@
-/* What a plan works with instead of a model that runs: every tensor of the file with its role and granule,
- * and the hyper-parameters of the graph whose arena stands in for the real one. */
+/* The input of a plan for a model that does not run: every tensor of the file with its role and granule, and
+ * the hyper-parameters of a graph whose arena replaces the real one. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static int64_t expected_extent(const tsr_header *p, const tsr_header_layer *l, t
     return 0;
 }
 
-/* Columns are axis 0, and so are the elements of a bias; heads are axis 2 where the rows belong to a head. */
+/* The divided axis: 0 for columns and for the elements of a bias, 2 where every head has a matrix of its own,
+ * otherwise 1. */
 static int axis_of(const tsr_gguf_tensor *source, const tsr_tensor_row *row)
 {
     if (row->role == TSR_WEIGHT_Q_COLUMNS || row->role == TSR_WEIGHT_FFN_COLUMNS || source->n_dims == 1)
@@ -95,8 +96,8 @@ static bool is_ffn(tsr_weight_role role)
     return role == TSR_WEIGHT_FFN_ROWS || role == TSR_WEIGHT_FFN_COLUMNS;
 }
 
-/* `l` is the layer's; NULL outside of layers. For FFN tensors `granule` is, for now, how many of the axis's
- * elements belong to one FFN column. */
+/* `l` has the facts of the layer; NULL outside of layers. In FFN tensors `granule` is the number of elements
+ * of the axis per FFN column, until find_granules() writes the granule. */
 static tsr_status append_tensor(tsr_weights *w, const tsr_header *p, const tsr_header_layer *l, int layer,
                                 const tsr_gguf_tensor *source, const tsr_tensor_row *row)
 {
@@ -131,13 +132,13 @@ static int layer_of(const char *name, int64_t layer)
 
 /* -- granules -- */
 
-/* Elements at which columns of `extent` FFN elements must be cut. */
+/* A whole number of quantization blocks of every matrix whose FFN columns have `extent` elements. */
 static int64_t ffn_block(const tsr_weights *w, int64_t extent)
 {
     int64_t block = 1;
     for (int i = 0; i < w->n; i++)
         if (w->list[i]->role == TSR_WEIGHT_FFN_COLUMNS && w->list[i]->tensor.ne[0] == extent)
-            block = TSR_MAX(block, tsr_type_block_elems(w->list[i]->source->type)); /* they are powers of 2 */
+            block = TSR_MAX(block, tsr_type_block_elems(w->list[i]->source->type)); /* powers of 2 */
     return block;
 }
 
@@ -149,15 +150,15 @@ static tsr_status ffn_granule(const tsr_header *p, const tsr_weights *w, int64_t
                                        tsr_gguf_path(p->gguf), p->architecture, (long long)extent);
 }
 
-/* The axis of a tensor in FFN columns, or elements of its heads. */
+/* Length of the divided axis: FFN columns, or elements of all heads. */
 static int64_t axis_extent(const tsr_weight *weight)
 {
     bool columns = weight->role == TSR_WEIGHT_Q_COLUMNS || weight->role == TSR_WEIGHT_FFN_COLUMNS;
     return weight->tensor.ne[columns || weight->tensor.ne[1] == 1 ? 0 : 1];
 }
 
-/* Every axis is cut at whole heads, or at FFN columns as tsr_granule_ffn() says, the same in all tensors of
- * one axis. */
+/* A granule of attention is a whole number of heads. A granule of FFN columns is that of tsr_granule_ffn(),
+ * the same in all tensors with as many columns. */
 static tsr_status find_granules(tsr_weights *w, const tsr_header *p)
 {
     tsr_status status = TSR_OK;
@@ -212,7 +213,8 @@ out:
 
 const tsr_arch tsr_arch_header_only = {.name = "header only", .header_only = true, .declare = declare};
 
-/* Unknown names: matrices of layers are divided by rows, experts like rows of one. */
+/* For unknown names: matrices of layers are divided by rows; the experts of a layer are one matrix with the
+ * rows of all. */
 static tsr_status declare_by_size(tsr_weights *w, const tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -264,7 +266,8 @@ static void add_kv(const tsr_header *p, const tsr_header_layer *l, tsr_kv_shape 
     kv->window = p->window;
 }
 
-/* The widest layer that any device may meet, cut into as many granules as the layer with the fewest. */
+/* The graph's attention is as wide as the widest layer, and has as many granules as the layer with the
+ * fewest. */
 static tsr_status find_attention(const tsr_header *p, const tsr_weights *w, tsr_model_shape *shape)
 {
     tsr_status status = TSR_OK;
@@ -297,8 +300,8 @@ out:
     return status;
 }
 
-/* Granules as in the axis that most bytes have: the experts', or the shortest dense FFN. The FFN that stands
- * in for a mixture is as wide as what a token uses of it, and has as many granules. */
+/* The granules are those of the experts' columns, or of the shortest dense FFN. The graph's FFN has as many
+ * granules, and is as wide as the widest dense FFN, or as all experts that a token uses. */
 static tsr_status find_ffn(const tsr_header *p, const tsr_weights *w, tsr_model_shape *shape)
 {
     tsr_status status = TSR_OK;
@@ -338,7 +341,7 @@ static tsr_status find_rows(const tsr_header *p, const tsr_weights *w, tsr_model
             g->n[TSR_CLASS_FFN] = TSR_MIN(g->n[TSR_CLASS_FFN], w->list[i]->tensor.ne[1]);
     g->ffn_columns = g->size[TSR_CLASS_FFN] = 1;
     shape->hparams.n_ff = g->n[TSR_CLASS_FFN];
-    if (shape->hparams.kv.k_elems == 0) { /* nothing to divide: as if it went with the rows */
+    if (shape->hparams.kv.k_elems == 0) { /* no KV heads to divide: attention is divided as the rows are */
         g->n[TSR_CLASS_ATTENTION] = g->n[TSR_CLASS_FFN];
         shape->hparams.n_head = shape->hparams.n_head_kv = g->n[TSR_CLASS_FFN];
     }
