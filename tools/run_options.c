@@ -1,6 +1,7 @@
 /* The command line of tsr run, with the names and defaults of llama.cpp where possible. */
 #include "run.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -70,11 +71,24 @@ static uint64_t draw_seed(void)
     return seed;
 }
 
-int run_options_read(int argc, char **argv, run_options *o)
+/* -- the table, in parts -- */
+
+enum { MOST_ROWS = 96 };
+
+typedef struct rows {
+    tool_option options[MOST_ROWS];
+    int n;
+} rows;
+
+static void add(rows *all, const tool_option *options, int n)
 {
-    *o = (run_options){
-        .model = TOOL_MODEL_OPTIONS_INIT, .sampler = tsr_sampler_config_default(), .n_predict = -1};
-    o->sampler.seed = o->drawn_seed = draw_seed();
+    assert(all->n + n <= MOST_ROWS);
+    memcpy(all->options + all->n, options, (size_t)n * sizeof *options);
+    all->n += n;
+}
+
+static void add_model(rows *all, run_options *o)
+{
     const tool_option options[] = {
         TOOL_MODEL_ROW(o->model),
         TOOL_MODEL_OPTION_ROWS(o->model),
@@ -93,6 +107,13 @@ int run_options_read(int argc, char **argv, run_options *o)
          "read copied weights back from their device and compare", 0, 0},
         {NULL, "--mpi", TOOL_FLAG, &o->mpi, NULL,
          "under mpirun: use the devices of all processes; --devices is for each", 0, 0},
+    };
+    add(all, options, TOOL_COUNT(options));
+}
+
+static void add_text(rows *all, run_options *o)
+{
+    const tool_option options[] = {
         TOOL_HEADING_ROW("text"),
         {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "text to continue; - reads standard input", 0, 0},
         {"-f", "--file", TOOL_STRING, &o->prompt_file, "FILE",
@@ -110,6 +131,13 @@ int run_options_read(int argc, char **argv, run_options *o)
          "end before this text is generated; may be given several times", 0, 0},
         {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
         {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "do not stop at the end of the text", 0, 0},
+    };
+    add(all, options, TOOL_COUNT(options));
+}
+
+static void add_sampling(rows *all, run_options *o)
+{
+    const tool_option options[] = {
         TOOL_HEADING_ROW("sampling"),
         {NULL, "--temp", TOOL_FLOAT, &o->sampler.temperature, "T", "temperature, 0 = greedy (default 0.8)", 0,
          1000},
@@ -125,15 +153,35 @@ int run_options_read(int argc, char **argv, run_options *o)
          "number of last tokens that count as repeated (default 64)", 0, 1 << 24},
         {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S",
          "seed of the random numbers (default: a random one, which is shown)", 0, 0},
+    };
+    add(all, options, TOOL_COUNT(options));
+}
+
+static void add_messages(rows *all, run_options *o)
+{
+    const tool_option options[] = {
         TOOL_HEADING_ROW("messages"),
         {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
         {"-q", "--quiet", TOOL_FLAG, &o->quiet, NULL, "show no progress, and no tables at the end", 0, 0},
     };
+    add(all, options, TOOL_COUNT(options));
+}
+
+int run_options_read(int argc, char **argv, run_options *o)
+{
+    rows all = {.n = 0};
+    *o = (run_options){
+        .model = TOOL_MODEL_OPTIONS_INIT, .sampler = tsr_sampler_config_default(), .n_predict = -1};
+    o->sampler.seed = o->drawn_seed = draw_seed();
+    add_model(&all, o);
+    add_text(&all, o);
+    add_sampling(&all, o);
+    add_messages(&all, o);
     const tool_command command = {
         .name = "run",
         .summary = TOOL_RUN_SUMMARY,
-        .options = options,
-        .n_options = TOOL_COUNT(options),
+        .options = all.options,
+        .n_options = all.n,
         .description = "The text goes to standard output; speed and memory go to standard error.",
         .examples = "tsr run -m model.gguf -p 'lighthouse (n.):' -n 40 --temp 0\n"
                     "tsr run -m model.gguf -f prompt.txt --devices host:2 -ts 3,1 -ctk q8_0\n"
