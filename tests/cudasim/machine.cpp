@@ -243,6 +243,8 @@ void cudasim_configure(const cudasim_config *config)
     m.handles.clear();
     m.reservations.clear();
     memset(m.no_peer, 0, sizeof m.no_peer);
+    m.nccl_shared_memory = -1;
+    m.nccl_refuses_capture = false;
     memset(m.corrupt, 0, sizeof m.corrupt);
     memset(m.corrupt_copies, 0, sizeof m.corrupt_copies);
     m.n_calls = m.faults_hit = m.late_loads = m.operations = m.steps = 0;
@@ -392,6 +394,18 @@ void cudasim_nccl_absent(int device, bool absent)
 {
     Locked lock;
     machine().devices[(size_t)device].nccl_absent = absent;
+}
+
+void cudasim_nccl_shared_memory(int n_connections)
+{
+    Locked lock;
+    machine().nccl_shared_memory = n_connections;
+}
+
+void cudasim_nccl_refuse_capture(void)
+{
+    Locked lock;
+    machine().nccl_refuses_capture = true;
 }
 
 uint64_t cudasim_late_loads(void)

@@ -454,6 +454,22 @@ bool range_ok(const void *pointer, size_t bytes)
     return true;
 }
 
+bool opened_to(int device, const void *pointer, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)pointer;
+    while (bytes != 0) {
+        Region *region = region_of((void *)at);
+        if (region == NULL)
+            return true; /* no mapped memory: others look at that */
+        if (region->kind == Region::VMM && !(region->access >> device & 1))
+            return false;
+        size_t length = std::min(bytes, region->va + region->size - at);
+        at += length;
+        bytes -= length;
+    }
+    return true;
+}
+
 void copy_bytes(void *dst, const void *src, size_t bytes)
 {
     while (bytes != 0) {

@@ -31,7 +31,7 @@ Group &group()
     return state;
 }
 
-static size_t type_size(ncclDataType_t type)
+size_t type_size(ncclDataType_t type)
 {
     static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
     return (unsigned)type < ncclNumTypes ? sizes[type] : 0;
@@ -135,6 +135,7 @@ static void carry_out(const std::vector<PartRef> &parts)
     size_t bytes = first.count * type_size(first.type);
     size_t send_bytes = first.kind == REDUCE_SCATTER ? bytes * (size_t)n_ranks : bytes;
     std::vector<std::vector<char>> data((size_t)n_ranks);
+    check_direct(parts, bytes);
     for (const PartRef &part : parts)
         if (first.kind != BROADCAST || part->comm->rank == first.peer)
             data[(size_t)part->comm->rank] = fetch(part, send_bytes);
@@ -211,6 +212,7 @@ static void arrive_pair(Clique &clique, const PartRef &part)
         disagree(clique, *send, *receive);
     } else {
         size_t bytes = send->count * type_size(send->type);
+        check_direct({send, receive}, bytes);
         std::vector<char> data = fetch(send, bytes);
         store(receive, data.data(), 0, bytes);
     }
@@ -243,6 +245,9 @@ static void arrive(ncclComm_t comm, const std::vector<Part> &parts, const OpRef 
 ncclResult_t launch(ncclComm_t comm, const Launch &what)
 {
     std::vector<Part> parts = what.parts;
+    for (const Part &part : parts)
+        if (!links_made(comm, part))
+            return ncclSystemError;
     for (Part &part : parts)
         part.captured = what.stream->capture != NULL;
     auto body = std::make_shared<Body>();
@@ -293,6 +298,12 @@ static ncclResult_t check(const Part &part, cudaStream_t stream)
     if (stream == NULL || stream->device != comm->device) {
         violate("%s: rank %d is of device %d, its stream is not", name, comm->rank, comm->device);
         return ncclInvalidArgument;
+    }
+    if (machine().nccl_refuses_capture && stream->capture != NULL) {
+        words("%s: a stream that is captured is not supported", name);
+        stream->capture->invalid = true;
+        comm->async = ncclInvalidUsage;
+        return ncclInvalidUsage;
     }
     bool rooted = part.kind == REDUCE || part.kind == BROADCAST || is_pairwise(part);
     if (type_size(part.type) == 0 || (unsigned)part.op >= ncclNumOps ||
@@ -377,8 +388,11 @@ static ncclResult_t issue(const std::vector<Launch> &calls)
 static ncclResult_t call_part(const char *name, Part part, cudaStream_t stream)
 {
     Call call(name, CALL_QUIET, ncclSystemError);
-    if (call.failed())
+    if (call.failed()) {
+        if (group().depth != 0) /* then the group's end launches nothing */
+            group().error = (ncclResult_t)call.injected();
         return (ncclResult_t)call.injected();
+    }
     stream = find_stream(stream);
     ncclResult_t result = check(part, stream);
     if (group().depth != 0) {

@@ -1,4 +1,5 @@
-/* Inside the simulated NCCL: communicators (nccl_comm.cpp) and their operations (nccl.cpp). */
+/* Inside the simulated NCCL: communicators (nccl_comm.cpp), the ways between their ranks (nccl_links.cpp) and
+ * their operations (nccl.cpp). */
 #ifndef CUDASIM_NCCL_SIM_H
 #define CUDASIM_NCCL_SIM_H
 
@@ -32,8 +33,9 @@ struct Clique {
     std::vector<ncclComm_t> ranks; /* NULL: not joined, or gone */
     int joined = 0, gone = 0;
     bool failed = false;
-    bool ready = false;                                              /* all have joined */
-    bool connected = false;                                          /* by a first collective */
+    bool ready = false;     /* all have joined */
+    bool connected = false; /* by a first collective */
+    bool linked[2] = {};    /* the ranks' ways to each other, for small messages and for large ones */
     std::map<uint64_t, std::vector<PartRef>> slots;                  /* collectives by number: who arrived */
     std::map<std::pair<int, int>, std::deque<PartRef>> sends, recvs; /* by source and destination */
 };
@@ -61,9 +63,14 @@ ncclResult_t comm_state(ncclComm_t comm);           /* what ncclCommGetAsyncErro
 ncclResult_t wait_joined(ncclComm_t comm);
 void words(const char *format, ...) __attribute__((format(printf, 1, 2))); /* for ncclGetLastError */
 
+/* nccl_links.cpp */
+bool links_made(ncclComm_t comm, const Part &part);                 /* false: no shared memory for them */
+void check_direct(const std::vector<PartRef> &parts, size_t bytes); /* who touches whose buffers, and may */
+
 /* nccl.cpp */
 extern const char *const nccl_kind_names[];
 ncclResult_t launch(ncclComm_t comm, const Launch &what);
+size_t type_size(ncclDataType_t type);
 bool may_launch(ncclComm_t comm);      /* not before a first collective has connected everybody */
 void end_outstanding(ncclComm_t comm); /* of an aborted communicator */
 

@@ -184,6 +184,8 @@ struct Machine {
     uint64_t late_loads = 0;
     std::string violation;
     int n_violations = 0;
+    int nccl_shared_memory = -1; /* connections through the host that still fit; -1: any number */
+    bool nccl_refuses_capture = false;
 };
 
 Machine &machine();
@@ -311,6 +313,8 @@ unsigned char *host_view(const void *pointer, size_t bytes, size_t *length);
 bool is_device_range(const void *pointer); /* in the addresses of some device, mapped or not */
 /* Whether all of it can be accessed: host memory, or one or more adjacent mappings. */
 bool range_ok(const void *pointer, size_t bytes);
+/* Whether all of it that is mapped memory was opened to `device` (cuMemSetAccess). */
+bool opened_to(int device, const void *pointer, size_t bytes);
 void copy_bytes(void *dst, const void *src, size_t bytes);
 void set_bytes(void *dst, int value, size_t bytes);
 

@@ -126,6 +126,14 @@ void cudasim_nccl_async_error(int device, int error);
 /* While absent, a device does not connect: communicators that it is to join do not come into being. */
 void cudasim_nccl_absent(int device, bool absent);
 
+/* Ranks without peer access exchange data through shared memory of the host. `n_connections` more connections
+ * of communicators find room there (/dev/shm; 0: it is missing, as in many containers); -1: any number. A
+ * communicator connects once for small messages and once for large ones, with the first of each. */
+void cudasim_nccl_shared_memory(int n_connections);
+
+/* NCCL's calls fail in streams that are captured. */
+void cudasim_nccl_refuse_capture(void);
+
 /* Kernels that were loaded by their first launch on a device (cudaFuncGetAttributes loads them before). */
 uint64_t cudasim_late_loads(void);
 
