@@ -125,6 +125,8 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
     candidates found = {0};
     if (wanted & PEER)
         TSR_TRY(add_peer(rt, wanted == PEER, &found));
+    else if (wanted & NCCL) /* which writes into the peers' memory, too */
+        TSR_TRY(tsr_cuda_peers_open(rt->devices, rt->n_devices, &rt->logger));
     if (wanted & NCCL)
         TSR_TRY(add_nccl(rt, wanted == NCCL, &found));
     if (wanted & STAGED) { /* serves what the others do not, so it is the last */

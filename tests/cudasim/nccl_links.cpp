@@ -1,11 +1,11 @@
 /* How the simulated NCCL's ranks reach each other.
  *
  * Ranks of one process whose devices have peer access write large messages straight into each other's
- * buffers, as NCCL 2.18 to 2.22 do (P2P/direct, protocol Simple, in prims_simple.h); later versions do so with
- * registered buffers only. Memory of cudaMalloc is open to them, as NCCL enables peer access itself; mapped
- * memory must have been opened with cuMemSetAccess, and where it was not the writer's kernel faults. Small
- * messages go through NCCL's own buffers (LL). NCCL_P2P_DIRECT_DISABLE=1 sends all of them that way; it is read
- * when the first communicator of the machine connects.
+ * buffers, as NCCL 2.18 to 2.22 do (P2P/direct, protocol Simple, in prims_simple.h); later versions do so
+ * with registered buffers only. Memory of cudaMalloc is open to them, as NCCL enables peer access itself;
+ * mapped memory must have been opened with cuMemSetAccess, and where it was not the writer's kernel faults.
+ * Small messages go through NCCL's own buffers (LL). NCCL_P2P_DIRECT_DISABLE=1 sends all of them that way;
+ * it is read when the first communicator of the machine connects.
  *
  * Ranks without peer access need shared memory of the host. */
 #include "nccl_sim.h"

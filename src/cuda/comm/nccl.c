@@ -4,6 +4,7 @@
 #include "cuda/comm/nccl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/event.h"
 #include "core/mem.h"
@@ -12,6 +13,7 @@
 #include "cuda/comm/nccl_comm.h"
 #include "cuda/comm/nccl_ops.h"
 #include "cuda/comm/nccl_probe.h"
+#include "cuda/comm/peer.h"
 #include "cuda/context/context.h"
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
@@ -237,6 +239,19 @@ static bool share_gpu(const nccl_comm *comm, int *a_out, int *b_out)
     return false;
 }
 
+/* Within one process NCCL 2.18 to 2.22 write large messages straight into the peers' buffers wherever the
+ * driver offers peer access. A GPU that was not given access faults there, which no process survives. NCCL
+ * reads the variable once, so it must be set before NCCL is loaded. */
+static void keep_out_of_closed_memory(const nccl_comm *comm)
+{
+    if (!tsr_cuda_peers_refused(comm->devices, comm->base.n_devices) ||
+        setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0) != 0)
+        return;
+    tsr_log(&comm->logger, TSR_LOG_INFO,
+            "NCCL: not all GPUs have access to each other's memory; NCCL_P2P_DIRECT_DISABLE is %s",
+            getenv("NCCL_P2P_DIRECT_DISABLE"));
+}
+
 static tsr_status connect_devices(nccl_comm *comm)
 {
     nccl_group *group;
@@ -279,6 +294,7 @@ tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const
         comm->devices[i] = tsr_cuda(devices[i]);
         comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
     }
+    keep_out_of_closed_memory(comm);
     TSR_TRY(tsr_nccl_library_load(&comm->nccl));
     TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices,
                                      (size_t)n_devices * sizeof(uint64_t), 0));

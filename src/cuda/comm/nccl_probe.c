@@ -1,5 +1,6 @@
-/* A first sum; see nccl_probe.h. It is computed in the devices' scratch, with 64-bit integers that use the
- * upper half. */
+/* First sums; see nccl_probe.h. They are computed in the devices' scratch, with 64-bit integers that use the
+ * upper half. NCCL sends small and large messages by different protocols, over connections of their own, so
+ * there is a sum of each kind: the large one is beyond 4 MiB, where NCCL writes into the peers' buffers. */
 #include "cuda/comm/nccl_probe.h"
 
 #include <stdio.h>
@@ -9,20 +10,21 @@
 #include "core/mem.h"
 #include "cuda/api/check.h"
 
-enum { N_ELEMENTS = 4096, SLEEP_NS = 20000 };
+enum { SMALL = 4096, LARGE = (4 << 20) / sizeof(int64_t) + 5, SLEEP_NS = 20000 };
 
 typedef struct probe {
     tsr_nccl_clique *clique;
     tsr_cuda_device *const *devices;
     int n_devices;
-    int n_held; /* devices whose scratch is held */
-    int64_t *values;
+    int n_held;      /* devices whose scratch is held */
+    int64_t *values; /* [n] */
+    size_t n;
 } probe;
 
 /* Element i of the contribution of device `index`. */
 static int64_t value_of(int index, int64_t i)
 {
-    return (i - N_ELEMENTS / 2) * (index + 1) * ((int64_t)1 << 33) + i + index;
+    return (i % SMALL - SMALL / 2) * (index + 1) * ((int64_t)1 << 33) + i + index;
 }
 
 static tsr_status fill(probe *t)
@@ -31,11 +33,9 @@ static tsr_status fill(probe *t)
     int previous;
     for (int d = 0; d < t->n_devices; d++) {
         tsr_device *device = &t->devices[d]->base;
-        TSR_TRY(tsr_device_hold_scratch(device));
-        t->n_held++;
-        for (int i = 0; i < N_ELEMENTS; i++)
-            t->values[i] = value_of(d, i);
-        TSR_TRY(tsr_device_upload(device, device->scratch, t->values, N_ELEMENTS * sizeof *t->values));
+        for (size_t i = 0; i < t->n; i++)
+            t->values[i] = value_of(d, (int64_t)i);
+        TSR_TRY(tsr_device_upload(device, device->scratch, t->values, t->n * sizeof *t->values));
         TSR_TRY(tsr_cuda_enter(t->devices[d], &previous)); /* its stream waits for the upload */
         tsr_cuda_leave(previous);
     }
@@ -48,8 +48,7 @@ static tsr_status call_sum(const tsr_nccl_library *nccl, ncclComm_t comm, int in
     const probe *t = what;
     void *buffer = t->devices[index]->base.scratch;
     return TSR_NCCL_ON(
-        nccl, comm,
-        ncclAllReduce(buffer, buffer, N_ELEMENTS, ncclInt64, ncclSum, comm, t->devices[index]->stream));
+        nccl, comm, ncclAllReduce(buffer, buffer, t->n, ncclInt64, ncclSum, comm, t->devices[index]->stream));
 }
 
 /* Whether all work on the device's stream has finished. */
@@ -91,16 +90,17 @@ static tsr_status compare(probe *t)
     tsr_status status = TSR_OK;
     for (int d = 0; d < t->n_devices; d++) {
         tsr_device *device = &t->devices[d]->base;
-        TSR_TRY(tsr_device_download(device, t->values, device->scratch, N_ELEMENTS * sizeof *t->values));
-        for (int i = 0; i < N_ELEMENTS; i++) {
+        TSR_TRY(tsr_device_download(device, t->values, device->scratch, t->n * sizeof *t->values));
+        for (size_t i = 0; i < t->n; i++) {
             int64_t sum = 0;
             for (int other = 0; other < t->n_devices; other++)
-                sum += value_of(other, i);
+                sum += value_of(other, (int64_t)i);
             if (t->values[i] != sum)
-                return tsr_fail(TSR_ERR_DEVICE,
-                                "device %s: NCCL's sum over %d devices is wrong at element %d; do not use "
-                                "NCCL on this machine",
-                                device->name, t->n_devices, i);
+                return tsr_fail(
+                    TSR_ERR_DEVICE,
+                    "device %s: NCCL's sum over %d devices is wrong at element %zu of %zu; do not "
+                    "use NCCL on this machine",
+                    device->name, t->n_devices, i, t->n);
         }
     }
 out:
@@ -116,19 +116,45 @@ static void give_up(probe *t)
             atomic_store(&t->devices[d]->hung, true);
 }
 
+static tsr_status try_sum(probe *t, size_t n, uint64_t deadline_ns)
+{
+    tsr_status status = TSR_OK;
+    t->n = n;
+    TSR_TRY(fill(t));
+    TSR_TRY(tsr_nccl_clique_issue(t->clique, tsr_device_set_all(t->n_devices), call_sum, t, deadline_ns));
+    for (int d = 0; d < t->n_devices; d++)
+        TSR_TRY(wait_idle(t->devices[d], t->clique, deadline_ns));
+    TSR_TRY(compare(t));
+out:
+    return status;
+}
+
+/* *room_out: elements that fit into the smallest. */
+static tsr_status hold_scratch(probe *t, size_t *room_out)
+{
+    *room_out = SIZE_MAX;
+    for (; t->n_held < t->n_devices; t->n_held++) {
+        tsr_device *device = &t->devices[t->n_held]->base;
+        tsr_status status = tsr_device_hold_scratch(device);
+        if (status != TSR_OK)
+            return status;
+        *room_out = TSR_MIN(*room_out, device->scratch_bytes / sizeof(int64_t));
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devices, int n_devices,
                           uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
     probe t = {.clique = clique, .devices = devices, .n_devices = n_devices};
     uint64_t deadline_ns = tsr_deadline_ns(timeout_ns);
+    size_t room;
     char text[512];
-    TSR_TRY(tsr_mem_array(N_ELEMENTS, sizeof *t.values, "a first sum", &t.values));
-    TSR_TRY(fill(&t));
-    TSR_TRY(tsr_nccl_clique_issue(clique, tsr_device_set_all(n_devices), call_sum, &t, deadline_ns));
-    for (int d = 0; d < n_devices; d++)
-        TSR_TRY(wait_idle(devices[d], clique, deadline_ns));
-    TSR_TRY(compare(&t));
+    TSR_TRY(tsr_mem_array(LARGE, sizeof *t.values, "a first sum", &t.values));
+    TSR_TRY(hold_scratch(&t, &room));
+    TSR_TRY(try_sum(&t, TSR_MIN((size_t)SMALL, room), deadline_ns));
+    TSR_TRY(try_sum(&t, TSR_MIN((size_t)LARGE, room), deadline_ns));
 out:
     if (status != TSR_OK) {
         snprintf(text, sizeof text, "%s", tsr_last_error());

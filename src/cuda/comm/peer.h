@@ -12,9 +12,19 @@
 
 #include "core/comm.h"
 
+struct tsr_cuda_device;
+
+/* Give all GPUs access to each other's memory, mapped memory included, where the driver offers access. A pair
+ * that the driver offers and then refuses is logged as a warning, and is no error. */
+tsr_status tsr_cuda_peers_open(tsr_device *const *devices, int n_devices, const tsr_logger *logger);
+
+/* After tsr_cuda_peers_open(): whether the driver offers access between two of the devices, and they do not
+ * have access. */
+bool tsr_cuda_peers_refused(struct tsr_cuda_device *const *devices, int n_devices);
+
 /* Which devices can read and write each other's memory: reach_out[i] has bit j if i and j both can; 0 for
- * host devices. Peer access is enabled, and tested with patterns in both directions before it is used. A pair
- * that fails is logged as a warning, and is no error. */
+ * host devices. Access is opened as above, and tested with patterns in both directions before it is used. A
+ * pair that fails is logged as a warning, and is no error. */
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
                                tsr_device_set *reach_out);
 

@@ -149,18 +149,61 @@ static tsr_status try_enable(tsr_cuda_device *cuda, tsr_cuda_device *other, cons
     return TSR_OK;
 }
 
+static bool has_let_in(const tsr_cuda_device *cuda, const tsr_cuda_device *other)
+{
+    return other->ordinal < TSR_CUDA_MAX_GPUS && (cuda->peers >> other->ordinal & 1);
+}
+
+static bool is_open(const tsr_cuda_device *one, const tsr_cuda_device *other)
+{
+    return has_let_in(one, other) && has_let_in(other, one);
+}
+
+static tsr_status open_pair(tsr_cuda_device *one, tsr_cuda_device *other, const tsr_logger *logger)
+{
+    tsr_status status = TSR_OK;
+    bool there = false, back;
+    if (one->ordinal == other->ordinal)
+        return TSR_OK;
+    TSR_TRY(try_enable(one, other, logger, &there));
+    if (there)
+        TSR_TRY(try_enable(other, one, logger, &back));
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_peers_open(tsr_device *const *devices, int n_devices, const tsr_logger *logger)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n_devices; i++)
+        for (int j = 0; j < i; j++)
+            if (is_cuda(devices[i]) && is_cuda(devices[j]))
+                TSR_TRY(open_pair(tsr_cuda(devices[i]), tsr_cuda(devices[j]), logger));
+out:
+    return status;
+}
+
+bool tsr_cuda_peers_refused(tsr_cuda_device *const *devices, int n_devices)
+{
+    int can;
+    for (int i = 0; i < n_devices; i++)
+        for (int j = 0; j < i; j++) {
+            if (devices[i]->ordinal == devices[j]->ordinal || is_open(devices[i], devices[j]))
+                continue;
+            if (cudaDeviceCanAccessPeer(&can, devices[i]->ordinal, devices[j]->ordinal) == cudaSuccess && can)
+                return true;
+        }
+    (void)cudaGetLastError();
+    return false;
+}
+
 static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const tsr_logger *logger,
                             bool *good_out)
 {
     tsr_status status = TSR_OK;
     bool there = false, back = false;
     *good_out = one->ordinal == other->ordinal;
-    if (*good_out)
-        goto out;
-    TSR_TRY(try_enable(one, other, logger, &there));
-    if (there)
-        TSR_TRY(try_enable(other, one, logger, &back));
-    if (!there || !back)
+    if (*good_out || !is_open(one, other))
         goto out;
     TSR_TRY(try_pattern(one, other, &there));
     TSR_TRY(try_pattern(other, one, &back));
@@ -191,6 +234,7 @@ tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const 
     if (n_devices > TSR_CUDA_MAX_PEERS)
         return tsr_fail(TSR_ERR_INVALID, "peer access between %d devices; at most %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
+    TSR_TRY(tsr_cuda_peers_open(devices, n_devices, logger));
     for (int i = 0; i < n_devices; i++) {
         if (!is_cuda(devices[i]))
             continue;
