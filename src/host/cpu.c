@@ -2,7 +2,20 @@
  * the oldest compilers do not support (F16C before clang 15, AMX before gcc 11) are read from CPUID. */
 #include "host/cpu.h"
 
+#include <sched.h>
 #include <stddef.h>
+#include <unistd.h>
+
+int tsr_cpu_allowed(void)
+{
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -1,8 +1,11 @@
-/* Which levels of kernels the processor and the system support. */
+/* What the processors and the system offer: their number, levels of kernels, how a core reads memory. */
 #ifndef TSR_HOST_CPU_H
 #define TSR_HOST_CPU_H
 
 #include <stdbool.h>
+
+/* Processors that the calling thread may use. */
+int tsr_cpu_allowed(void);
 
 /* Each returns NULL where kernels of that level run here, otherwise the reason, a static text that completes
  * "there are no such kernels: ...". Any thread. For x86-64: */

@@ -1,10 +1,8 @@
 /* The host device's table of functions; see device.h. Programs are in program.c. */
 #include "host/device.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/comm.h"
 #include "core/event.h"
@@ -191,18 +189,6 @@ static const struct tsr_device_ops host_ops = {
     .synchronize = tsr_host_synchronize,
 };
 
-/* Processors that this process may use. */
-static int allowed_processors(void)
-{
-#ifdef __linux__
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-#endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
-}
-
 static tsr_status select_kernels(tsr_host_device *host, const tsr_host_device_config *config)
 {
     host->reading = tsr_cpu_reads();
@@ -248,7 +234,7 @@ static tsr_status start_team(tsr_host_device *host, const tsr_host_device_config
     tsr_status status = TSR_OK;
     const char *name = host->base.name;
     int total = TSR_MAX(config->total_threads, config->n_threads);
-    int processors = allowed_processors();
+    int processors = tsr_cpu_allowed();
     tsr_team_config team = {.name = name,
                             .n_threads = config->n_threads,
                             .pin = config->pin,

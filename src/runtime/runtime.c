@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "core/config.h"
+#include "core/event.h"
 #include "core/mem.h"
 #include "core/runtime.h"
 #ifdef TSR_WITH_CUDA
 #include "cuda/device/device.h"
 #endif
+#include "host/cpu.h"
 #include "host/device.h"
 #include "runtime/collectives.h"
 #include "runtime/distributed.h"
@@ -19,6 +21,15 @@
 #include "topo/pin.h"
 #include "topo/topo.h"
 
+/* Threads of host devices. */
+static int count_threads(const tsr_device_list *list)
+{
+    int n = 0;
+    for (int d = 0; d < list->n_devices; d++)
+        n += list->devices[d].n_threads;
+    return n;
+}
+
 /* Device `i` of the list, whose index in the runtime is `index`. */
 static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *config,
                                    const tsr_device_list *list, int i, int index, bool pinned)
@@ -27,7 +38,6 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
     const char *isa = *desc->isa ? desc->isa : config->isa;
     char name[sizeof desc->name];
-    int total_threads = 0;
     tsr_distributed_name(rt, desc->name, name, sizeof name);
     if (!isa) {
         tsr_status status = tsr_isa_from_environment(&isa);
@@ -37,12 +47,10 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
             tsr_log(&rt->logger, TSR_LOG_INFO, "device %s: %s kernels, from the environment variable TSR_ISA",
                     desc->name, isa);
     }
-    for (int d = 0; d < list->n_devices; d++)
-        total_threads += list->devices[d].n_threads;
     tsr_host_device_config host = {.name = name,
                                    .index = index,
                                    .n_threads = desc->n_threads,
-                                   .total_threads = total_threads,
+                                   .total_threads = count_threads(list),
                                    .memory_cap = cap > SIZE_MAX ? 0 : (size_t)cap,
                                    .numa_node = desc->numa_node,
                                    .duty_percent = desc->duty_percent,
@@ -64,9 +72,25 @@ static tsr_device *first_cuda_device(const tsr_runtime *rt)
     return NULL;
 }
 
-static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_topology *topo, tsr_device_desc *desc, int index, bool pinned)
+/* How often the host thread of a GPU, and the caller that waits for it, poll before they sleep: for longer
+ * than a barrier of devices in the middle of a program and than the caller's work between two tokens.
+ * Sleeping and waking takes 20 to 100 us each time. An idle device's thread sleeps after POLL_NS. Polling
+ * needs a processor for each host thread, for each thread of a host device, and for the caller; otherwise the
+ * awaited thread could not run. */
+static int cuda_polls(const tsr_device_list *list)
 {
+    enum { POLL_NS = 200000, CALLER = 1 };
+    int n = count_threads(list) + CALLER;
+    for (int d = 0; d < list->n_devices; d++)
+        n += list->devices[d].kind == TSR_DEVICE_CUDA;
+    return n <= tsr_cpu_allowed() ? tsr_event_polls(POLL_NS) : 0;
+}
+
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
+                                   const tsr_topology *topo, const tsr_device_list *list, int i, int index,
+                                   bool pinned)
+{
+    tsr_device_desc *desc = &list->devices[i];
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
     tsr_device_props planned;
     tsr_device_props_of_desc(desc, &planned);
@@ -76,6 +100,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .memory_cap = planned.memory_cap,
                                    .always_wrap = desc->wrap,
                                    .managed = desc->managed,
+                                   .polls = cuda_polls(list),
                                    .link_bytes_per_s = gpu->pcie_bytes_per_s,
                                    .library_tokens = config->library_tokens,
                                    .sibling = first_cuda_device(rt),
@@ -96,17 +121,19 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 #else
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_topology *topo, tsr_device_desc *desc, int index, bool pinned)
+                                   const tsr_topology *topo, const tsr_device_list *list, int i, int index,
+                                   bool pinned)
 {
     (void)rt, (void)config, (void)topo, (void)index, (void)pinned;
-    return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices",
+                    list->devices[i].name);
 }
 #endif
 
 static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo,
                               const tsr_device_list *list, int i, int index)
 {
-    tsr_device_desc *desc = &list->devices[i];
+    const tsr_device_desc *desc = &list->devices[i];
     if (desc->kind != TSR_DEVICE_CUDA)
         return open_host_device(rt, config, list, i, index, topo->is_this_machine);
     if (rt->processes)
@@ -115,7 +142,7 @@ static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config,
             "device %s: a runtime of several processes supports host devices only; name them, as in "
             "host:1",
             desc->name);
-    return open_cuda_device(rt, config, topo, desc, index, topo->is_this_machine);
+    return open_cuda_device(rt, config, topo, list, i, index, topo->is_this_machine);
 }
 
 static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo)

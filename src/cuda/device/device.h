@@ -11,7 +11,7 @@ typedef struct tsr_cuda_device_config {
     int ordinal;       /* CUDA's number of the GPU */
     size_t memory_cap; /* bytes; 0 or SIZE_MAX = the free memory when the device is opened, which is also
                         * the upper limit (except with managed and always_wrap) */
-    int polls;         /* of the waiting host thread before it sleeps */
+    int polls;         /* of the host thread, and of a thread that waits for it, before it sleeps */
     bool always_wrap;  /* read weights in host memory even over a bus (memory/wrap.h) */
     bool managed;      /* managed memory: may exceed the GPU's, at the price of bus transfers */
     double link_bytes_per_s; /* of the bus to the host, one direction, for messages; 0 if unknown */

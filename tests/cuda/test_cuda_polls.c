@@ -1,0 +1,140 @@
+/* The host thread of a GPU, and the caller that waits for it, poll before they sleep: sleeps are counted at the
+ * system call. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+#include <cudasim.h>
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <tsr/runtime.h>
+
+#include "core/runtime.h"
+#include "cuda/device/device.h"
+
+enum { STEPS = 50, MS = 1000000, LONG_ENOUGH = 2000000000 };
+
+static _Atomic int n_sleeps;
+
+/* In place of the C library's, for all of this program. */
+long syscall(long number, ...)
+{
+    long a[6];
+    va_list arguments;
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(arguments, long);
+    va_end(arguments);
+    if (number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET)
+        atomic_fetch_add(&n_sleeps, 1);
+    long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static void ok(tsr_status status)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+}
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * MS}, NULL);
+}
+
+/* Sleeps during programs that are launched one after another on a device that polls so often. */
+static int sleeps_of_steps(int polls)
+{
+    const tsr_cuda_device_config config = {.name = "cuda0", .polls = polls};
+    tsr_device *device = NULL;
+    tsr_device_program *program = NULL;
+    void *y = NULL;
+    ok(tsr_cuda_device_create(&config, &device));
+    ok(tsr_device_alloc(device, TSR_MEMORY_OTHER, 4096, "a test", &y));
+    const tsr_op op = {.kind = TSR_OP_SCALE, .scale = {.x = y, .y = y, .n = 1024, .factor = 2}};
+    ok(device->ops->program_create(device, &op, 1, &program));
+    const int before = atomic_load(&n_sleeps);
+    for (int i = 0; i < STEPS; i++) {
+        if (polls == 0)
+            pause_ms(1); /* the host thread has nothing to do */
+        ok(device->ops->launch(device, program));
+        ok(device->ops->synchronize(device, 0));
+    }
+    const int n = atomic_load(&n_sleeps) - before;
+    device->ops->program_destroy(device, program);
+    tsr_device_free(device, TSR_MEMORY_OTHER, y, 4096);
+    tsr_device_destroy(device);
+    return n;
+}
+
+static void polls_take_the_place_of_sleeps(void **state)
+{
+    (void)state;
+    assert_in_range(sleeps_of_steps(0), STEPS / 2, 1000 * STEPS);
+    assert_int_equal(sleeps_of_steps(LONG_ENOUGH), 0);
+}
+
+static int polls_of_a_runtime(const char *devices)
+{
+    tsr_runtime_config config = tsr_runtime_config_default();
+    tsr_runtime *rt = NULL;
+    config.devices = devices;
+    ok(tsr_runtime_open(&config, &rt));
+    const int polls = rt->devices[0]->polls;
+    tsr_runtime_close(rt);
+    return polls;
+}
+
+/* One for the host thread and one for the caller. */
+static void a_gpu_polls_where_processors_suffice(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2) {
+        print_message("skipped: one processor\n");
+        skip();
+    }
+    assert_true(polls_of_a_runtime("cuda:0") > 0);
+    CPU_ZERO(&one);
+    for (int i = 0; CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    const int polls = polls_of_a_runtime("cuda:0");
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(polls, 0);
+}
+
+/* The host thread of a device with nothing to do sleeps: no processor is busy for it. */
+static void an_idle_gpu_does_not_poll(void **state)
+{
+    (void)state;
+    tsr_runtime_config config = tsr_runtime_config_default();
+    tsr_runtime *rt = NULL;
+    const int before = atomic_load(&n_sleeps);
+    config.devices = "cuda:0";
+    ok(tsr_runtime_open(&config, &rt));
+    for (int i = 0; i < 10000 && atomic_load(&n_sleeps) == before; i++)
+        pause_ms(1);
+    assert_true(atomic_load(&n_sleeps) > before);
+    tsr_runtime_close(rt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(polls_take_the_place_of_sleeps),
+        cmocka_unit_test(a_gpu_polls_where_processors_suffice),
+        cmocka_unit_test(an_idle_gpu_does_not_poll),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
