@@ -140,9 +140,10 @@ static void every_type_equals_the_reference(void **state)
     for (int i = 0; i < N_TYPES; i++) {
         const int64_t block = tsr_type_block_elems(types[i]), unit = block == 1 ? 37 : block;
         const tsr_type gate = block == 1 ? types[(i + 1) % 3] : types[i]; /* beside another type */
-        check_case(
-            &g, (experts_setup){gate, types[i], types[i], unit, unit * 2, 3, 2, 1, unit, TSR_GLU_SILU, i % 2},
-            (uint64_t)i + 1);
+        experts_setup s = {gate, types[i], types[i], unit, unit * 2, 3, 2, 1, unit, TSR_GLU_SILU, i % 2};
+        check_case(&g, s, (uint64_t)i + 1);
+        s.n_tokens = 3; /* two slots per expert: tiles of slots */
+        check_case(&g, s, (uint64_t)i + 1);
     }
     gpu_close(&g);
 }

@@ -252,6 +252,19 @@ void print_counts()
     }
 }
 
+/* The executed kernels, for the test that all of them are. */
+void write_names(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        perror(path);
+        _exit(1);
+    }
+    for (const auto &[name, t] : all->totals)
+        fprintf(file, "%s\n", name.c_str());
+    fclose(file);
+}
+
 /* At the end of the program: what was done, and whether all of it was the same. */
 struct Session {
     Session();
@@ -305,6 +318,8 @@ Session::~Session()
             all->totals.size(), (unsigned long long)sum.launches, (unsigned long long)sum.bytes,
             (unsigned long long)sum.different, (unsigned long long)sum.replaced,
             (unsigned long long)all->n_broken, n_reached, n_instructions);
+    if (getenv("TSR_PTX_EXECUTED"))
+        write_names(getenv("TSR_PTX_EXECUTED"));
     fflush(NULL);
     if (sum.different != 0 || all->n_broken != 0 || all->totals.empty())
         _exit(1);
