@@ -67,6 +67,7 @@ void release(std::vector<Warp> &warps, Block &block)
 {
     uint32_t all = 0xffffffffu;
     int line = 0, n_done = 0;
+    block.barriers++;
     for (const Warp &w : warps) {
         if (w.state == Warp::DONE) {
             n_done++;
@@ -113,7 +114,7 @@ void run_block(const Launch &launch, uint64_t index)
     const Kernel &kernel = *launch.kernel;
     const size_t shared = (kernel.shared_bytes + 15) / 16 * 16 + launch.dynamic_bytes;
     const size_t threads = (size_t)launch.block[0] * launch.block[1] * launch.block[2];
-    Block block = {&launch, {}, {}, {}, index, 0};
+    Block block = {&launch, {}, {}, {}, index, 0, 0, {}};
     std::vector<Warp> warps;
     std::mt19937_64 random(launch.order + index);
     if (launch.parameters.size() != kernel.parameter_bytes)
@@ -124,6 +125,7 @@ void run_block(const Launch &launch, uint64_t index)
     registers.swap(spare);
     block.shared.assign(shared, 0x7b); /* a number in every format, so that a use of it shows */
     block.shared_written.assign(shared, 0);
+    block.shadow.assign((shared + 3) / 4, {});
     block.local.assign((threads + LANES) * kernel.local_bytes, 0x7b);
     start_warps(warps, block, registers);
     for (;;) {

@@ -27,6 +27,7 @@ namespace
 
 struct Place {
     uint8_t *bytes, *written;
+    int64_t shared = -1; /* offset in the block's shared memory, if it is there */
 };
 
 Place find_place(Warp &w, const Instr &i, Space space, uint64_t address, size_t n, int lane)
@@ -44,19 +45,19 @@ Place find_place(Warp &w, const Instr &i, Space space, uint64_t address, size_t 
         const Segment *s = b.launch->memory->find(address, n);
         if (s != NULL)
             return {s->bytes + (address - s->begin),
-                    s->written != NULL ? s->written + (address - s->begin) : NULL};
+                    s->written != NULL ? s->written + (address - s->begin) : NULL, -1};
     } else if (space == SHARED) {
         what = "the block's shared memory";
         if (address < b.shared.size() && n <= b.shared.size() - address)
-            return {&b.shared[address], &b.shared_written[address]};
+            return {&b.shared[address], &b.shared_written[address], (int64_t)address};
     } else if (space == LOCAL) {
         what = "the thread's local memory";
         if (address < w.kernel->local_bytes && n <= w.kernel->local_bytes - address)
-            return {&b.local[(w.number * LANES + (size_t)lane) * w.kernel->local_bytes + address], NULL};
+            return {&b.local[(w.number * LANES + (size_t)lane) * w.kernel->local_bytes + address], NULL, -1};
     } else {
         what = "the parameters";
         if (address < b.launch->parameters.size() && n <= b.launch->parameters.size() - address)
-            return {const_cast<uint8_t *>(&b.launch->parameters[address]), NULL};
+            return {const_cast<uint8_t *>(&b.launch->parameters[address]), NULL, -1};
     }
     fail("%s, lane %d: %zu bytes at 0x%llx are outside of %s", place(w, i).c_str(), lane, n,
          (unsigned long long)address, what);
@@ -95,6 +96,8 @@ void load(Warp &w, const Instr &i)
         const int l = __builtin_ctz(left);
         const Place p = find_place(w, i, i.space, at[l], n, l);
         check_written(w, i, p, n, l);
+        if (p.shared >= 0)
+            shadow_load(w, i, l, (uint32_t)p.shared, n);
         for (int k = 0; k < i.count; k++) {
             uint64_t value = 0;
             memcpy(&value, p.bytes + k * i.bytes, i.bytes);
@@ -113,8 +116,12 @@ void store(Warp &w, const Instr &i)
     for (uint32_t left = w.active; left != 0; left &= left - 1) {
         const int l = __builtin_ctz(left);
         const Place p = find_place(w, i, i.space, at[l], n, l);
+        uint8_t value[16];
         for (int k = 0; k < i.count; k++)
-            memcpy(p.bytes + k * i.bytes, in<uint8_t>(w, i, 1 + k) + l * i.registers, i.bytes);
+            memcpy(value + k * i.bytes, in<uint8_t>(w, i, 1 + k) + l * i.registers, i.bytes);
+        if (p.shared >= 0 && (memcmp(p.bytes, value, n) != 0 || memchr(p.written, 0, n) != NULL))
+            shadow_store(w, i, l, (uint32_t)p.shared, n);
+        memcpy(p.bytes, value, n);
         if (p.written != NULL)
             memset(p.written, 1, n);
     }
@@ -151,6 +158,7 @@ void copy_async(Warp &w, const Instr &i)
         const uint64_t from = at[l] = in<uint64_t>(w, i, 1)[l];
         const Place target = find_place(w, i, SHARED, to, 16, l);
         check_written(w, i, find_place(w, i, GLOBAL, from, 16, l), 16, l);
+        shadow_store(w, i, l, to, 16);
         memset(target.bytes, 0xff, 16);
         memset(target.written, 0, 16);
         w.copies.push_back({l, to, from, w.groups[l]});
@@ -174,6 +182,7 @@ void wait_group(Warp &w, const Instr &i)
             continue;
         }
         const Place to = find_place(w, i, SHARED, copy.to, 16, copy.lane);
+        shadow_store(w, i, copy.lane, copy.to, 16);
         memcpy(to.bytes, find_place(w, i, GLOBAL, copy.from, 16, copy.lane).bytes, 16);
         memset(to.written, 1, 16);
     }

@@ -5,6 +5,7 @@
  *   arith.cpp     arithmetic, comparisons, conversions
  *   mma.cpp       products of matrix fragments
  *   memory.cpp    address spaces: bounds, alignment, what was written before; cp.async
+ *   race.cpp      accesses to shared memory that no barrier separates
  *   warp.cpp      lanes of a warp: divergence, shuffles, votes
  *   block.cpp     blocks of a launch: order of warps, barriers
  *   compare.cpp   launches of the simulated machine, executed a second time and compared

@@ -43,7 +43,7 @@ static Result run(const std::string &body, unsigned threads = 32, const std::str
     launch.memory = &global;
     launch.parameters.resize(8);
     memcpy(launch.parameters.data(), &address, 8);
-    launch.report = [&](const char *what) { r.reported = what; };
+    launch.report = [&](const char *what) { r.reported += what; };
     launch.pause = [] { throw Error("nothing to wait for"); };
     try {
         std::shared_ptr<Kernel> kernel = decode(parse(text, 0));
@@ -258,6 +258,44 @@ static void test_barriers(void **)
     assert_int_equal(r.out[0], 2);
 }
 
+/* What is reported of lanes that store to their word, and after `between` load the word at xor `distance`
+ * bytes. */
+static std::string report_of_exchange(const std::string &store, const std::string &between, int distance)
+{
+    const Result r = run("mov.u32 %r2, s; shl.b32 %r3, %r0, 2; add.s32 %r4, %r2, %r3; mov.u32 %r7, 77;\n"
+                         "st.shared.u32 [%r4], %r7;\nbar.sync 0;\n" +
+                             store + ";\n" + between + ";\nxor.b32 %r5, %r3, " + std::to_string(distance) +
+                             "; add.s32 %r6, %r2, %r5; ld.shared.u32 %r1, [%r6];",
+                         64, ".shared .align 4 .b8 s[256];\n");
+    assert_string_equal(r.error.c_str(), "");
+    return r.reported;
+}
+
+static void test_races_in_shared_memory(void **)
+{
+    const std::string store = "st.shared.u32 [%r4], %r0", block = "bar.sync 0", warp = "bar.warp.sync -1",
+                      none = "mov.u32 %r8, 0";
+    assert_string_equal(report_of_exchange(store, block, 128).c_str(), ""); /* between warps */
+    assert_non_null(strstr(report_of_exchange(store, warp, 128).c_str(), "without a barrier"));
+    assert_string_equal(report_of_exchange(store, warp, 4).c_str(), ""); /* between lanes */
+    assert_string_equal(report_of_exchange(store, none, 0).c_str(), ""); /* a lane's own word */
+    const std::string lanes = report_of_exchange(store, none, 4);
+    assert_non_null(strstr(lanes.c_str(),
+                           "block 0, warp 0: thread 0 reads byte 4 of shared memory that thread "
+                           "1 wrote, without a barrier"));
+    /* all load the first word, then lane 0 stores to it */
+    const std::string load = "ld.shared.u32 %r9, [%r2]";
+    assert_non_null(strstr(report_of_exchange(load, store, 0).c_str(), "and others read"));
+    assert_string_equal(report_of_exchange(load + ";\n" + block, store, 0).c_str(), "");
+    /* all lanes store to one word: another value each, or the same */
+    assert_non_null(
+        strstr(report_of_exchange("st.shared.u32 [%r2], %r0", block, 0).c_str(), "writes byte 0"));
+    assert_string_equal(report_of_exchange("st.shared.u32 [%r2], 5", block, 0).c_str(), "");
+    /* bytes of one word belong to different lanes */
+    assert_string_equal(
+        report_of_exchange("add.s32 %r8, %r2, %r0; st.shared.u8 [%r8], %r0", block, 0).c_str(), "");
+}
+
 static void test_memory_is_checked(void **)
 {
     assert_string_equal(run("st.global.u32 [%rd0+380], %r0;").error.c_str(), "");
@@ -306,6 +344,11 @@ static void test_async_copies_arrive_at_their_wait(void **)
     r = run(copy + "cp.async.wait_group 0;\n" + second, 32, shared);
     assert_string_equal(r.reported.c_str(), "");
     assert_int_equal(r.out[3], 105);
+    /* what another lane copied is complete after that lane's wait and a barrier of the warp */
+    const std::string wait = "cp.async.wait_group 0;\n", sync = "bar.warp.sync -1;\n",
+                      others = "xor.b32 %r4, %r4, 16;\n" + first;
+    assert_string_equal(run(copy + wait + sync + others, 32, shared).reported.c_str(), "");
+    assert_non_null(strstr(run(copy + wait + others, 32, shared).reported.c_str(), "thread 0 reads byte 20"));
 }
 
 static void test_generic_addresses_reach_shared_memory(void **)
@@ -380,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_shuffles),
         cmocka_unit_test(test_votes),
         cmocka_unit_test(test_barriers),
+        cmocka_unit_test(test_races_in_shared_memory),
         cmocka_unit_test(test_memory_is_checked),
         cmocka_unit_test(test_atomics),
         cmocka_unit_test(test_async_copies_arrive_at_their_wait),

@@ -101,6 +101,7 @@ void vote_all(Warp &w, const Instr &i)
 void warp_barrier(Warp &w, const Instr &i)
 {
     check_mask(w, i, in<uint32_t>(w, i, 0));
+    w.syncs++;
 }
 
 } // namespace

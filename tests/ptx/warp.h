@@ -20,11 +20,25 @@ struct Copy { /* cp.async: 16 bytes of a lane that have not arrived */
     uint32_t group;
 };
 
+struct Access {        /* to a word of shared memory */
+    uint32_t barriers; /* of the block before it, and one; 0: there was no access */
+    uint32_t syncs;    /* of the warp */
+    uint16_t thread;
+    uint8_t mask;                                         /* bytes */
+    enum : uint8_t { NONE, LANES_OF_WARP, WARPS } others; /* that did the same as `thread` */
+};
+
+struct Shadow {
+    Access read, write;
+};
+
 struct Block {
     const Launch *launch;
     std::vector<uint8_t> shared, shared_written, local;
     uint64_t index;
-    unsigned barrier_line; /* of those that wait; 0: none */
+    unsigned barrier_line;      /* of those that wait; 0: none */
+    uint32_t barriers = 0;      /* passed */
+    std::vector<Shadow> shadow; /* of the words of `shared` */
 };
 
 struct Warp {
@@ -37,6 +51,7 @@ struct Warp {
     uint32_t live = 0, active = 0; /* not returned; of this instruction */
     int pc = 0;
     uint32_t predicate = 0; /* bar.red: what the lanes brought, then the result */
+    uint32_t syncs = 0;     /* bar.warp.sync */
     std::vector<Frame> frames;
     std::vector<Copy> copies;
     uint32_t groups[LANES] = {}; /* committed by each lane */
@@ -84,6 +99,10 @@ template <class T, class F> inline void each(Warp &w, T *d, F f)
             d[__builtin_ctz(left)] = (T)f(__builtin_ctz(left));
     }
 }
+
+/* A lane's access to n bytes of shared memory: with that of another thread it may be a race. */
+void shadow_load(Warp &w, const Instr &i, int lane, uint32_t at, size_t n);
+void shadow_store(Warp &w, const Instr &i, int lane, uint32_t at, size_t n);
 
 /* An access of n bytes by each active lane. */
 void count_access(Warp &w, const Instr &i, const uint64_t *at, size_t n);
