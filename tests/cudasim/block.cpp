@@ -3,19 +3,21 @@
  * A fiber starts the block's threads one after another as plain calls and goes on to the next when one
  * returns; only when a thread must wait (barrier, warp operation, a spinning load) does its fiber keep its
  * stack, and another fiber starts the threads that are left. So a kernel without barriers switches never, and
- * one with barriers switches once per thread and barrier. Threads start in rising or falling order, drawn per
- * block: a missing barrier then shows in one of the two.
+ * one with barriers switches once per thread and barrier. Threads start in rising, falling or random order,
+ * drawn per block, and with a random order also go on after a barrier in one: a missing barrier shows where
+ * the result depends on the order. Races as such are found in the PTX (tests/ptx).
  *
  * __shared__ is `static __thread`: the host thread runs only this block until it is over. */
-#include "sim.h"
-
-#include "context.h"
+#include "block.h"
 
 #include <cudasim_launch.h>
 
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include <algorithm>
+#include <numeric>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -29,7 +31,6 @@ __thread dim3 gridDim;
 namespace cudasim
 {
 
-enum { MAX_THREADS = 1024, WARP = 32, MAX_WARPS = MAX_THREADS / WARP };
 #if defined(__SANITIZE_ADDRESS__)
 static const size_t stack_bytes = (size_t)256 << 10;
 #else
@@ -38,70 +39,24 @@ static const size_t stack_bytes = (size_t)32 << 10; /* the signal handler for fa
 /* A stack begins so much further on from the one before than its size: at equal distances of a power of two
  * the tops of all stacks would compete for the same few lines of every cache. */
 static const size_t stack_shift = 17 * 64;
-static const size_t shared_capacity = (size_t)232 << 10; /* of an H100 block, with room for alignment */
 
-/* -- the block -- */
+__thread Block *block;
+__thread Fiber *self;
 
-struct Fiber {
-    Context context;
-    bool watched; /* for stack overflow */
-    unsigned thread;
-    uint3 index;            /* the thread's threadIdx */
-    uint64_t value, result; /* of a warp operation */
-    int source;
-    const volatile void *loaded;
-};
-
-/* Lanes that have come to a warp operation and wait for the rest of its mask. */
-struct Group {
-    const char *what;
-    bool is_vote;
-    cudasim_work *work; /* of cudasim_together */
-    uint32_t mask, arrived;
-    Fiber *fiber[WARP];
-};
-
-struct Warp {
-    uint32_t alive;
-    int n_groups;
-    Group groups[WARP];
-};
-
-struct BlockMemory {
-    unsigned char *stacks, *shared;
-    Fiber fibers[MAX_THREADS];
-    Warp warps[MAX_WARPS];
-    Fiber *ready[MAX_THREADS], *at_barrier[MAX_THREADS], *spinning[MAX_THREADS], *free[MAX_THREADS];
-};
-
-struct Block {
-    BlockMemory *memory;
-    Worker *worker;
-    const Body *body;
-    unsigned n_threads, started = 0, exited = 0;
-    bool falling;
-    uint3 next_index; /* of the thread to start next */
-    unsigned ready_head = 0, n_ready = 0, n_at_barrier = 0, n_spinning = 0, n_free = 0;
-    const char *barrier_file;
-    int barrier_line, barrier_kind, barrier_count, barrier_result;
-    bool over = false; /* the kernel ends here */
-    Context main;
-};
-
-static __thread Block *block;
-static __thread Fiber *self;
-
-/* The fiber takes the next thread of the block. Counting spares three divisions per thread. */
-static inline void take_thread(Fiber *fiber)
+/* Counting spares three divisions per thread. */
+static inline void next_index(Block &b)
 {
-    Block *b = block;
-    const dim3 &size = b->body->block;
-    unsigned nth = b->started++;
-    uint3 &next = b->next_index;
-    fiber->thread = b->falling ? b->n_threads - 1 - nth : nth;
-    fiber->loaded = NULL;
-    threadIdx = fiber->index = next;
-    if (b->falling) {
+    const dim3 &size = b.body->block;
+    uint3 &next = b.next_index;
+    if (b.stride == 1) {
+        if (++next.x == size.x) {
+            next.x = 0;
+            if (++next.y == size.y) {
+                next.y = 0;
+                next.z++;
+            }
+        }
+    } else if (b.stride == b.n_threads - 1) {
         if (next.x-- == 0) {
             next.x = size.x - 1;
             if (next.y-- == 0) {
@@ -109,13 +64,25 @@ static inline void take_thread(Fiber *fiber)
                 next.z--;
             }
         }
-    } else if (++next.x == size.x) {
-        next.x = 0;
-        if (++next.y == size.y) {
-            next.y = 0;
-            next.z++;
-        }
+    } else {
+        next = {b.next_thread % size.x, b.next_thread / size.x % size.y, b.next_thread / size.x / size.y};
     }
+}
+
+/* The fiber takes the next thread of the block. */
+static inline void take_thread(Fiber *fiber)
+{
+    Block *b = block;
+    b->started++;
+    fiber->thread = b->next_thread;
+    fiber->loaded = NULL;
+    fiber->copies.clear(); /* of a kernel that was ended */
+    fiber->groups = 0;
+    threadIdx = fiber->index = b->next_index;
+    b->next_thread += b->stride;
+    if (b->next_thread >= b->n_threads)
+        b->next_thread -= b->n_threads;
+    next_index(*b);
 }
 
 static inline void make_ready(Fiber *fiber)
@@ -176,11 +143,7 @@ static void suspend()
     __builtin_unreachable();
 }
 
-/* The kernel broke a rule: its device is lost. Frames of a kernel that ends so are never left in the usual
- * way: nothing in them may own memory. */
-[[noreturn]] static void end_kernel(cudaError_t error, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void end_kernel(cudaError_t error, const char *format, ...)
+void end_kernel(cudaError_t error, const char *format, ...)
 {
     char why[512];
     va_list args;
@@ -206,7 +169,32 @@ std::string kernel_place()
     return text;
 }
 
+/* Steps of this length modulo n come to all n. */
+static unsigned random_stride(unsigned n)
+{
+    unsigned stride;
+    do {
+        stride = 1 + (unsigned)(machine().random() % n);
+    } while (std::gcd(stride, n) != 1);
+    return stride;
+}
+
 /* -- barriers -- */
+
+/* All but the last thread to come to the barrier, which goes on immediately. */
+static void release(Block &b)
+{
+    const unsigned n = b.n_at_barrier;
+    const bool is_random = b.stride != 1 && b.stride != b.n_threads - 1;
+    unsigned at = 0, stride = 1;
+    if (is_random && n > 1) {
+        at = (unsigned)(machine().random() % n);
+        stride = random_stride(n);
+    }
+    for (unsigned i = 0; i < n; i++, at = (at + stride) % n)
+        make_ready(b.memory->at_barrier[at]);
+    b.n_at_barrier = 0;
+}
 
 static int barrier(const char *file, int line, int kind, int predicate)
 {
@@ -231,9 +219,7 @@ static int barrier(const char *file, int line, int kind, int predicate)
         suspend();
         return b->barrier_result;
     }
-    for (unsigned i = 0; i < b->n_at_barrier; i++)
-        make_ready(b->memory->at_barrier[i]);
-    b->n_at_barrier = 0;
+    release(*b);
     int n = b->barrier_count;
     b->barrier_result = kind == CUDASIM_BARRIER_AND  ? n == (int)b->n_threads
                         : kind == CUDASIM_BARRIER_OR ? n != 0
@@ -314,6 +300,9 @@ static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source
 static void thread_exit(Fiber *fiber)
 {
     Block *b = block;
+    if (!fiber->copies.empty())
+        end_kernel(cudaErrorLaunchFailure, "returns, but has not waited for %zu asynchronous copies",
+                   fiber->copies.size());
     b->exited++;
     if (fiber->watched && *(uint64_t *)fiber->context.stack != canary)
         end_kernel(cudaErrorHardwareStackError, "uses more stack than the simulation has");
@@ -364,10 +353,7 @@ BlockMemory *block_memory_create()
         memory->fibers[i].context.size = stack_bytes;
         memory->fibers[i].watched = i % WARP == 0;
     }
-    /* Dynamic shared memory ends where an unmapped page begins. */
-    memory->shared = (unsigned char *)mmap(NULL, shared_capacity + 4096, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    mprotect(memory->shared + shared_capacity, 4096, PROT_NONE);
+    shared_create(*memory);
     return memory;
 }
 
@@ -394,10 +380,13 @@ static void prepare_block(Block &b, Grid &grid, uint64_t index)
 {
     const Body &body = *b.body;
     b.n_threads = body.block.x * body.block.y * body.block.z;
-    b.falling = machine().random() & 1;
-    b.next_index = {0, 0, 0};
-    if (b.falling)
-        b.next_index = {body.block.x - 1, body.block.y - 1, body.block.z - 1};
+    const unsigned order = (unsigned)(machine().random() % 3);
+    b.stride = order == 0 ? 1 : order == 1 ? std::max(b.n_threads - 1, 1u) : random_stride(b.n_threads);
+    b.next_thread = order == 0   ? 0
+                    : order == 1 ? b.n_threads - 1
+                                 : (unsigned)(machine().random() % b.n_threads);
+    b.next_index = {b.next_thread % body.block.x, b.next_thread / body.block.x % body.block.y,
+                    b.next_thread / body.block.x / body.block.y};
     gridDim = body.grid;
     blockDim = body.block;
     blockIdx.x = (unsigned)(index % body.grid.x);
@@ -410,8 +399,7 @@ static void prepare_block(Block &b, Grid &grid, uint64_t index)
         b.memory->warps[w].alive = lanes >= WARP ? 0xffffffffu : (1u << lanes) - 1;
         b.memory->warps[w].n_groups = 0;
     }
-    if (body.shared_bytes != 0)
-        memset(cudasim_dynamic_shared(), 0xff, body.shared_bytes);
+    shared_poison(b);
     (void)grid;
 }
 
@@ -504,11 +492,6 @@ int cudasim_lane()
 void cudasim_trap(const char *what)
 {
     end_kernel(cudaErrorLaunchFailure, "calls %s", what);
-}
-
-void *cudasim_dynamic_shared()
-{
-    return block->memory->shared + shared_capacity - (block->body->shared_bytes + 15) / 16 * 16;
 }
 
 void cudasim_yield()

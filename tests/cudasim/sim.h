@@ -3,7 +3,9 @@
  *   machine.cpp   configuration, the way into every call (lock, count, faults, sticky errors), the test API
  *   memory.cpp    device, pinned and virtual memory; who may touch what
  *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
+ *   kernel.cpp    what is known of a kernel before it runs
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
+ *   shared.cpp    its shared memory, asynchronous copies to it
  *   hook.cpp      launches seen, and blocks executed, from outside
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
@@ -34,6 +36,18 @@
 namespace cudasim
 {
 
+/* -- kernels -- */
+
+struct StaticShared {     /* a variable */
+    size_t offset, bytes; /* of the program's thread-local variables */
+};
+
+struct Kernel {
+    std::vector<StaticShared> shared;
+};
+
+const Kernel *find_kernel(const void *function); /* NULL: no function of this program */
+
 /* -- operations -- */
 
 struct Op;
@@ -48,6 +62,7 @@ struct Body {
     std::function<cudaError_t()> action; /* ACTION: done at once; an error poisons the device */
     std::function<void()> thread;        /* KERNEL: one thread of it */
     const void *function = NULL;         /* KERNEL: the whole of it, by address */
+    const Kernel *kernel = NULL;
     dim3 grid, block;
     size_t shared_bytes = 0;
     std::vector<unsigned char> params;

@@ -444,6 +444,11 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
                 stream->device, current_device()->ordinal);
         return call.end(cudaErrorInvalidResourceHandle);
     }
+    const Kernel *kernel = find_kernel(function);
+    if (kernel == NULL) {
+        violate("kernel %s is not in the symbol table of this program; do not strip it", name);
+        return call.end(cudaErrorInvalidDeviceFunction);
+    }
     cudaError_t error = check_launch(function, grid, block, shared_bytes);
     if (error != cudaSuccess)
         return call.end(error);
@@ -454,6 +459,7 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     body->name = name;
     body->thread = std::move(thread);
     body->function = function;
+    body->kernel = kernel;
     body->grid = grid;
     body->block = block;
     body->shared_bytes = shared_bytes;

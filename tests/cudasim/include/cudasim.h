@@ -17,10 +17,14 @@
  *
  * What is caught. In kernels: memory of another device without peer access, freed or unmapped memory, writes
  * past an allocation's last page, threads of a block that part at a barrier, lanes of a warp that part at a
- * warp operation or pass wrong masks; each ends the kernel and poisons the device's context, as a GPU does.
+ * warp operation or pass wrong masks, asynchronous copies that are misaligned, not to shared memory, or not
+ * waited for; each ends the kernel and poisons the device's context, as a GPU does.
  * On the host: touching device memory (prints where and ends the program), calls that a capture forbids,
  * handles of another machine, NCCL calls that differ between ranks, a kernel that is launched for the first
- * time, and so would be loaded, while another waits on that GPU. Each finding's sentence is kept. */
+ * time, and so would be loaded, while another waits on that GPU. Each finding's sentence is kept.
+ *
+ * What changes results. New memory holds 0xff: of the device, shared at the start of each block, and the
+ * target of an asynchronous copy until its wait. Threads run in rising, falling or random order. */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 

@@ -3,6 +3,7 @@
 #define CUDASIM_HOOK_H
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -34,6 +35,15 @@ struct cudasim_memory {
     unsigned char *bytes;
 };
 std::vector<cudasim_memory> cudasim_memories();
+
+/* The program's functions and thread-local variables, by their mangled names. */
+struct cudasim_symbol {
+    std::string name;
+    bool is_thread_local;
+    uintptr_t value; /* address; of a variable: offset from where a thread keeps them */
+    size_t size;
+};
+const std::vector<cudasim_symbol> &cudasim_symbols();
 
 /* A rule is broken: the launch's device is lost. */
 void cudasim_lose(const cudasim_launched &launched, const char *why);

@@ -127,6 +127,12 @@ template <typename T> static inline T __reduce_min_sync(uint32_t mask, T value)
     return cudasim_reduce("__reduce_min_sync", mask, value, [](T a, T b) { return a < b ? a : b; });
 }
 
+/* "cp.async": 4, 8 or 16 bytes to shared memory; the end of a group of copies; the wait for all but the
+ * thread's `later` last groups. */
+void cudasim_copy_async(void *shared, const void *global, unsigned bytes);
+void cudasim_copy_async_commit();
+void cudasim_copy_async_wait(unsigned later);
+
 /* Memory */
 static inline void __threadfence()
 {

@@ -94,6 +94,35 @@ static void barriers_separate_writes_from_reads(void **)
         assert_int_equal(data[i], 255 - i);
 }
 
+/* Without barriers around the read of thread 32: 1 in rising and in falling order. */
+__global__ void racing_sum(int *sums)
+{
+    __shared__ int first, last;
+    first = last = 0;
+    __syncthreads();
+    if (threadIdx.x == 10)
+        first = 1;
+    if (threadIdx.x == 50)
+        last = 1;
+    if (threadIdx.x == 32)
+        sums[blockIdx.x] = first + last;
+}
+
+static void threads_run_in_random_order_too(void **)
+{
+    OnGpu<int> gpu(300);
+    int sums[300], n_of[3] = {0};
+    OK(TSR_LAUNCH(racing_sum, 300, 64, 0, 0, gpu.at));
+    gpu.get(sums);
+    for (int i = 0; i < 300; i++) {
+        assert_in_range(sums[i], 0, 2);
+        n_of[sums[i]]++;
+    }
+    assert_true(n_of[0] > 10 &&
+                n_of[2] > 10); /* about a third of 300 blocks; of those each in about a third */
+    assert_true(n_of[1] > 150);
+}
+
 __global__ void sum_block(const float *x, int64_t n, float *out)
 {
     TSR_DYNAMIC_SHARED(float, partial);
@@ -369,6 +398,7 @@ int main()
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(threads_know_who_they_are, machine_of_one, nothing_left),
         cmocka_unit_test_setup_teardown(barriers_separate_writes_from_reads, machine_of_one, nothing_left),
+        cmocka_unit_test_setup_teardown(threads_run_in_random_order_too, machine_of_one, nothing_left),
         cmocka_unit_test_setup_teardown(warps_sum_by_shuffles, machine_of_one, nothing_left),
         cmocka_unit_test_setup_teardown(lanes_vote_and_exchange, machine_of_one, nothing_left),
         cmocka_unit_test_setup_teardown(atomics_count_every_thread, machine_of_one, nothing_left),

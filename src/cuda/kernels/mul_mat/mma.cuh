@@ -85,17 +85,19 @@ TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, ui
 /* 16 bytes from global to shared memory, both aligned to 16 bytes; complete after the wait for its group. */
 TSR_DEVICE void tsr_copy_async_16(void *shared, const void *global)
 {
-    memcpy(shared, global, 16);
+    cudasim_copy_async(shared, global, 16);
 }
 
 /* End a group of copies. */
 TSR_DEVICE void tsr_copy_async_commit(void)
 {
+    cudasim_copy_async_commit();
 }
 
 /* Wait for all but this thread's LATER last groups. Other threads' copies are complete after a barrier. */
 template <int LATER> TSR_DEVICE void tsr_copy_async_wait(void)
 {
+    cudasim_copy_async_wait(LATER);
 }
 
 /* 16 bytes that are read once. */
