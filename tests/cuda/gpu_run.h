@@ -30,11 +30,21 @@ typedef struct gpu {
 
 #define GPU_OK(call) assert_int_equal((call), cudaSuccess)
 
+static inline int gpu_attribute(enum cudaDeviceAttr attribute)
+{
+    int value;
+    GPU_OK(cudaDeviceGetAttribute(&value, attribute, 0));
+    return value;
+}
+
 static inline gpu gpu_open(void)
 {
-    gpu g = {.props = {.n_sms = 8, .compute_capability = 90, .shared_bytes = 227 << 10},
-             .scratch_bytes = (size_t)8 << 20};
+    gpu g = {.scratch_bytes = (size_t)8 << 20};
     GPU_OK(cudaSetDevice(0));
+    g.props.n_sms = gpu_attribute(cudaDevAttrMultiProcessorCount);
+    g.props.compute_capability = 10 * gpu_attribute(cudaDevAttrComputeCapabilityMajor) +
+                                 gpu_attribute(cudaDevAttrComputeCapabilityMinor);
+    g.props.shared_bytes = (size_t)gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
     GPU_OK(cudaMalloc((void **)&g.fault, sizeof(int)));
     GPU_OK(cudaMemset(g.fault, 0, sizeof(int)));

@@ -9,6 +9,7 @@
 
 #include <tsr/types.h>
 
+#include "core/mem.h"
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
 #include "core/status.h"
@@ -246,7 +247,7 @@ static void one_token_gives_the_bits_of_many(void **state)
     gpu_close(&g);
 }
 
-/* Less shared memory or less scratch memory: other kernels, the same bits. */
+/* Less shared memory than the card has, or less scratch memory: other kernels, the same bits. */
 static void check_memory(problem *p, int64_t n, size_t shared_bytes, size_t scratch_bytes, const char *full)
 {
     const size_t bytes = (size_t)(n * p->n_rows) * elem_bytes(p);
@@ -257,7 +258,7 @@ static void check_memory(problem *p, int64_t n, size_t shared_bytes, size_t scra
     GPU_OK(cudaMalloc(&scratch, scratch_bytes + GPU_PAGE));
     s.scratch = scratch;
     s.scratch_bytes = scratch_bytes;
-    p->g->props.shared_bytes = shared_bytes;
+    p->g->props.shared_bytes = TSR_MIN(shared_bytes, shared);
     GPU_OK(cudaMemset(p->op.mul_mat.y, 0xff, bytes));
     assert_int_equal(tsr_cuda_op_launch(&p->op, &s), TSR_OK);
     assert_false(gpu_fault(p->g));

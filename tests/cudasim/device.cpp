@@ -167,11 +167,11 @@ static int attribute_of(const Device &device, cudaDeviceAttr attribute)
     case cudaDevAttrMaxSharedMemoryPerBlock:
         return 48 << 10;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        return 227 << 10;
+        return (int)(limits().shared_bytes - limits().reserved_bytes);
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        return 228 << 10;
+        return (int)limits().shared_bytes;
     case cudaDevAttrReservedSharedMemoryPerBlock:
-        return 1 << 10;
+        return (int)limits().reserved_bytes;
     case cudaDevAttrTotalConstantMemory:
     case cudaDevAttrMaxRegistersPerBlock:
     case cudaDevAttrMaxRegistersPerMultiprocessor:
@@ -189,9 +189,9 @@ static int attribute_of(const Device &device, cudaDeviceAttr attribute)
     case cudaDevAttrMultiProcessorCount:
         return config.n_sms;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
-        return 2048;
+        return limits().threads;
     case cudaDevAttrMaxBlocksPerMultiprocessor:
-        return 2;
+        return limits().blocks;
     case cudaDevAttrPageableMemoryAccess:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
         return config.coherent || (config.integrated && !config.registers);

@@ -121,7 +121,8 @@ static cudaError_t instantiate(const char *name, cudaGraphExec_t *exec, cudaGrap
         return call.end(cudaErrorInvalidValue);
     for (const auto &node : graph->nodes) {
         const Body &body = *node.body;
-        if (body.kind == Body::KERNEL && body.shared_bytes > shared_limit(body.function)) {
+        if (body.kind == Body::KERNEL &&
+            body.shared_bytes > shared_limit(body.kernel, machine().devices[(size_t)body.device])) {
             violate("kernel %s was captured with %zu bytes of shared memory, and its limit lowered since",
                     body.name.c_str(), body.shared_bytes);
             return call.end(cudaErrorInvalidValue);

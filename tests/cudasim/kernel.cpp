@@ -68,16 +68,18 @@ static std::map<const void *, Kernel> find_kernels()
         for (auto v = variables.lower_bound(name + "E"); v != variables.end(); v++) {
             if (v->first.compare(0, name.size() + 1, name + "E") != 0)
                 break;
-            for (const cudasim_symbol *variable : v->second)
+            for (const cudasim_symbol *variable : v->second) {
                 kernel.shared.push_back({variable->value, variable->size});
+                kernel.shared_bytes += (variable->size + 15) / 16 * 16;
+            }
         }
     }
     return kernels;
 }
 
-const Kernel *find_kernel(const void *function)
+Kernel *find_kernel(const void *function)
 {
-    static const std::map<const void *, Kernel> kernels = find_kernels();
+    static std::map<const void *, Kernel> kernels = find_kernels();
     auto kernel = kernels.find(function);
     return kernel != kernels.end() ? &kernel->second : NULL;
 }

@@ -52,10 +52,12 @@ static void start_devices(Machine &m)
 {
     m.generation++;
     m.random.seed(m.config.seed);
+    choose_card(m.config);
     m.devices = std::vector<Device>((size_t)m.config.n_devices);
     for (int i = 0; i < m.config.n_devices; i++) {
         Device &device = m.devices[(size_t)i];
         device.ordinal = i;
+        device.sms.resize((size_t)m.config.n_sms);
         device.memory = m.config.memory_of[i] != 0 ? m.config.memory_of[i] : m.config.memory;
         memory_start(device);
         device.legacy = new CUstream_st(i, true);

@@ -136,10 +136,10 @@ struct Choice {
     size_t index;
 };
 
-static bool can_run(const Machine &m, const GridRef &grid)
+static bool can_run(Machine &m, const GridRef &grid)
 {
-    const Device &device = m.devices[(size_t)grid->op->body->device];
-    return !device.stalled && device.resident < 2 * m.config.n_sms;
+    Device &device = m.devices[(size_t)grid->op->body->device];
+    return !device.stalled && find_room(device, *grid->op->body) >= 0;
 }
 
 static Choice choose(Machine &m, const Worker *self)
@@ -178,11 +178,12 @@ static void run_next_block(Machine &m, Worker *worker, GridRef grid)
     Device &device = m.devices[(size_t)grid->op->body->device];
     worker->device = device.ordinal;
     worker->grid = grid;
-    device.resident++;
+    const int sm = find_room(device, *grid->op->body);
+    take_room(device, sm, *grid->op->body, false);
     bool ok = device.sticky == cudaSuccess && !grid->aborted;
     const int executed = ok ? hook_block(worker, *grid, index) : -1;
     ok = ok && executed >= 0 && (executed > 0 || run_block(worker, worker->memory, *grid, index));
-    device.resident--;
+    take_room(device, sm, *grid->op->body, true);
     worker->device = -1;
     worker->grid = NULL;
     if (!ok && !grid->aborted) {

@@ -6,6 +6,7 @@
  *   kernel.cpp    what is known of a kernel before it runs
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
  *   shared.cpp    its shared memory, asynchronous copies to it
+ *   limits.cpp    what blocks and multiprocessors of a card can hold
  *   hook.cpp      launches seen, and blocks executed, from outside
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
@@ -44,9 +45,12 @@ struct StaticShared {     /* a variable */
 
 struct Kernel {
     std::vector<StaticShared> shared;
+    size_t shared_bytes = 0; /* of all of them */
+    int registers = 64;      /* of a thread, unless the compiler's are known: every block fits */
+    int max_threads = 1024;  /* its launch bounds */
 };
 
-const Kernel *find_kernel(const void *function); /* NULL: no function of this program */
+Kernel *find_kernel(const void *function); /* NULL: no function of this program */
 
 /* -- operations -- */
 
@@ -131,6 +135,12 @@ struct Handle { /* cuMemCreate */
 
 /* -- devices -- */
 
+/* Of a multiprocessor: what is in use, or what a block takes. */
+struct Room {
+    int blocks = 0, threads = 0, registers = 0;
+    size_t shared_bytes = 0;
+};
+
 struct Device {
     int ordinal = 0;
     size_t memory = 0, used = 0, peak = 0;
@@ -146,9 +156,11 @@ struct Device {
     size_t corrupt_bytes = 0;
     ncclResult_t nccl_error = ncclSuccess;
     bool nccl_absent = false;
-    int resident = 0;              /* blocks */
-    int pending = 0;               /* operations not done */
-    std::set<const void *> loaded; /* kernels */
+    std::vector<Room> sms;                          /* what their blocks use */
+    size_t next_sm = 0;                             /* where the next block may go */
+    int pending = 0;                                /* operations not done */
+    std::set<const void *> loaded;                  /* kernels */
+    std::map<const Kernel *, size_t> shared_limits; /* that were set */
     cudaStream_t legacy = NULL;
 };
 
@@ -275,6 +287,22 @@ void nccl_forget();                        /* all communicators; for a new machi
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
 
+/* -- limits.cpp -- */
+
+struct Limits { /* of a multiprocessor */
+    int capability, threads, blocks;
+    size_t shared_bytes, reserved_bytes; /* all; for each block, in addition to its own */
+};
+
+void choose_card(cudasim_config &config); /* what it leaves open */
+const Limits &limits();
+/* A kernel's launches may have so much dynamic shared memory now. */
+size_t shared_limit(const Kernel *kernel, const Device &device);
+cudaError_t check_launch(const Body &body);
+/* The multiprocessor that a block of the kernel can start on, or -1. */
+int find_room(Device &device, const Body &body);
+void take_room(Device &device, int sm, const Body &body, bool back);
+
 /* -- hook.cpp -- */
 
 bool hooked();
@@ -354,9 +382,6 @@ cudaStream_t find_stream(cudaStream_t stream); /* NULL: no such stream */
 /* Put `body` into the stream, or into the graph its capture builds. `op_out` may be NULL; it is left alone
  * in a capture. */
 cudaError_t enqueue(cudaStream_t stream, BodyRef body, OpRef *op_out);
-
-/* A kernel's launches may have so much dynamic shared memory now. */
-size_t shared_limit(const void *function);
 
 /* A capture that forbids an unsafe call of this thread is invalidated: true. */
 bool forbidden_by_capture();

@@ -391,30 +391,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
     return call.end(enqueue(stream, body, NULL));
 }
 
-static std::map<const void *, size_t> &shared_limits()
-{
-    static std::map<const void *, size_t> limits;
-    return limits;
-}
-
-size_t cudasim::shared_limit(const void *function)
-{
-    auto limit = shared_limits().find(function);
-    return limit != shared_limits().end() ? limit->second : (size_t)48 << 10;
-}
-
-static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, size_t shared_bytes)
-{
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
-        return cudaErrorInvalidConfiguration;
-    if (block.x == 0 || block.y == 0 || block.z == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
-        (uint64_t)block.x * block.y * block.z > 1024)
-        return cudaErrorInvalidConfiguration;
-    if (shared_bytes > shared_limit(function))
-        return cudaErrorInvalidValue;
-    return cudaSuccess;
-}
-
 /* A kernel that is not loaded yet is loaded now, for which a GPU may want to be idle. */
 static void load(const void *function, const char *name, Device &device)
 {
@@ -444,57 +420,20 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
                 stream->device, current_device()->ordinal);
         return call.end(cudaErrorInvalidResourceHandle);
     }
-    const Kernel *kernel = find_kernel(function);
-    if (kernel == NULL) {
-        violate("kernel %s is not in the symbol table of this program; do not strip it", name);
-        return call.end(cudaErrorInvalidDeviceFunction);
-    }
-    cudaError_t error = check_launch(function, grid, block, shared_bytes);
-    if (error != cudaSuccess)
-        return call.end(error);
-    load(function, name, *current_device());
     auto body = std::make_shared<Body>();
     body->kind = Body::KERNEL;
     body->device = stream->device;
     body->name = name;
     body->thread = std::move(thread);
     body->function = function;
-    body->kernel = kernel;
+    body->kernel = find_kernel(function);
     body->grid = grid;
     body->block = block;
     body->shared_bytes = shared_bytes;
     body->params = std::move(params);
+    cudaError_t error = check_launch(*body);
+    if (error != cudaSuccess)
+        return call.end(error);
+    load(function, name, *current_device());
     return call.end(enqueue(stream, body, NULL));
-}
-
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function)
-{
-    Call call("cudaFuncGetAttributes", CALL_CONTEXT, cudaErrorInvalidDeviceFunction);
-    if (call.failed())
-        return call.result();
-    current_device()->loaded.insert(function);
-    attributes->maxDynamicSharedSizeBytes = (int)cudasim::shared_limit(function);
-    return call.end(cudaSuccess);
-}
-
-cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
-{
-    Call call("cudaFuncSetAttribute", CALL_CONTEXT, cudaErrorInvalidValue);
-    if (call.failed())
-        return call.result();
-    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-        if (value < 0 || value > 227 << 10)
-            return call.end(cudaErrorInvalidValue);
-        shared_limits()[function] = (size_t)value;
-    }
-    return call.end(cudaSuccess);
-}
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int, size_t)
-{
-    Call call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", CALL_CONTEXT, cudaErrorInvalidValue);
-    if (call.failed())
-        return call.result();
-    *blocks = 2;
-    return call.end(cudaSuccess);
 }

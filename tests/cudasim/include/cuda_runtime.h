@@ -101,6 +101,9 @@ typedef enum cudaStreamCaptureStatus {
 } cudaStreamCaptureStatus;
 
 typedef struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+    int maxThreadsPerBlock;
+    int numRegs;
     int maxDynamicSharedSizeBytes;
 } cudaFuncAttributes;
 

@@ -23,6 +23,11 @@
  * handles of another machine, NCCL calls that differ between ranks, a kernel that is launched for the first
  * time, and so would be loaded, while another waits on that GPU. Each finding's sentence is kept.
  *
+ * The variable CUDASIM_CARD names what is simulated: a100, rtx3090, h100 or rtx5090, with their limits of
+ * shared memory, threads and blocks; without it, an H100 with 8 multiprocessors. Launches that a card has not
+ * the registers or the shared memory for are refused, and blocks start where a multiprocessor has room: those
+ * that wait for others of their grid hang if not all of them fit.
+ *
  * What changes results. New memory holds 0xff: of the device, shared at the start of each block, and the
  * target of an asynchronous copy until its wait. Threads run in rising, falling or random order. */
 #ifndef CUDASIM_H
@@ -50,8 +55,8 @@ typedef struct cudasim_config {
     bool coherent;                         /* not integrated, walks the host's page tables (Grace Hopper) */
     bool no_vmm;                           /* no virtual memory management (cuMemMap and its like) */
     bool register_read_only;               /* cudaHostRegisterReadOnly is supported */
-    int compute_capability;                /* 90 = 9.0 */
-    int n_sms;                             /* two blocks are resident at once on each */
+    int compute_capability;                /* 90 = 9.0; 0: that of the card, see below */
+    int n_sms;                             /* multiprocessors; 0: those of the card */
     size_t vmm_granularity;                /* of cuMemCreate; a multiple of 4096 */
     int nccl_version;                      /* NCCL_VERSION_CODE's format */
     unsigned hang_ms;                      /* nothing moves for so long: the waiting call fails */
@@ -62,7 +67,7 @@ typedef struct cudasim_config {
     {                                                                                                  \
         .n_devices = 1, .memory = (size_t)256 << 20, .memory_of = {0}, .seed = 1, .peer_access = true, \
         .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
-        .register_read_only = true, .compute_capability = 90, .n_sms = 8,                              \
+        .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false   \
     }
 

@@ -45,6 +45,9 @@ struct cudasim_symbol {
 };
 const std::vector<cudasim_symbol> &cudasim_symbols();
 
+/* What the compiler says of a kernel: registers of a thread, threads of its launch bounds. */
+void cudasim_set_resources(const void *function, int registers, int max_threads);
+
 /* A rule is broken: the launch's device is lost. */
 void cudasim_lose(const cudasim_launched &launched, const char *why);
 

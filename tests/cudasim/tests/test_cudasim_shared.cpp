@@ -1,5 +1,5 @@
-/* The simulated GPU refuses what is wrong with shared memory: what an earlier block left there, asynchronous copies
- * that are read before their wait, not waited for, or not aligned. */
+/* The simulated GPU refuses what is wrong with shared memory: what an earlier block left there, asynchronous
+ * copies that are read before their wait, not waited for, or not aligned. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
