@@ -7,6 +7,8 @@
 set(TSR_CUDA AUTO CACHE STRING "Build the CUDA device: AUTO, ON or OFF")
 option(TSR_CUDA_ALL_ARCHITECTURES "Native code for every GPU generation the toolkit knows (slower build)" OFF)
 
+option(TSR_GPU_TESTS "Build the tests of the CUDA device for this machine's GPUs as well" OFF)
+
 set(TSR_HAVE_CUDA OFF)
 set(TSR_HAVE_NCCL OFF)
 add_library(tsr_cuda_deps INTERFACE)
@@ -88,4 +90,8 @@ if(CUDAToolkit_FOUND)
   message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, NCCL: ${TSR_HAVE_NCCL}")
 else()
   message(STATUS "CUDA: no toolkit; building without GPU devices")
+endif()
+if(TSR_GPU_TESTS AND NOT TSR_HAVE_CUDA)
+  message(FATAL_ERROR "TSR_GPU_TESTS=ON, but there is no CUDA toolkit of version 12 or newer (nvcc in PATH or "
+                      "/usr/local/cuda). Install one, or leave TSR_GPU_TESTS off.")
 endif()

@@ -37,6 +37,13 @@ static inline int gpu_attribute(enum cudaDeviceAttr attribute)
     return value;
 }
 
+/* The stream of ops does not wait for the default stream, so the host does. */
+static inline void gpu_fill(void *there, int value, size_t bytes)
+{
+    GPU_OK(cudaMemset(there, value, bytes));
+    GPU_OK(cudaDeviceSynchronize());
+}
+
 static inline gpu gpu_open(void)
 {
     gpu g = {.scratch_bytes = (size_t)8 << 20};
@@ -47,7 +54,7 @@ static inline gpu gpu_open(void)
     g.props.shared_bytes = (size_t)gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
     GPU_OK(cudaMalloc((void **)&g.fault, sizeof(int)));
-    GPU_OK(cudaMemset(g.fault, 0, sizeof(int)));
+    gpu_fill(g.fault, 0, sizeof(int));
     return g;
 }
 
@@ -72,7 +79,7 @@ static inline void *gpu_alloc(gpu *g, size_t bytes, bool aligned)
     assert_true(g->n_blocks < GPU_BLOCKS);
     GPU_OK(cudaMalloc(&g->blocks[g->n_blocks], whole));
     char *base = g->blocks[g->n_blocks++];
-    GPU_OK(cudaMemset(base, 0xff, whole));
+    gpu_fill(base, 0xff, whole);
     return aligned ? base : base + (whole - bytes);
 }
 
@@ -81,6 +88,8 @@ static inline void *gpu_put(gpu *g, const void *from, size_t bytes, bool aligned
     void *copy = gpu_alloc(g, bytes, aligned);
     if (bytes > 0)
         GPU_OK(cudaMemcpy(copy, from, bytes, cudaMemcpyHostToDevice));
+    GPU_OK(
+        cudaDeviceSynchronize()); /* a copy from pageable memory may return before its last part is there */
     return copy;
 }
 
@@ -105,7 +114,7 @@ static inline bool gpu_fault(gpu *g)
     int fault;
     GPU_OK(cudaStreamSynchronize(g->stream));
     gpu_get(&fault, g->fault, sizeof fault);
-    GPU_OK(cudaMemset(g->fault, 0, sizeof fault));
+    gpu_fill(g->fault, 0, sizeof fault);
     if (fault != 0)
         assert_int_equal(fault, GPU_OP_INDEX + 1);
     return fault != 0;

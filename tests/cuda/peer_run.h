@@ -12,12 +12,18 @@
 
 enum { MS = 1000000, MAX_GPUS = 8, MB = 1 << 20 };
 
-static inline void machine_of(int n_gpus, uint64_t seed)
+static inline cudasim_config config_of(int n_gpus, uint64_t seed)
 {
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = n_gpus;
     config.seed = seed;
     config.memory = 320 * MB;
+    return config;
+}
+
+static inline void machine_of(int n_gpus, uint64_t seed)
+{
+    const cudasim_config config = config_of(n_gpus, seed);
     cudasim_configure(&config);
 }
 

@@ -215,7 +215,9 @@ static void check_ways_agree(const sums_case *c, uint64_t seed)
 {
     float *first = NULL;
     for (way w = STAGED; w < N_WAYS; w++) {
-        machine_of(c->n_gpus, seed);
+        const cudasim_config config = config_of(c->n_gpus, seed);
+        if (!cudasim_have(&config))
+            return;
         float *norms = run_sums(c, w);
         if (first && memcmp(first, norms, (size_t)(STEPS * c->row * c->n_rows) * sizeof(float)) != 0)
             fail_msg("%s: other norms than staged", way_names[w]);
@@ -240,7 +242,7 @@ static void all_ways_give_the_same_bits(void **state)
             if (counts[i] == 8 && shapes[k].row > 2000)
                 continue; /* the simulation's time */
             const sums_case c = {.n_devices = counts[i],
-                                 .n_gpus = counts[i],
+                                 .n_gpus = TSR_MIN(counts[i], cudasim_most_devices()),
                                  .row = shapes[k].row,
                                  .n_rows = shapes[k].n_rows,
                                  .contributors = ((uint64_t)1 << counts[i]) - 1,

@@ -330,6 +330,7 @@ static void a_sum_out_of_range_names_the_op(void **state)
 static void a_cap_is_a_device_of_that_size(void **state)
 {
     (void)state;
+    cudasim_required("memory of a given size");
     machine(1, 64 << 20);
     tsr_device *device = open_device(0, 10 << 20);
     void *pointer = NULL;

@@ -31,6 +31,7 @@ static void random_fits_are_exact_and_loaded(void **state)
     uint64_t seed = 92;
     fitted_models models;
     fitted_look look = {0};
+    cudasim_required("memory of a given size");
     fitted_models_write(&models);
     for (int i = 0; i < N_ROUNDS; i++) {
         cudasim_config config = CUDASIM_CONFIG_INIT;
@@ -67,6 +68,7 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     tsr_runtime *rt;
     tsr_model *model;
     void *others;
+    cudasim_required("memory of a given size");
     synth.n_ctx = N_CTX;
     close(mkstemp(path));
     synth_model_write(&synth, path);

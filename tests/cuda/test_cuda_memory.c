@@ -147,6 +147,7 @@ static void managed_memory_may_exceed_the_gpu_and_says_what_it_costs(void **stat
 {
     (void)state;
     log_lines log = {0};
+    cudasim_required("memory of a given size");
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.memory = 16 * MIB;
     cudasim_configure(&config);
@@ -174,6 +175,7 @@ static void a_cap_is_at_most_what_is_free(void **state)
 {
     (void)state;
     log_lines log = {0};
+    cudasim_required("memory of a given size");
     plain_machine(1);
     tsr_device *first = open_device(0, 0);
     void *taken = alloc(first, 40 * MIB);
@@ -198,6 +200,7 @@ static void a_plan_and_a_runtime_see_the_same_cap(void **state)
     tsr_runtime *rt = NULL;
     tsr_runtime_config config = tsr_runtime_config_default();
     uint64_t on_first = 0;
+    cudasim_required("memory of a given size");
     plain_machine(3);
     ok(tsr_topology_discover(NULL, &topo));
     ok(tsr_device_list_create(topo, text, NULL, &list));

@@ -229,7 +229,7 @@ static void slabs_of_tokens_give_the_bits_of_the_whole(void **state)
     tsr_cuda_stream s = gpu_stream(&g, gpu_alloc(&g, 100000, true));
     s.scratch_bytes = 100000; /* 64 tokens take 66048, all take 154800 */
     assert_true(tsr_cuda_op_scratch(&op) > s.scratch_bytes);
-    GPU_OK(cudaMemset(op.mul_mat.y, 0, sizeof few));
+    gpu_fill(op.mul_mat.y, 0, sizeof few);
     assert_int_equal(tsr_cuda_op_launch(&op, &s), TSR_OK);
     assert_false(gpu_fault(&g));
     gpu_get(few, op.mul_mat.y, sizeof few);

@@ -86,6 +86,7 @@ static void planned_bytes_are_allocated_bytes(void **state)
     (void)state;
     uint64_t seed = 33;
     planned_models models;
+    cudasim_required("the simulated machine's counters");
     int n = planned_rounds(N_CONFIGS), n_planned = 0, n_refused = 0;
     planned_models_write(&models);
     while (n_planned < n) {

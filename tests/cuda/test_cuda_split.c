@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <cudasim.h>
 
+#include "core/mem.h"
 #include "support/random.h"
 #include "support/ways.h"
 
@@ -27,10 +28,10 @@ static void draw_devices(uint64_t *seed, int n, int n_gpus, char *text, size_t c
 static void draw_peers(uint64_t *seed, cudasim_config *config, const char **peers)
 {
     uint64_t kind = random_below(seed, 4);
-    config->peer_access = kind != 0;
+    config->peer_access = kind != 0 || config->n_devices == 1;
     cudasim_configure(config);
     *peers = kind == 0 ? "no peers" : "all peers";
-    if (kind != 1 || config->n_devices < 2)
+    if (kind != 1 || config->n_devices < 2 || !CUDASIM_SIMULATED)
         return;
     cudasim_forbid_peer(0, config->n_devices - 1);
     *peers = "one pair without peer access";
@@ -50,6 +51,7 @@ static int prepare(uint64_t *seed, way *w)
     const char *peers;
     int n_devices = 1 + (int)random_below(seed, MAX_GPUS);
     config.n_devices = random_below(seed, 3) ? n_devices : 1 + (int)random_below(seed, (uint64_t)n_devices);
+    config.n_devices = TSR_MIN(config.n_devices, cudasim_most_devices());
     config.seed = random_u64(seed);
     config.eager = random_below(seed, 4) == 0;
     draw_peers(seed, &config, &peers);
@@ -58,7 +60,7 @@ static int prepare(uint64_t *seed, way *w)
     else
         draw_devices(seed, n_devices, config.n_devices, w->devices, sizeof w->devices);
     w->collectives = draw_collectives(seed, peers[0] == 'a' && config.n_devices == n_devices);
-    bool graphs = random_below(seed, 4) != 0;
+    bool graphs = random_below(seed, 4) != 0 || !CUDASIM_SIMULATED;
     for (int i = 0; i < MAX_CAPTURES && !graphs; i++)
         cudasim_fail_named("cudaStreamBeginCapture", 1, 0);
     snprintf(w->about, sizeof w->about, ", %d GPUs, order %llu, %s, %s, collectives %s, %s", config.n_devices,

@@ -14,10 +14,12 @@
 #include "support/synth_arch.h"
 #include "support/window_walk.h"
 
+static int n_gpus; /* of the machine */
+
 static int prepare(uint64_t *seed, way *w)
 {
     static const char *const devices[] = {"cuda:0", "cuda:0,cuda:1", "cuda:0,cuda:1,cuda:2"};
-    int n = 1 + (int)random_below(seed, 3);
+    int n = 1 + (int)random_below(seed, (uint64_t)n_gpus);
     snprintf(w->devices, sizeof w->devices, "%s", devices[n - 1]);
     w->collectives = "staged";
     return n;
@@ -30,7 +32,8 @@ static void walk_with(const char *arch, int window, uint64_t seed)
     for (size_t i = 0; i < n_synth_archs; i++)
         if (strcmp(synth_archs[i].title, arch) == 0) {
             cudasim_config config = CUDASIM_CONFIG_INIT;
-            config.n_devices = 3;
+            n_gpus = cudasim_most_devices() < 3 ? cudasim_most_devices() : 3;
+            config.n_devices = n_gpus;
             config.vmm_granularity = 1 << 16;
             cudasim_configure(&config);
             window_walk walk = {.arch = &synth_archs[i],

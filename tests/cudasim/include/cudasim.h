@@ -42,7 +42,8 @@
 extern "C" {
 #endif
 
-enum { CUDASIM_MAX_DEVICES = 12 };
+/* tests/cuda/gpu/cudasim.h has 0: the same tests on GPUs. */
+enum { CUDASIM_SIMULATED = 1, CUDASIM_MAX_DEVICES = 12 };
 
 typedef struct cudasim_config {
     int n_devices;                         /* 0: as on a machine whose driver finds none */
@@ -61,6 +62,7 @@ typedef struct cudasim_config {
     int nccl_version;                      /* NCCL_VERSION_CODE's format */
     unsigned hang_ms;                      /* nothing moves for so long: the waiting call fails */
     bool eager;                            /* enqueued work is carried out at once where it can be */
+    int driver_version;                    /* of CUDA, 12040 = 12.4; 0: the runtime's */
 } cudasim_config;
 
 #define CUDASIM_CONFIG_INIT                                                                            \
@@ -68,12 +70,32 @@ typedef struct cudasim_config {
         .n_devices = 1, .memory = (size_t)256 << 20, .memory_of = {0}, .seed = 1, .peer_access = true, \
         .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
         .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
-        .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false   \
+        .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,  \
+        .driver_version = 0                                                                            \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while
  * another thread is in a CUDA call. NULL: the values above. */
 void cudasim_configure(const cudasim_config *config);
+
+/* The same, and true. On GPUs: whether this machine is such a one. */
+static inline bool cudasim_have(const cudasim_config *config)
+{
+    cudasim_configure(config);
+    return true;
+}
+
+/* GPUs that a configured machine can have. */
+static inline int cudasim_most_devices(void)
+{
+    return CUDASIM_MAX_DEVICES;
+}
+
+/* The running test depends on `what` ("memory of a given size"), so that it is skipped on GPUs. */
+static inline void cudasim_required(const char *what)
+{
+    (void)what;
+}
 
 /* Take away (both ways) peer access between two devices. */
 void cudasim_forbid_peer(int a, int b);

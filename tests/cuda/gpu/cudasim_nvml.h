@@ -1,0 +1,2 @@
+/* See cudasim.h of this folder, which has all. */
+#include <cudasim.h>
