@@ -277,23 +277,28 @@ static void every_call_fails_once(void **state)
         }
 }
 
-/* As cublasLtCreate() says it: own kernels multiply. */
+/* As cublasLtCreate() says it: the next older library multiplies, and own kernels where there is none. */
 static void a_library_newer_than_the_driver_is_not_used(void **state)
 {
     (void)state;
+    enum { INSTALLED = 2 };
     const problem p = {TSR_TYPE_F16, 20, 64, 0, 64, 40, TSR_REDUCE_F32, 1};
-    setting s = {0};
-    cudasim_configure(NULL);
-    ok(device_open(0, 0, &s.device));
-    cudasim_fail_named("cublasLtCreate", 1, CUBLAS_STATUS_NOT_INITIALIZED);
-    ok(set_up(&p, &s));
-    float *y = malloc(s.y_bytes);
-    ok(run(&s, y));
-    compare(&p, &s, y);
-    assert_int_equal(cudasim_calls_of("cublasLtMatmul"), 0);
-    free(y);
-    tear_down(&s);
-    nothing_is_left();
+    for (int too_new = 1; too_new <= INSTALLED; too_new++) {
+        setting s = {0};
+        cudasim_configure(NULL);
+        ok(device_open(0, 0, &s.device));
+        for (int i = 0; i < too_new; i++)
+            cudasim_fail_named("cublasLtCreate", 1, CUBLAS_STATUS_NOT_INITIALIZED);
+        ok(set_up(&p, &s));
+        float *y = malloc(s.y_bytes);
+        ok(run(&s, y));
+        compare(&p, &s, y);
+        assert_int_equal(cudasim_calls_of("cublasLtCreate"), too_new < INSTALLED ? too_new + 1 : INSTALLED);
+        assert_int_equal(cudasim_calls_of("cublasLtMatmul") > 0, too_new < INSTALLED);
+        free(y);
+        tear_down(&s);
+        nothing_is_left();
+    }
 }
 
 /* A product whose launch fails while it is made anew each time, as after a failed capture. */

@@ -181,9 +181,10 @@ void cudasim_remove_cublas(void)
     absent_generation = machine().generation;
 }
 
-bool cudasim_cublas_absent(void)
+bool cudasim_cublas_has(const char *name)
 {
-    return absent && absent_generation == machine().generation;
+    const bool has = !absent || absent_generation != machine().generation;
+    return has && (strcmp(name, "libcublasLt.so.13") == 0 || strcmp(name, "libcublasLt.so.12") == 0);
 }
 
 size_t cublasLtGetVersion(void)

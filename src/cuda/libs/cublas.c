@@ -9,6 +9,8 @@
  * fewer. */
 #include "cuda/libs/cublas.h"
 
+#include <stdio.h>
+
 #include "core/mem.h"
 #include "cuda/context/context.h"
 #include "cuda/libs/cublas_convert.h"
@@ -48,6 +50,27 @@ struct tsr_cublas_products {
 
 /* -- the library -- */
 
+/* The newest library that is installed and supports the driver and the card. Where none does, the sentence is
+ * that of the newest. */
+static tsr_status open_library(tsr_cuda_device *cuda, tsr_cublas *cublas)
+{
+    char first[512] = "";
+    cublas->lt.index = -1;
+    for (;;) {
+        tsr_status status = tsr_cublas_library_next(&cublas->lt);
+        if (status != TSR_OK)
+            return *first ? tsr_fail(status, "%s", first) : status;
+        status = TSR_CUBLAS(&cublas->lt, cublasLtCreate(&cublas->handle));
+        if (status != TSR_ERR_UNSUPPORTED)
+            return status;
+        cublas->handle = NULL;
+        tsr_log(&cuda->logger, TSR_LOG_INFO, "device %s: cuBLASLt %zu: %s; an older one is looked for",
+                cuda->base.name, cublas->lt.version, tsr_last_error());
+        if (!*first)
+            snprintf(first, sizeof first, "%s", tsr_last_error());
+    }
+}
+
 /* Load the library. Without a library, or with one that does not support the driver or the card, the device
  * stores that, so that the warning is logged once. */
 static tsr_status get_library(tsr_cuda_device *cuda)
@@ -59,9 +82,7 @@ static tsr_status get_library(tsr_cuda_device *cuda)
         return TSR_OK;
     before = tsr_cuda_free_bytes();
     TSR_TRY(TSR_NEW(&cublas, "a cuBLASLt handle"));
-    status = tsr_cublas_library_load(&cublas->lt);
-    if (status == TSR_OK)
-        status = TSR_CUBLAS(&cublas->lt, cublasLtCreate(&cublas->handle));
+    status = open_library(cuda, cublas);
     if (status == TSR_OK) {
         tsr_log(&cuda->logger, TSR_LOG_INFO,
                 "device %s: cuBLASLt %zu multiplies F16 and BF16 weights from %lld tokens on, since the "

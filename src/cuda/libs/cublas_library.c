@@ -7,11 +7,19 @@
 
 #include <cuda_runtime.h>
 
+/* The types and values used here are the same in all versions. The newest first: its kernels support the most
+ * cards. It needs a driver as new. */
+static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"};
+
+enum { N_NAMES = sizeof names / sizeof *names };
+
 #ifdef TSR_CUDASIM
 
 static tsr_status find_functions(tsr_cublas_library *lt)
 {
-    if (cudasim_cublas_absent())
+    while (++lt->index < N_NAMES && !cudasim_cublas_has(names[lt->index]))
+        ;
+    if (lt->index >= N_NAMES)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "cuBLASLt is not usable: this simulated machine has none");
 #define FIND(name) lt->name = name;
     TSR_CUBLAS_FUNCTIONS(FIND)
@@ -21,16 +29,12 @@ static tsr_status find_functions(tsr_cublas_library *lt)
 
 #else
 
-/* The types and values used here are the same in all versions. The newest first: its kernels support the most
- * cards. It needs a driver as new, which shows when a handle is created. */
-static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"};
-
 static tsr_status find_functions(tsr_cublas_library *lt)
 {
     const char *missing = NULL;
     void *library = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    while (!library && ++lt->index < N_NAMES)
+        library = dlopen(names[lt->index], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "cuBLASLt is not usable: %s; install it, or name its folder in LD_LIBRARY_PATH",
@@ -49,14 +53,14 @@ static tsr_status find_functions(tsr_cublas_library *lt)
 
 #endif
 
-tsr_status tsr_cublas_library_load(tsr_cublas_library *lt_out)
+tsr_status tsr_cublas_library_next(tsr_cublas_library *lt)
 {
-    tsr_cublas_library lt = {0};
-    tsr_status status = find_functions(&lt);
+    tsr_cublas_library next = {.index = lt->index};
+    tsr_status status = find_functions(&next);
     if (status != TSR_OK)
         return status;
-    lt.version = lt.cublasLtGetVersion();
-    *lt_out = lt;
+    next.version = next.cublasLtGetVersion();
+    *lt = next;
     return TSR_OK;
 }
 

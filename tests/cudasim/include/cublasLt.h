@@ -86,9 +86,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream);
 
-/* For tests: the machine has no such library, until cudasim_configure(). */
+/* For tests: the machine has no such library, until cudasim_configure(). Otherwise it has versions 13 and
+ * 12. */
 void cudasim_remove_cublas(void);
-bool cudasim_cublas_absent(void);
+bool cudasim_cublas_has(const char *name);
 
 #ifdef __cplusplus
 }
