@@ -75,11 +75,24 @@ static void a_driver_that_does_not_start(void **state)
     check_host_goes_on("initialization error; check nvidia-smi");
 }
 
+static void a_driver_older_than_the_runtime(void **state)
+{
+    (void)state;
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    config.driver_version = 12040;
+    cudasim_configure(&config);
+    check_host_goes_on(
+        "the NVIDIA driver supports CUDA 12.4 and this build needs 13.0 (driver 580 or newer); "
+        "update the driver, or build with CUDA 12");
+    assert_int_equal(cudasim_leaks(stderr), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_without_gpus_runs_on_the_host),
         cmocka_unit_test(a_driver_that_does_not_start),
+        cmocka_unit_test(a_driver_older_than_the_runtime),
     };
     return cmocka_run_group_tests_name("no GPU", tests, NULL, NULL);
 }

@@ -244,19 +244,22 @@ static void why_there_is_no_gpu_is_said_in_a_few_words(void **state)
 {
     (void)state;
     static const struct {
-        int n_gpus, compute_capability, error;
+        int n_gpus, compute_capability, error, driver;
         const char *phrase;
     } cases[] = {
-        {0, 90, 0, "CUDA_VISIBLE_DEVICES"},
-        {2, 75, 0, "GPU 0, Simulated GPU, has compute capability 7.5; 8.0 is needed"},
-        {1, 90, cudaErrorInsufficientDriver, "update it"},
-        {1, 90, cudaErrorUnknown, "CUDA failed"},
+        {0, 90, 0, 0, "CUDA_VISIBLE_DEVICES"},
+        {2, 75, 0, 0, "GPU 0, Simulated GPU, has compute capability 7.5; 8.0 is needed"},
+        {1, 90, 0, 12020,
+         "supports CUDA 12.2 and this build needs 13.0 (driver 580 or newer); update the driver"},
+        {1, 90, cudaErrorInsufficientDriver, 13000, "update the driver"},
+        {1, 90, cudaErrorUnknown, 0, "CUDA failed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cudasim_config config = CUDASIM_CONFIG_INIT;
         lines log;
         config.n_devices = cases[i].n_gpus;
         config.compute_capability = cases[i].compute_capability;
+        config.driver_version = cases[i].driver;
         cudasim_configure(&config);
         if (cases[i].error)
             cudasim_fail_named("cudaGetDeviceCount", 1, cases[i].error);

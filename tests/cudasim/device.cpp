@@ -60,7 +60,9 @@ cudaError_t cudaDriverGetVersion(int *version)
     Call call("cudaDriverGetVersion", 0, cudaErrorUnknown);
     if (call.failed())
         return call.result();
-    *version = machine().devices.empty() ? 0 : CUDA_VERSION;
+    *version = machine().devices.empty()             ? 0
+               : machine().config.driver_version > 0 ? machine().config.driver_version
+                                                     : CUDA_VERSION;
     return call.end(cudaSuccess);
 }
 
@@ -78,6 +80,9 @@ cudaError_t cudaGetDeviceCount(int *count)
     Call call("cudaGetDeviceCount", 0, cudaErrorInsufficientDriver);
     if (call.failed())
         return call.result();
+    const int driver = machine().config.driver_version;
+    if (driver > 0 && driver / 1000 < CUDA_VERSION / 1000) /* minor versions are compatible */
+        return call.end(cudaErrorInsufficientDriver);
     *count = (int)machine().devices.size();
     return call.end(*count != 0 ? cudaSuccess : cudaErrorNoDevice);
 }

@@ -151,6 +151,15 @@ static void describe_pair(const probe *p, int from, int to, tsr_gpu_pair *pair)
 
 /* -- all of them -- */
 
+/* The first driver for the versions of CUDA with the same major number: NVIDIA, "CUDA Compatibility", minor
+ * version compatibility. */
+static const char *driver_for(int cuda_version)
+{
+    return cuda_version / 1000 == 12   ? " (driver 525 or newer)"
+           : cuda_version / 1000 == 13 ? " (driver 580 or newer)"
+                                       : "";
+}
+
 /* A note why there is no GPU. */
 static void explain_none(tsr_topology *topo, cudaError_t error)
 {
@@ -163,8 +172,11 @@ static void explain_none(tsr_topology *topo, cudaError_t error)
     else if (error == cudaErrorInsufficientDriver && has == 0)
         snprintf(note, bytes, "no NVIDIA driver is loaded; install it, or give the container access to it");
     else if (error == cudaErrorInsufficientDriver)
-        snprintf(note, bytes, "the NVIDIA driver supports CUDA %d.%d and this build needs %d.%d; update it",
-                 has / 1000, has % 1000 / 10, wants / 1000, wants % 1000 / 10);
+        snprintf(
+            note, bytes,
+            "the NVIDIA driver supports CUDA %d.%d and this build needs %d.0%s; update the driver, or build "
+            "with CUDA %d",
+            has / 1000, has % 1000 / 10, wants / 1000, driver_for(wants), has / 1000);
     else
         snprintf(note, bytes, "CUDA failed: %s; check nvidia-smi", cudaGetErrorString(error));
 }
