@@ -189,11 +189,26 @@ static void lower_cap(tsr_cuda_device *cuda, size_t available)
     *cap = available;
 }
 
+/* What takes so long, before it does. */
+static void announce_compilation(const tsr_cuda_device *cuda)
+{
+    const int capability = cuda->props.compute_capability;
+    if (!tsr_cuda_kernels_are_native(capability))
+        tsr_log(
+            &cuda->logger, TSR_LOG_WARN,
+            "device %s: this build has no machine code for compute capability %d.%d: the driver compiles the "
+            "kernels now, which may take minutes the first time; build with CMAKE_CUDA_ARCHITECTURES=%d, or "
+            "keep "
+            "the driver's cache (CUDA_CACHE_PATH, ~/.nv/ComputeCache) writable",
+            cuda->base.name, capability / 10, capability % 10, capability);
+}
+
 /* The device is current. */
 static tsr_status make_objects(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
     size_t available, total;
+    announce_compilation(cuda);
     TSR_TRY(tsr_cuda_kernels_load());
     TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking)));
     TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming)));

@@ -55,6 +55,10 @@ typedef struct tsr_cuda_stream {
 /* Load the code of all kernels onto the current device, so that no launch loads code. */
 tsr_status tsr_cuda_kernels_load(void);
 
+/* Whether the build has machine code for GPUs of this compute capability (90 = 9.0). Otherwise the driver
+ * compiles every kernel when it is loaded, for minutes in all, unless its cache has them. */
+bool tsr_cuda_kernels_are_native(int compute_capability);
+
 /* Whether the kernels support this op (types, head_dim); TSR_ERR_UNSUPPORTED names the unsupported part.
  * Collectives are not computed by kernels: TSR_ERR_UNSUPPORTED too. */
 tsr_status tsr_cuda_op_check(const tsr_op *op);

@@ -9,6 +9,23 @@
 #include "cuda/api/launch.h"
 #include "cuda/kernels/kernels.h"
 
+/* nvcc's list of what it compiles for (800 = 8.0). Other compilers have none, and take that of simulated
+ * machines. */
+#ifndef __CUDA_ARCH_LIST__
+#define __CUDA_ARCH_LIST__ 800, 900
+#endif
+
+/* Native code runs on GPUs of the same major version with the same or a later minor one ("CUDA Programming
+ * Guide", binary compatibility). */
+extern "C" bool tsr_cuda_kernels_are_native(int compute_capability)
+{
+    static const int built_for[] = {__CUDA_ARCH_LIST__};
+    for (int arch : built_for)
+        if (arch / 100 == compute_capability / 10 && arch / 10 <= compute_capability)
+            return true;
+    return false;
+}
+
 extern "C" tsr_status tsr_cuda_kernels_load(void)
 {
     for (const tsr_kernel_entry *entry = tsr_kernel_entry::all; entry; entry = entry->next) {
