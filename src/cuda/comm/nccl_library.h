@@ -24,6 +24,9 @@
  * is 1. */
 #define TSR_NCCL_SHARED_GPU_VERSION NCCL_VERSION(2, 30, 0)
 
+/* ncclBfloat16, a name that older nccl.h have in C++ only. */
+#define TSR_NCCL_BFLOAT16 ((ncclDataType_t)9)
+
 #define TSR_NCCL_FUNCTIONS(F) \
     F(ncclGetVersion)         \
     F(ncclGetErrorString)     \

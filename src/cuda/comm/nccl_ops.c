@@ -46,8 +46,9 @@ static tsr_status issue(enqueueing *e, tsr_nccl_calls calls)
 static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     const enqueueing *e = what;
-    static const ncclDataType_t types[] = {
-        [TSR_REDUCE_EXACT] = ncclInt64, [TSR_REDUCE_F32] = ncclFloat32, [TSR_REDUCE_BF16] = ncclBfloat16};
+    static const ncclDataType_t types[] = {[TSR_REDUCE_EXACT] = ncclInt64,
+                                           [TSR_REDUCE_F32] = ncclFloat32,
+                                           [TSR_REDUCE_BF16] = TSR_NCCL_BFLOAT16};
     ncclDataType_t type = types[e->collective->as.desc.reduce];
     (void)index;
     return TSR_NCCL_ON(nccl, comm, ncclAllReduce(e->from, e->to, e->count, type, ncclSum, comm, e->stream));
