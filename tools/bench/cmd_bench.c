@@ -30,6 +30,8 @@ static tsr_status open_devices(bench *b)
         status = tool_measured_links(b->topo, b->list, &b->links);
     config.topology = b->topo;
     config.logger = logger;
+    config.collectives = o->collectives;
+    config.library_tokens = o->library_tokens;
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &b->engine.rt);
     b->engine.list = b->list;
@@ -263,6 +265,11 @@ int tsr_cmd_bench(int argc, char **argv)
         TOOL_MODEL_ROW(o.model),
         TOOL_SYNTHETIC_ROW(o.model),
         TOOL_MODEL_OPTION_ROWS(o.model),
+        TOOL_HEADING_ROW("kernels and collectives"),
+        {NULL, "--collectives", TOOL_STRING, &o.collectives, "KIND",
+         "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
+        {NULL, "--library-tokens", TOOL_INT, &o.library_tokens, "N",
+         "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},
         TOOL_HEADING_ROW("what is measured"),
         {NULL, "--layers", TOOL_INT, &o.n_layers, "N",
          "use N layers of the synthetic model and extrapolate to all", 2, 10000},
