@@ -1,13 +1,14 @@
 /* Latency of the all-reduce by size, for each implementation that serves the devices:
  *
- *     build/bench/all_reduce [--devices SPEC]      (default: the GPUs, or a few shapes of host devices)
+ *     build/bench/all_reduce [--small] [--devices SPEC]  (default: GPUs, or a few shapes of host devices)
  *
  * Devices do nothing but all-reduces, back to back, as many per program as a model of 32 dense layers has,
  * with two buffers in turn as a program has them. Per implementation, kind of sum and size: best, median and
  * slowest tenth (p90) over launches of the time per all-reduce, starting and waiting for the devices
- * included. "op" is what an op costs that does nothing. Bandwidths are those of nccl-tests: algbw is one
- * partial's bytes over the median, busbw is that times 2 (n - 1) / n. Host devices with more threads than
- * processors wait by sleeping: expect tens of microseconds. */
+ * included. "op" is what an op costs that does nothing. The largest sum is that of a prompt of 512 tokens and
+ * 4096 columns; --small leaves all but the smallest out, to see that it works. Bandwidths are those of
+ * nccl-tests: algbw is one partial's bytes over the median, busbw is that times 2 (n - 1) / n. Host devices
+ * with more threads than processors wait by sleeping: expect tens of microseconds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,16 @@
 #include "support/measured.h"
 #include "support/opened.h"
 
-enum { MAX_RANKS = 64, PER_PROGRAM = 64, LAUNCHES = 40, WARM_UP = 5 };
+enum { MAX_RANKS = 64, PER_PROGRAM = 64, LAUNCHES = 40, WARM_UP = 5, N_SMALL = 2 };
+
+static const int64_t sizes[] = {0, 64, 512, 4096, 16384, 65536, 524288, 2097152};
+
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 typedef struct bench {
     tsr_runtime *rt;
     tsr_comm *comm; /* the implementation that is measured */
+    int n_sizes;
     int n_ops;
     tsr_device_program *programs[MAX_RANKS];
     tsr_collective *collectives[PER_PROGRAM];
@@ -62,8 +68,10 @@ static tsr_collective *make_collective(bench *b, int k, tsr_reduce_type reduce, 
 }
 
 /* Fewer of the large ones, which need no averaging: a launch takes some 16 MiB at most. */
-static int ops_for(int64_t n)
+static int ops_for(const bench *b, int64_t n)
 {
+    if (b->n_sizes == N_SMALL)
+        return 2;
     int64_t fit = n > 0 ? ((int64_t)16 << 20) / (n * (int64_t)sizeof(int64_t)) : PER_PROGRAM;
     return (int)(fit < 1 ? 1 : fit < PER_PROGRAM ? fit : PER_PROGRAM);
 }
@@ -72,7 +80,7 @@ static int ops_for(int64_t n)
 static void compile(bench *b, tsr_reduce_type reduce, int64_t n)
 {
     tsr_op ops[PER_PROGRAM];
-    b->n_ops = ops_for(n);
+    b->n_ops = ops_for(b, n);
     for (int d = 0; d < b->rt->n_devices; d++) {
         for (int slot = 0; slot < 2; slot++)
             b->partial[slot][d] = zeros(b->rt->devices[d], (size_t)(n + 1) * sizeof(int64_t));
@@ -127,10 +135,9 @@ static void measure(bench *b, double us[LAUNCHES])
 
 static void measure_sizes(bench *b, tsr_reduce_type reduce)
 {
-    static const int64_t sizes[] = {0, 64, 512, 4096, 16384, 65536, 524288};
     bool exact = reduce == TSR_REDUCE_EXACT;
     int ranks = b->rt->n_devices;
-    for (size_t s = exact ? 0 : 1; s < sizeof sizes / sizeof *sizes; s++) {
+    for (int s = exact ? 0 : 1; s < b->n_sizes; s++) {
         double us[LAUNCHES];
         double bytes = (double)sizes[s] * (exact ? sizeof(int64_t) : sizeof(float));
         compile(b, reduce, sizes[s]);
@@ -154,10 +161,10 @@ static void warn(tsr_log_level level, const char *text, void *user)
 }
 
 /* Each implementation by itself. One that serves only some of the devices together is left out. */
-static void bench_devices(const char *spec)
+static void bench_devices(const char *spec, int n_sizes)
 {
     tsr_runtime_config config = tsr_runtime_config_default();
-    bench b = {0};
+    bench b = {.n_sizes = n_sizes};
     tsr_comm *members[TSR_COMM_MAX_MEMBERS];
     config.devices = spec;
     config.logger.fn = warn;
@@ -190,16 +197,21 @@ int main(int argc, char **argv)
 {
     static const char *const shapes[] = {"host:1,threads=1", "host:2,threads=1", "host:1,threads=2",
                                          "host:4,threads=1"};
-    if (argc == 3 && strcmp(argv[1], "--devices") == 0) {
-        bench_devices(argv[2]);
-    } else if (argc != 1) {
-        fprintf(stderr, "usage: %s [--devices SPEC]\n", argv[0]);
+    int n_sizes = N_SIZES, i = 1;
+    if (i < argc && strcmp(argv[i], "--small") == 0) {
+        n_sizes = N_SMALL;
+        i++;
+    }
+    if (argc - i == 2 && strcmp(argv[i], "--devices") == 0) {
+        bench_devices(argv[i + 1], n_sizes);
+    } else if (i != argc) {
+        fprintf(stderr, "usage: %s [--small] [--devices SPEC]\n", argv[0]);
         return 2;
     } else if (has_gpus()) {
-        bench_devices("cuda");
+        bench_devices("cuda", n_sizes);
     } else {
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-            bench_devices(shapes[i]);
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            bench_devices(shapes[s], n_sizes);
     }
     return 0;
 }
