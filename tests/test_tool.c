@@ -144,6 +144,21 @@ static void help_lists_every_option(void **state)
                               "example:\n  tsr try -m 'a b'\n");
 }
 
+static void help_fits_80_columns(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"", "topo", "plan", "fit", "run", "bench", "bench links", "synth"};
+    static char text[1 << 15];
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char arguments[32];
+        snprintf(arguments, sizeof arguments, "help %s", commands[i]);
+        assert_int_equal(program_run(arguments, text, sizeof text), 0);
+        for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+            if (strcspn(line, "\n") > 80)
+                fail_msg("%s: longer than 80 columns: %.*s", arguments, (int)strcspn(line, "\n"), line);
+    }
+}
+
 static void help_has_other_forms(void **state)
 {
     (void)state;
@@ -288,6 +303,7 @@ int main(void)
         cmocka_unit_test(options_are_read_into_their_variables),
         cmocka_unit_test(wrong_options_get_one_line_and_code_2),
         cmocka_unit_test(help_lists_every_option),
+        cmocka_unit_test(help_fits_80_columns),
         cmocka_unit_test(help_has_other_forms),
         cmocka_unit_test(headings_divide_help_and_are_no_options),
         cmocka_unit_test(a_slip_finds_the_word_and_another_word_does_not),

@@ -43,7 +43,7 @@ int tsr_cmd_fit(int argc, char **argv)
             "`--fit-ctx`. Then, where there is a device to offload to, experts (`-ncmoe`) and layers "
             "(`-ngl`) are offloaded.\n\n" TOOL_MACHINE_DESCRIPTION,
         .examples = "tsr fit -m model.gguf --devices host:2,mem=8GiB --fit-margin 512\n"
-                    "tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"
+                    "tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192\n"
                     "tsr fit -m model.gguf --devices cuda,host:1",
         .pages = "fitting devices machines offload precision json"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);

@@ -101,20 +101,22 @@ void tool_table_free(tool_table *table)
     *table = (tool_table){0};
 }
 
-void tool_print_wrapped(const char *text, int length, int columns, int indent, FILE *out)
+void tool_print_wrapped(const char *text, int length, int columns, int begin, int indent, FILE *out)
 {
-    int column = 0;
-    for (int at = 0; at < length;) {
-        int word = (int)strcspn(text + at, " ");
+    int column = begin;
+    bool first = true; /* of its line */
+    for (int at = 0, word; at < length; at += word + 1) {
+        word = (int)strcspn(text + at, " ");
         if (at + word > length)
             word = length - at;
-        if (column > 0 && column + 1 + word > columns) {
+        if (!first && column + 1 + word > columns) {
             fprintf(out, "\n%*s", indent, "");
-            column = 0;
+            column = indent;
+            first = true;
         }
-        fprintf(out, "%s%.*s", column ? " " : "", word, text + at);
-        column += (column ? 1 : at ? indent : 0) + word;
-        at += word + 1;
+        fprintf(out, "%s%.*s", first ? "" : " ", word, text + at);
+        column += (first ? 0 : 1) + word;
+        first = false;
     }
     fputc('\n', out);
 }

@@ -30,7 +30,8 @@ void tool_table_print(const tool_table *table, FILE *out);
 void tool_table_free(tool_table *table);
 
 /* Print text[length] as a paragraph of lines of at most `columns` characters, all but the first one
- * indented. Lines end at blanks; a longer word has a line of its own. */
-void tool_print_wrapped(const char *text, int length, int columns, int indent, FILE *out);
+ * indented. The first one follows `begin` characters that were printed before. Lines end at blanks; a longer
+ * word has a line of its own. */
+void tool_print_wrapped(const char *text, int length, int columns, int begin, int indent, FILE *out);
 
 #endif

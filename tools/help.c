@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { OPTION_COLUMN = 34, TEXT_COLUMNS = 100, MARKDOWN_COLUMNS = 120 };
+enum { OPTION_COLUMN = 34, TEXT_COLUMNS = 80, MARKDOWN_COLUMNS = 120 };
 
 static const tool_option help_row = {"-h", "--help", TOOL_FLAG, NULL, NULL, "print this text", 0, 0};
 
@@ -62,7 +62,9 @@ static void print_option_text(const tool_option *option, FILE *out)
         width += fprintf(out, " %s", option->argument);
     if (width >= OPTION_COLUMN - 1)
         width = fprintf(out, "\n") - 1;
-    fprintf(out, "%*s%s\n", OPTION_COLUMN - width, "", option->help);
+    fprintf(out, "%*s", OPTION_COLUMN - width, "");
+    tool_print_wrapped(option->help, (int)strlen(option->help), TEXT_COLUMNS, OPTION_COLUMN, OPTION_COLUMN,
+                       out);
 }
 
 static void print_text(const tool_command *command, FILE *out)
@@ -82,7 +84,7 @@ static void print_text(const tool_command *command, FILE *out)
         const char *paragraph = text;
         text = next_part(text, "\n\n", &length);
         fprintf(out, "\n");
-        tool_print_wrapped(paragraph, length, TEXT_COLUMNS, 0, out);
+        tool_print_wrapped(paragraph, length, TEXT_COLUMNS, 0, 0, out);
     }
     if (command->examples)
         fprintf(out, "\n%s:\n", count_lines(command->examples) > 1 ? "examples" : "example");
@@ -139,7 +141,7 @@ static void print_markdown(const tool_command *command, FILE *out)
         const char *paragraph = text;
         text = next_part(text, "\n\n", &length);
         fprintf(out, "\n");
-        tool_print_wrapped(paragraph, length, MARKDOWN_COLUMNS, 0, out);
+        tool_print_wrapped(paragraph, length, MARKDOWN_COLUMNS, 0, 0, out);
     }
     for (int i = 0; i < command->n_options; i++) {
         const tool_option *option = &command->options[i];

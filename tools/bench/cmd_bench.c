@@ -308,7 +308,7 @@ int tsr_cmd_bench(int argc, char **argv)
             "Ctrl-C stops and reports what has been measured.",
         .examples = "tsr bench --devices host:2\n"
                     "tsr bench -m model.gguf --devices cuda:0,cuda:1 --ratios '1,1;3,2;2,1'\n"
-                    "tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html report.html",
+                    "tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html r.html",
         .pages = "benchmarking devices splitting offload precision"};
     float split[TSR_MAX_DEVICES];
     bench_synthetic synthetic = {0};

@@ -66,7 +66,7 @@ static void print_text(const char *what, const char *now, const char *before, FI
         asprintf(&text, "%s: now %s; before %s", what, *now ? now : "unknown", *before ? before : "unknown");
     if (n < 0)
         return;
-    tool_print_wrapped(text, n, 80, 2, out);
+    tool_print_wrapped(text, n, 80, 0, 2, out);
     free(text);
 }
 

@@ -27,7 +27,7 @@ static void print_line(FILE *out, bool markdown, const char *format, ...)
     if (markdown)
         fprintf(out, "- %s\n", text);
     else
-        tool_print_wrapped(text, (int)strlen(text), COLUMNS, 2, out);
+        tool_print_wrapped(text, (int)strlen(text), COLUMNS, 0, 2, out);
 }
 
 static void print_devices(const bench_report *report, FILE *out, bool markdown)
