@@ -14,12 +14,11 @@
  * Devices that stop: a call may wait for the threads of host devices and for GPUs. If none of them makes
  * progress for stall_timeout_ns, the call returns TSR_ERR_DEVICE_LOST with the device and the op.
  * Progress is an op, a piece of an op or a block of a copy. On a GPU it is a part of a program that is
- * launched at a time, up to a whole step: give a longer timeout where a step may take that long. Two Tesla
- * P40, the slowest cards that the planner knows, are predicted to take 3.5 s for a step of 512 tokens (the
- * default of n_batch) of a dense model of 70B parameters, and 12 s at the end of a context of 131072 tokens.
- * 60 s are too short there for 4096 tokens, which take 29 to 100 s. The same happens where a device does not
- * end after the timeout_ns of a program. Waits for another process have the limit transport_timeout_ns
- * instead. The runtime is then lost: every later call that would wait for
+ * launched at a time, up to a whole step. Two Tesla P40 are predicted to take 3.5 s for a step of 512 tokens
+ * (the default of n_batch) of a dense model of 70B parameters, 12 s at the end of a context of 131072 tokens,
+ * and eight times as long for 4096 tokens; so the default timeout grows with the predicted time of a step.
+ * The same happens where a device does not end after the timeout_ns of a program. Waits for another process
+ * have the limit transport_timeout_ns instead. The runtime is then lost: every later call that would wait for
  * its threads returns the same error, until the runtime is closed. Objects on it are destroyed as usual,
  * and nothing waits for longer than 30 s. A thread that never returns is left behind. What such a thread
  * may access is never released: memory of all devices of the runtime, programs, the mappings of model
@@ -66,7 +65,8 @@ typedef struct tsr_runtime_config {
      * devices of all of them, process after process. Borrowed until the runtime is closed. */
     const tsr_transport *transport;
     uint64_t transport_timeout_ns; /**< longest wait for another process; 0: no limit */
-    /** longest wait for devices of this process that make no progress; see above. 0: 60 s; UINT64_MAX: no
+    /** longest wait for devices of this process that make no progress; see above. 0: 60 s, and with GPUs at
+     * least 20 times the predicted time of the longest step of any model that was opened; UINT64_MAX: no
      * limit */
     uint64_t stall_timeout_ns;
 } tsr_runtime_config;

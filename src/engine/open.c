@@ -84,6 +84,23 @@ static void close_file(const tsr_runtime *rt, tsr_gguf *gguf)
         tsr_gguf_close(gguf);
 }
 
+/* A GPU reports progress once per step. Slow kernels and long contexts take several times the predicted time
+ * of the longest step. */
+static void allow_longest_step(const tsr_runtime *rt, const tsr_plan *plan)
+{
+    const double times_predicted = 20, most_ns = 1e18;
+    tsr_plan_info info;
+    tsr_plan_times times;
+    tsr_plan_get_info(plan, &info);
+    tsr_plan_predict(plan, &times);
+    if (!times.known)
+        return;
+    const double ns = times.prompt.total_ns * (double)info.n_batch / (double)times.prompt.n_tokens;
+    for (int d = 0; d < rt->n_devices; d++)
+        if (rt->devices[d]->ops->kind == TSR_DEVICE_CUDA)
+            tsr_watch_allow(rt->watch, (uint64_t)TSR_MIN(times_predicted * ns, most_ns));
+}
+
 static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_config *config,
                             tsr_model **model_out)
 {
@@ -104,6 +121,7 @@ static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_c
     TSR_TRY(check_room(rt, &planner.config, plan));
     TSR_TRY(tsr_model_load(rt, &planner.shape, &planner.config, tsr_plan_split(plan), NULL, &model));
     TSR_TRY(keep_config(model, &planner.config));
+    allow_longest_step(rt, plan);
     model->own_gguf = gguf;
     model->plan = plan;
     model->fit = fit;

@@ -22,6 +22,7 @@ typedef struct source {
 } source;
 
 struct tsr_watch {
+    bool by_default; /* the stall timeout is the default, and may grow */
     uint64_t stall_ns;
     uint64_t slice_ns;
     source sources[TSR_MAX_DEVICES];
@@ -75,6 +76,7 @@ tsr_status tsr_watch_create(uint64_t stall_timeout_ns, tsr_watch **watch_out)
         tsr_mem_free(watch);
         return tsr_fail(TSR_ERR_MEMORY, "the system refused a lock");
     }
+    watch->by_default = stall_timeout_ns == 0;
     watch->stall_ns = stall_timeout_ns ? stall_timeout_ns : TSR_STALL_DEFAULT_NS;
     watch->slice_ns = TSR_MIN(watch->stall_ns / SLICES + 1, (uint64_t)SLICE_NS);
     make_alive(watch);
@@ -159,6 +161,12 @@ void tsr_watch_abandon(tsr_watch *watch)
 bool tsr_watch_has_abandoned(const tsr_watch *watch)
 {
     return watch && atomic_load(&watch->abandoned);
+}
+
+void tsr_watch_allow(tsr_watch *watch, uint64_t ns)
+{
+    if (watch && watch->by_default)
+        watch->stall_ns = TSR_MAX(watch->stall_ns, ns); /* slices stay: SLICE_NS is the most */
 }
 
 uint64_t tsr_watch_stall_ns(const tsr_watch *watch)

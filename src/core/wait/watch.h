@@ -54,6 +54,10 @@ tsr_status tsr_watch_lose(tsr_watch *watch, const char *format, ...) TSR_PRINTF(
 void tsr_watch_abandon(tsr_watch *watch);
 bool tsr_watch_has_abandoned(const tsr_watch *watch);
 
+/* A device may work for this long without progress: the default stall timeout grows to it; one that the
+ * caller chose stays. Not while a thread waits. */
+void tsr_watch_allow(tsr_watch *watch, uint64_t ns);
+
 /* The stall timeout; UINT64_MAX: none, or no watch. */
 uint64_t tsr_watch_stall_ns(const tsr_watch *watch);
 
