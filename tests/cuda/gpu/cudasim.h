@@ -1,10 +1,10 @@
 /* Stands in for the header of the simulated machine (tests/cudasim/include/cudasim.h) where the programs of
  * tests/cuda are linked with the CUDA runtime and run on GPUs (TSR_GPU_TESTS).
  *
- * The machine is what it is: cudasim_configure() accepts a machine that this one can be, and skips the running
- * test otherwise. A GPU has more memory than a simulated one, so `memory` is a lower bound here; a test that
- * needs memory to run out calls cudasim_required(). Faults, counters and the like do not exist on GPUs, so the
- * calls for them skip the running test. What a test opened before is left to the end of the program. */
+ * cudasim_configure() accepts a machine that this one can be, and skips the running test otherwise. A GPU has
+ * more memory than a simulated one, so `memory` is a lower bound here; a test that needs memory to run out
+ * calls cudasim_required(). Faults, counters and the like do not exist on GPUs, so calls for them skip the
+ * running test. What a test opened before is left to the end of the program. */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -126,8 +126,8 @@ static inline int cudasim_violations(void)
     return 0;
 }
 
-/* The rest skips the running test. A function with any arguments, so that what a test computes for them counts
- * as used, with a result that no compiler draws conclusions from. */
+/* The rest skips the running test. A function with any arguments, so that what a test computes for them
+ * counts as used, with a result that no compiler draws conclusions from. */
 static inline uint64_t cudasim_skips(const char *what, ...)
 {
     static volatile uint64_t zero;
