@@ -1,4 +1,4 @@
-/* Linked with programs that know nothing of the simulated machine: FIRST_LIGHT_GPUS says how many GPUs it has. */
+/* Linked with programs that are not made for the simulated machine, of FIRST_LIGHT_GPUS GPUs. */
 #include <stdlib.h>
 
 #include <cudasim.h>
@@ -15,8 +15,8 @@ __attribute__((constructor)) static void configure(void)
     cudasim_configure(&config);
 }
 
-/* The linker puts it in the place of tsr_runtime_measure(): a simulated GPU has no speed that would be worth a
- * minute of measuring. */
+/* The linker puts it in the place of tsr_runtime_measure(): a simulated GPU has no speed that would be worth
+ * a minute of measuring. */
 extern "C" tsr_status __wrap_tsr_runtime_measure(tsr_runtime *rt, const tsr_type *, int,
                                                  tsr_device_rates *rates_out);
 
