@@ -32,7 +32,9 @@ typedef struct odd_comm {
     long delay_us;     /* of those */
     bool forgets;      /* leaves a partial out */
     bool stalls;
-    bool partial_only; /* does not serve all devices */
+    bool partial_only;  /* does not serve all devices */
+    int64_t fails_from; /* elements; 0: never */
+    tsr_status failure; /* of those */
     _Atomic bool aborted;
 } odd_comm;
 
@@ -46,6 +48,8 @@ static tsr_status odd_create(tsr_comm *base, const tsr_collective_desc *desc, ts
 {
     odd_comm *odd = (odd_comm *)base;
     tsr_collective_desc changed = *desc;
+    if (odd->fails_from && desc->n >= odd->fails_from)
+        return tsr_fail(odd->failure, "no more of this");
     if (odd->forgets)
         changed.contributors &= changed.contributors - 1;
     tsr_status status = odd->inner->ops->collective_create(odd->inner, &changed, collective_out);
@@ -234,6 +238,91 @@ static void wrong_sums_and_none_at_all_are_found_out(void **state)
     }
 }
 
+/* When it is tried, and when it is measured. */
+static void one_that_fails_is_left_out(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops broken = ops_named("broken"), good = ops_named("good");
+    for (int from = 1; from <= 16384; from += 16383) {
+        const odd_comm properties = {.fails_from = from, .failure = TSR_ERR_DEVICE};
+        tsr_runtime *rt = open_hosts();
+        tsr_comm *choice = NULL;
+        tsr_comm *comms[] = {make_odd(&broken, properties), make_odd(&good, (odd_comm){.delay_us = 2000})};
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+        assert_non_null(strstr(heard[0], "broken is not used: no more of this; "));
+        assert_non_null(strstr(heard[0], "--collectives"));
+        assert_string_equal(kind_for(choice, 100, 7), "good");
+        assert_string_equal(kind_for(choice, (int64_t)1 << 20, 7), "good");
+        tsr_comm_destroy(choice);
+        tsr_comm *alone = make_odd(&broken, (odd_comm){.fails_from = 1, .failure = TSR_ERR_DEVICE});
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, 0, &logger, &choice),
+                         TSR_ERR_DEVICE);
+        assert_string_equal(tsr_last_error(), "collectives: broken: no more of this");
+        tsr_runtime_close(rt);
+    }
+}
+
+static void a_lost_device_ends_the_opening_with_advice(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops deadly = ops_named("deadly"), good = ops_named("good");
+    const odd_comm properties = {.fails_from = 1, .failure = TSR_ERR_DEVICE_LOST};
+    tsr_runtime *rt = open_hosts();
+    tsr_comm *choice = NULL;
+    tsr_comm *comms[] = {make_odd(&deadly, properties), make_odd(&good, (odd_comm){.delay_us = 1})};
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice),
+                     TSR_ERR_DEVICE_LOST);
+    assert_non_null(strstr(tsr_last_error(), "'deadly': no more of this; "));
+    assert_non_null(strstr(tsr_last_error(), "start again with --collectives staged"));
+    tsr_runtime_close(rt);
+}
+
+/* Three are measured in any case; what lies between them goes by them. */
+static void sizes_beyond_the_budget_follow_their_neighbours(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops quick = ops_named("quick"), steady = ops_named("steady");
+    static const size_t measured[] = {4 << 10, 256 << 10, 4 << 20};
+    tsr_runtime *rt = open_hosts();
+    tsr_comm *choice = NULL;
+    tsr_comm *comms[] = {make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 20000}),
+                         make_odd(&steady, (odd_comm){.delay_us = 2000})};
+    tsr_comm_row rows[TSR_COMM_MAX_ROWS];
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    int n = tsr_comm_select_rows(choice, rows), found = 0;
+    for (int r = 0; r < n; r++)
+        if (rows[r].latency_ns > 0)
+            assert_int_equal(rows[r].bytes, measured[found++]);
+    assert_int_equal(found, 3);
+    assert_string_equal(kind_for(choice, 512, 7), "quick");
+    assert_string_equal(kind_for(choice, 2048, 7), "quick"); /* 16 KiB */
+    assert_string_equal(kind_for(choice, 8192, 7), "steady");
+    assert_string_equal(kind_for(choice, 131072, 7), "steady");
+    tsr_comm_destroy(choice);
+    tsr_runtime_close(rt);
+}
+
+static void large_sizes_that_cannot_be_measured_go_in_shares(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops whole = ops_named("whole");
+    struct tsr_comm_ops shares = ops_named("shares");
+    tsr_runtime *rt = open_hosts();
+    tsr_comm *choice = NULL;
+    shares.in_shares = true;
+    tsr_comm *comms[] = {make_odd(&whole, (odd_comm){.fails_from = 8192, .failure = TSR_ERR_MEMORY}),
+                         make_odd(&shares, (odd_comm){.delay_us = 5000})};
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    assert_string_equal(heard[0], "");
+    ((odd_comm *)comms[0])->fails_from = 0;
+    assert_string_equal(kind_for(choice, 512, 7), "whole");
+    assert_string_equal(kind_for(choice, 2048, 7), "whole");
+    assert_string_equal(kind_for(choice, 8192, 7), "shares");
+    assert_string_equal(kind_for(choice, (int64_t)1 << 24, 7), "shares");
+    tsr_comm_destroy(choice);
+    tsr_runtime_close(rt);
+}
+
 static void what_serves_some_devices_is_used_for_those(void **state)
 {
     (void)state;
@@ -282,6 +371,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_size_goes_to_the_fastest),
         cmocka_unit_test(wrong_sums_and_none_at_all_are_found_out),
+        cmocka_unit_test(one_that_fails_is_left_out),
+        cmocka_unit_test(a_lost_device_ends_the_opening_with_advice),
+        cmocka_unit_test(sizes_beyond_the_budget_follow_their_neighbours),
+        cmocka_unit_test(large_sizes_that_cannot_be_measured_go_in_shares),
         cmocka_unit_test(what_serves_some_devices_is_used_for_those),
         cmocka_unit_test(each_allocation_can_fail),
     };

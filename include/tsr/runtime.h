@@ -123,14 +123,13 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
  *     "nccl"           NVIDIA's library
  *     "staged"         through host memory: works between any devices, GPUs and host devices included
  *
- * With "auto", the implementations that can serve the devices are timed when the runtime is opened (under
- * 0.1 s for eight GPUs, without NCCL's own start-up), and the fastest serves each size. With "peer", both
- * forms of peer are timed. */
+ * With "auto", the implementations that can serve the devices are timed when the runtime is opened, and the
+ * fastest serves each size: 4 KiB, 256 KiB and 4 MiB in any case, other sizes while the collectives take less
+ * than 0.1 s together. One that fails is left out with a warning. With "peer", both forms are timed. */
 typedef struct tsr_collectives_row {
     size_t bytes;            /**< largest size of this row; of the last row: no limit */
     char implementation[16]; /**< as above */
-    uint64_t
-        latency_ns; /**< of one all-reduce of `bytes`; 0: not measured, because there is no alternative */
+    uint64_t latency_ns;     /**< of one all-reduce of `bytes`; 0: not measured */
 } tsr_collectives_row;
 
 enum { TSR_COLLECTIVES_MAX_ROWS = 8 };

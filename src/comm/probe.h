@@ -15,6 +15,7 @@ typedef struct tsr_probe_config {
     int64_t n;                   /* elements */
     bool zeros;                  /* otherwise numbers whose sum is known */
     uint64_t timeout_ns;         /* of one timed run; 0: none */
+    uint64_t enough_ns;          /* after runs of this duration no further one is timed; 0: no limit */
 } tsr_probe_config;
 
 /* Buffers of `n` elements on every participant: two partials, used in turn, and a sum. */
@@ -28,13 +29,16 @@ void tsr_probe_destroy(tsr_probe *probe); /* NULL is fine */
 bool tsr_probe_serves(const tsr_comm *comm);
 
 /* Run one all-reduce and compare the sums. If they are wrong, or not complete within `timeout_ns`,
- * `problem` is a sentence about the failure and no work is in flight; "" on success. */
+ * `problem` is a sentence about that; "" otherwise. No work is in flight afterwards, whatever fails. */
 tsr_status tsr_probe_check(tsr_probe *probe, tsr_comm *comm, uint64_t timeout_ns, char *problem,
                            size_t problem_bytes);
 
 /* Time per operation of `n_ops` (at most TSR_PROBE_MAX_OPS) consecutive operations, including start and
  * synchronisation of the devices: the median of three runs after one warm-up. It may stop early once it is
- * clearly much slower than `best_ns`. */
+ * clearly much slower than `best_ns`. After a failure no work is in flight. */
 tsr_status tsr_probe_measure(tsr_probe *probe, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out);
+
+/* The duration of all timed runs and their warm-ups so far, without that of making programs. */
+uint64_t tsr_probe_run_ns(const tsr_probe *probe);
 
 #endif

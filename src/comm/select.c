@@ -2,6 +2,7 @@
 #include "comm/select.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include <tsr/bytes.h>
 #include <tsr/memory.h>
@@ -10,19 +11,24 @@
 #include "core/event.h"
 #include "core/mem.h"
 
+/* Sizes of one device's partial: the exact sums of an 8B model are 32 KiB per token. */
+static const size_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+enum { N_SIZES = (int)(sizeof sizes / sizeof *sizes) };
+
 typedef struct select_row {
     size_t bytes;
-    int best; /* index of the implementation */
-    uint64_t latency_ns;
+    int best;            /* index of the implementation */
+    uint64_t latency_ns; /* 0: not measured */
 } select_row;
 
 typedef struct select_comm {
     tsr_comm base;
     int n_comms;
     tsr_comm *comms[TSR_COMM_MAX_MEMBERS];
-    bool measured[TSR_COMM_MAX_MEMBERS]; /* the others do not serve all devices together */
+    bool measured[TSR_COMM_MAX_MEMBERS];        /* the others do not serve all devices together */
+    uint64_t ns[TSR_COMM_MAX_MEMBERS][N_SIZES]; /* what was measured; 0: nothing */
     int n_rows;
-    select_row rows[TSR_COMM_MAX_ROWS];
+    select_row rows[N_SIZES];
 } select_comm;
 
 /* -- the interface of a communicator -- */
@@ -138,19 +144,7 @@ static const struct tsr_comm_ops select_ops = {
     .missing = choice_missing,
 };
 
-/* -- the benchmark -- */
-
-/* Sizes of one device's partial: the exact sums of an 8B model are 32 KiB per token. A size costs about
- * four times as much as the previous one. */
-static const size_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
-enum { N_SIZES = (int)(sizeof sizes / sizeof *sizes), COST_FACTOR = 4 };
-
-/* Small collectives follow one another as in a step; large ones are timed with few operations. */
-enum { SMALL = 64 << 10, N_SMALL = 8, N_LARGE = 2 };
-
-/* Of the probe: an odd number of elements; time for loading code and connecting. */
-enum { CHECK_ELEMENTS = 2055 };
-#define CHECK_TIMEOUT_NS 2000000000u
+/* -- leaving out what does not work -- */
 
 static void drop(select_comm *selection, int index)
 {
@@ -159,9 +153,51 @@ static void drop(select_comm *selection, int index)
     for (int c = index; c < selection->n_comms; c++) {
         selection->comms[c] = selection->comms[c + 1];
         selection->measured[c] = selection->measured[c + 1];
+        memcpy(selection->ns[c], selection->ns[c + 1], sizeof selection->ns[c]);
     }
     tsr_comm_destroy(comm);
 }
+
+tsr_status tsr_comm_fail_lost(const char *kind)
+{
+    char cause[512];
+    snprintf(cause, sizeof cause, "%s", tsr_last_error());
+    return tsr_fail(TSR_ERR_DEVICE_LOST,
+                    "collectives '%s': %s; start again with --collectives staged, which does without", kind,
+                    cause);
+}
+
+/* The last implementation serves what the others do not. */
+static bool has_alternative(const select_comm *selection, int index)
+{
+    int last = selection->n_comms - 1;
+    return index < last || (last > 0 && selection->measured[last - 1]);
+}
+
+/* An implementation has failed with `status`, or has the `problem`, a sentence; "": none. It is dropped with
+ * a warning, unless the failure is the machine's, or there is nothing else. */
+static tsr_status judge(select_comm *selection, int index, tsr_status status, const char *problem,
+                        const tsr_logger *logger)
+{
+    const char *kind = selection->comms[index]->ops->kind;
+    if (status == TSR_ERR_MEMORY || (status == TSR_OK && !*problem))
+        return status;
+    if (status == TSR_ERR_DEVICE_LOST && selection->comms[index]->ops->enqueue)
+        return tsr_comm_fail_lost(kind);
+    if (status == TSR_ERR_DEVICE_LOST || !has_alternative(selection, index))
+        return status == TSR_OK ? tsr_fail(TSR_ERR_DEVICE, "collectives: %s: %s", kind, problem)
+                                : tsr_fail_in(status, "collectives: %s", kind);
+    tsr_log(logger, TSR_LOG_WARN,
+            "collectives: %s is not used: %s; to open without trying it, name another with --collectives",
+            kind, status == TSR_OK ? problem : tsr_last_error());
+    tsr_fail_clear();
+    drop(selection, index);
+    return TSR_OK;
+}
+
+/* Of the probe: an odd number of elements; time for loading code and connecting. */
+enum { CHECK_ELEMENTS = 2055 };
+#define CHECK_TIMEOUT_NS 2000000000u
 
 /* Probe the implementations that run in a GPU's stream first. The last implementation serves everything
  * and has no alternative, so it is not probed. */
@@ -170,83 +206,174 @@ static tsr_status try_all(select_comm *selection, tsr_device *const *devices, co
     tsr_status status = TSR_OK;
     tsr_probe *probe = NULL;
     for (int c = 0; c < selection->n_comms;) {
+        const int n_comms = selection->n_comms;
         char problem[512] = "";
         if (selection->measured[c] && selection->comms[c]->ops->enqueue) {
             /* New buffers for each: the partials of the previous one may have changed. */
             const tsr_probe_config config = {devices, selection->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
                                              .n = CHECK_ELEMENTS};
             TSR_TRY(tsr_probe_create(&config, &probe));
-            TSR_TRY(tsr_probe_check(probe, selection->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem));
+            status = tsr_probe_check(probe, selection->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem);
             tsr_probe_destroy(probe);
             probe = NULL;
+            TSR_TRY(judge(selection, c, status, problem, logger));
         }
-        if (*problem && selection->n_comms == 1)
-            TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "collectives: %s: %s", selection->comms[c]->ops->kind, problem));
-        if (*problem) {
-            tsr_log(logger, TSR_LOG_WARN, "collectives: %s is not used: %s", selection->comms[c]->ops->kind,
-                    problem);
-            drop(selection, c);
-        } else {
-            c++;
-        }
+        c += selection->n_comms == n_comms; /* otherwise it was dropped */
     }
 out:
     tsr_probe_destroy(probe);
     return status;
 }
 
-/* One size; the row is added once all implementations have run. */
-static tsr_status benchmark(select_comm *selection, tsr_device *const *devices, size_t bytes)
+/* -- the benchmark -- */
+
+/* The first three sizes are always measured: they are what decoding, small batches and prompts send. The
+ * others follow within the budget. */
+static const int order[N_SIZES] = {0, 3, 5, 2, 1, 4};
+enum { N_ALWAYS = 3 };
+
+/* Small collectives follow one another as in a step; large ones are timed with few operations, or one. */
+enum { MOST_OPS = 8, BYTES_OF_ALL = 512 << 10 };
+
+static int n_ops_of(int size)
+{
+    const int fit = (int)(BYTES_OF_ALL / sizes[size]);
+    return TSR_MAX(1, TSR_MIN(fit, MOST_OPS));
+}
+
+/* An implementation that takes longer than this for one run does not work. */
+#define RUN_TIMEOUT_NS 10000000000u
+
+/* Where each part is added up everywhere, n - 1 parts are read per device; in shares, less than 2. From three
+ * parts and this size on that counts for more than a second barrier, unless it was measured otherwise. */
+enum { MIN_SHARED_PARTS = 3, MIN_SHARED_BYTES = 64 << 10 };
+
+/* One size, in all implementations. *run_ns_out: the time of the collectives, without that of making them. */
+static tsr_status benchmark(select_comm *selection, tsr_device *const *devices, int size, uint64_t budget_ns,
+                            const tsr_logger *logger, uint64_t *run_ns_out)
 {
     tsr_status status = TSR_OK;
-    select_row row = {.bytes = bytes, .latency_ns = UINT64_MAX};
     tsr_probe *probe = NULL;
-    const tsr_probe_config config = {devices, selection->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
-                                     .n = (int64_t)(bytes / sizeof(int64_t)), .zeros = true};
+    uint64_t best = UINT64_MAX;
+    const tsr_probe_config config = {devices,
+                                     selection->base.n_devices,
+                                     .kind = TSR_OP_ALL_REDUCE,
+                                     .n = (int64_t)(sizes[size] / sizeof(int64_t)),
+                                     .zeros = true,
+                                     .timeout_ns = RUN_TIMEOUT_NS,
+                                     .enough_ns = budget_ns / N_SIZES};
+    *run_ns_out = 0;
     TSR_TRY(tsr_probe_create(&config, &probe));
-    for (int c = 0; c < selection->n_comms; c++) {
-        uint64_t ns;
-        if (!selection->measured[c])
-            continue;
-        TSR_TRY(tsr_probe_measure(probe, selection->comms[c], bytes <= SMALL ? N_SMALL : N_LARGE,
-                                  row.latency_ns, &ns));
-        if (ns < row.latency_ns) {
-            row.latency_ns = ns;
-            row.best = c;
+    for (int c = 0; c < selection->n_comms;) {
+        const int n_comms = selection->n_comms;
+        uint64_t ns = 0;
+        if (selection->measured[c]) {
+            status = tsr_probe_measure(probe, selection->comms[c], n_ops_of(size), best, &ns);
+            TSR_TRY(judge(selection, c, status, "", logger));
         }
+        if (selection->n_comms < n_comms)
+            continue; /* it was dropped */
+        selection->ns[c][size] = ns;
+        best = ns > 0 ? TSR_MIN(best, ns) : best;
+        c++;
     }
-    selection->rows[selection->n_rows++] = row;
+    *run_ns_out = tsr_probe_run_ns(probe);
 out:
     tsr_probe_destroy(probe);
+    for (int c = 0; c < selection->n_comms && status != TSR_OK; c++)
+        selection->ns[c][size] = 0; /* not all were measured */
     return status;
 }
 
-/* Fill the table. Sizes beyond the memory or the time budget are not measured. */
-static tsr_status benchmark_all(select_comm *selection, tsr_device *const *devices, uint64_t budget_ns)
+/* The number of implementations that are compared. */
+static int n_racers(const select_comm *selection)
 {
-    uint64_t begin = tsr_clock_ns(), cost = 0;
-    int racers = 0, first = selection->n_comms - 1;
+    int n = 0;
+    for (int c = 0; c < selection->n_comms; c++)
+        n += selection->measured[c];
+    return n;
+}
+
+/* Measure the sizes that the memory and the budget permit. */
+static tsr_status benchmark_all(select_comm *selection, tsr_device *const *devices, uint64_t budget_ns,
+                                const tsr_logger *logger)
+{
+    uint64_t spent = 0, run_ns[N_SIZES] = {0};
+    for (int k = 0; k < N_SIZES && n_racers(selection) > 1; k++) {
+        int i = order[k], larger = i + 1;
+        while (larger < N_SIZES && run_ns[larger] == 0)
+            larger++;
+        /* No size costs more than a larger one. */
+        if (k >= N_ALWAYS && (larger == N_SIZES || spent + run_ns[larger] > budget_ns))
+            continue;
+        tsr_status status = benchmark(selection, devices, i, budget_ns, logger, &run_ns[i]);
+        if (status == TSR_ERR_MEMORY)
+            tsr_fail_clear();
+        else if (status != TSR_OK)
+            return status;
+        spent += run_ns[i];
+    }
+    return TSR_OK;
+}
+
+/* -- the table -- */
+
+/* The fastest for a size; -1: not measured. */
+static int fastest(const select_comm *selection, int size)
+{
+    int best = -1;
+    for (int c = 0; c < selection->n_comms; c++)
+        if (selection->ns[c][size] > 0 && (best < 0 || selection->ns[c][size] < selection->ns[best][size]))
+            best = c;
+    return best;
+}
+
+/* For a size that was not measured: as the next size that was, the larger one for large messages and the
+ * smaller one for small ones. For large messages beyond all measured ones, in shares if it can be. */
+static int guess(const select_comm *selection, int size)
+{
+    bool large = sizes[size] >= MIN_SHARED_BYTES;
+    int smaller = -1, larger = -1, shared = -1, first = selection->n_comms - 1;
+    for (int i = 0; i < N_SIZES; i++) {
+        if (fastest(selection, i) >= 0 && i < size)
+            smaller = i;
+        if (fastest(selection, i) >= 0 && i > size && larger < 0)
+            larger = i;
+    }
     for (int c = selection->n_comms - 1; c >= 0; c--) {
-        racers += selection->measured[c];
         if (selection->measured[c])
             first = c;
+        if (selection->measured[c] && selection->comms[c]->ops->in_shares)
+            shared = c;
     }
-    for (int i = 0; i < N_SIZES && racers > 1; i++) {
-        uint64_t now = tsr_clock_ns();
-        if (now - begin + COST_FACTOR * cost > budget_ns)
-            break;
-        tsr_status status = benchmark(selection, devices, sizes[i]);
-        if (status == TSR_ERR_MEMORY) {
-            tsr_fail_clear();
-            break;
-        }
-        if (status != TSR_OK)
-            return status;
-        cost = tsr_clock_ns() - now;
+    if (larger >= 0 && (large || smaller < 0))
+        return fastest(selection, larger);
+    bool was_large = smaller >= 0 && sizes[smaller] >= MIN_SHARED_BYTES;
+    if (large && !was_large && shared >= 0 && selection->base.n_devices >= MIN_SHARED_PARTS)
+        return shared;
+    return smaller >= 0 ? fastest(selection, smaller) : first;
+}
+
+/* A row for every size, without guesses that say the same as the next row (the last: as the one before). */
+static void fill_table(select_comm *selection)
+{
+    select_row all[N_SIZES];
+    bool kept[N_SIZES];
+    int next = -1; /* the choice of the row that follows */
+    for (int i = 0; i < N_SIZES; i++) {
+        int best = fastest(selection, i);
+        all[i] = (select_row){.bytes = sizes[i],
+                              .best = best < 0 ? guess(selection, i) : best,
+                              .latency_ns = best < 0 ? 0 : selection->ns[best][i]};
     }
-    if (selection->n_rows == 0)
-        selection->rows[selection->n_rows++] = (select_row){.best = first};
-    return TSR_OK;
+    for (int i = N_SIZES - 1; i >= 0; i--) {
+        int neighbour = next >= 0 || i == 0 ? next : all[i - 1].best;
+        kept[i] = all[i].latency_ns > 0 || all[i].best != neighbour;
+        next = kept[i] ? all[i].best : next;
+    }
+    for (int i = 0; i < N_SIZES; i++)
+        if (kept[i])
+            selection->rows[selection->n_rows++] = all[i];
 }
 
 /* "peer up to 64 KiB (6.1 us for 4 KiB), nccl above (35 us for 256 KiB)" */
@@ -293,7 +420,8 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
         selection->measured[c] = tsr_probe_serves(comms[c]);
     }
     TSR_TRY(try_all(selection, devices, logger));
-    TSR_TRY(benchmark_all(selection, devices, budget_ns));
+    TSR_TRY(benchmark_all(selection, devices, budget_ns, logger));
+    fill_table(selection);
     log_table(selection, logger);
     *comm_out = &selection->base;
     selection = NULL;

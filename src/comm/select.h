@@ -2,9 +2,10 @@
  * was measured to be the fastest for its size on these devices.
  *
  * Creation measures all-reduces of a few sizes, in real programs, for each implementation that serves all
- * devices together. An implementation is probed first: if it does not return the right sum on every device
- * within a deadline, it is dropped with a warning. The selection does not change results: all
- * implementations give the same bits of exact sums.
+ * devices together. An implementation is probed first. If it fails, or does not return the right sum on every
+ * device within a deadline, it is dropped with a warning, and so is one that fails while it is measured; the
+ * last one is a failure. The selection does not change results: all implementations give the same bits of
+ * exact sums.
  *
  * A collective belongs to the implementation that made it (collective->comm) and is run by it. Programs
  * may use several implementations, since each orders its collectives by the devices' own order of work. */
@@ -22,16 +23,21 @@ enum { TSR_COMM_MAX_MEMBERS = 6, TSR_COMM_MAX_ROWS = 8 };
 typedef struct tsr_comm_row {
     size_t bytes;
     const char *kind;    /* of the implementation */
-    uint64_t latency_ns; /* measured for `bytes`; 0: not measured */
+    uint64_t latency_ns; /* measured for `bytes`; 0: a guess */
 } tsr_comm_row;
 
 /* `comms`: the implementations, in the order of preference for unmeasured collectives. The last one serves
  * every collective; `serves` of the others is called. The new communicator owns them, even if this call
- * fails. `budget_ns`: sizes that would probably exceed it are not measured, and are served as the largest
- * measured size. TSR_ERR_MEMORY, or a failure of a device. */
+ * fails. `budget_ns`: for the collectives that are measured, without their creation. The smallest size, 256
+ * KiB and the largest are measured in any case; others that would probably exceed the budget are not, and are
+ * served as their neighbours. TSR_ERR_MEMORY, or a failure of a device or of the last implementation. */
 tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
                                   int n_comms, uint64_t budget_ns, const tsr_logger *logger,
                                   tsr_comm **comm_out);
+
+/* After a device was lost while the implementation `kind` was made or tried: say so in the stored sentence,
+ * and what avoids it. The value is TSR_ERR_DEVICE_LOST. */
+tsr_status tsr_comm_fail_lost(const char *kind);
 
 /* The implementations, in the order of preference; the value is their number. A communicator that was not
  * made by the function above is its own only one. For measuring them. */

@@ -38,6 +38,8 @@ typedef struct tsr_collective tsr_collective;
 
 struct tsr_comm_ops {
     const char *kind; /* "staged", "peer", ...: as tsr/runtime.h names them */
+    bool in_shares;   /* each device adds up a share of a sum and reads the other shares, added up; otherwise
+                       * each reads all parts */
     void (*destroy)(tsr_comm *comm);
     tsr_status (*collective_create)(tsr_comm *comm, const tsr_collective_desc *desc,
                                     tsr_collective **collective_out);

@@ -40,7 +40,7 @@ static tsr_status parse(const char *name, int *wanted_out)
 
 #ifdef TSR_WITH_CUDA
 
-/* Stop before a size that would exceed this time budget, for up to eight GPUs. */
+/* For the collectives that are measured. Their programs take as long to make again: for eight GPUs. */
 #define BUDGET_NS 80000000u
 
 /* The implementations collected so far. */
@@ -56,9 +56,23 @@ static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach
         for (int j = 0; j < i; j++)
             if (!tsr_device_set_has(reach[i], j))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
-                                "collectives 'peer': devices %s and %s cannot access each "
-                                "other's memory; use auto, nccl or staged",
+                                "devices %s and %s cannot access each other's memory; use auto, nccl or "
+                                "staged",
                                 rt->devices[j]->name, rt->devices[i]->name);
+    return TSR_OK;
+}
+
+/* An implementation could not be made: a failure if it is `required`, that is, if the config names it. One
+ * that the machine does not have is worth no warning. */
+static tsr_status leave_out(const tsr_runtime *rt, const char *kind, tsr_status status, bool required)
+{
+    if (status == TSR_ERR_DEVICE_LOST)
+        return tsr_comm_fail_lost(kind);
+    if (required || status == TSR_ERR_MEMORY)
+        return tsr_fail_in(status, "collectives '%s'", kind);
+    tsr_log(&rt->logger, status == TSR_ERR_UNSUPPORTED ? TSR_LOG_INFO : TSR_LOG_WARN,
+            "collectives: %s is not used: %s", kind, tsr_last_error());
+    tsr_fail_clear();
     return TSR_OK;
 }
 
@@ -79,7 +93,7 @@ static tsr_status add_peer(tsr_runtime *rt, bool required, candidates *found)
         found->n++;
     }
 out:
-    return status;
+    return status == TSR_OK ? TSR_OK : leave_out(rt, "peer", status, required);
 }
 
 #ifdef TSR_WITH_NCCL
@@ -103,20 +117,11 @@ static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
 
 #endif
 
-/* Missing NCCL is a failure only if `required`. NCCL that is present but fails is a warning. */
 static tsr_status add_nccl(tsr_runtime *rt, bool required, candidates *found)
 {
     tsr_status status = create_nccl(rt, &found->comms[found->n]);
-    if (status == TSR_OK) {
-        found->n++;
-        return TSR_OK;
-    }
-    if (required)
-        return tsr_fail_in(status, "collectives 'nccl'");
-    tsr_log(&rt->logger, status == TSR_ERR_UNSUPPORTED ? TSR_LOG_INFO : TSR_LOG_WARN,
-            "collectives: nccl is not used: %s", tsr_last_error());
-    tsr_fail_clear();
-    return TSR_OK;
+    found->n += status == TSR_OK;
+    return status == TSR_OK ? TSR_OK : leave_out(rt, "nccl", status, required);
 }
 
 static tsr_status connect_gpus(tsr_runtime *rt, int wanted)

@@ -112,8 +112,15 @@ static int take_fault(Machine &m, const char *name, uint64_t index)
 /* Calls of this name do not return; NULL: all do. */
 static std::atomic<const char *> hanging_call{NULL};
 
+/* Calls of this name take so long. */
+static std::atomic<const char *> slow_call{NULL};
+static std::atomic<unsigned> slow_us{0};
+
 static void wait_while_hanging(const char *name)
 {
+    const char *slow = slow_call.load();
+    if (slow != NULL && strcmp(slow, name) == 0)
+        usleep(slow_us.load());
     const char *hanging;
     while ((hanging = hanging_call.load()) != NULL && strcmp(hanging, name) == 0)
         usleep(1000);
@@ -353,6 +360,12 @@ void cudasim_fail_named(const char *name, uint64_t nth, int error)
 void cudasim_hang_named(const char *name)
 {
     hanging_call.store(name);
+}
+
+void cudasim_slow_named(const char *name, unsigned us)
+{
+    slow_us.store(us);
+    slow_call.store(name);
 }
 
 void cudasim_clear_faults(void)

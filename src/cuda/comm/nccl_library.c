@@ -75,6 +75,10 @@ tsr_status tsr_nccl_result(const tsr_nccl_library *nccl, ncclComm_t comm, ncclRe
     (void)cudaGetLastError(); /* NCCL's own CUDA calls may have left an error */
     const char *words = nccl->ncclGetLastError(comm);
     bool has_words = words && *words;
-    return tsr_fail(TSR_ERR_DEVICE, "%.*s failed: %s%s%s", (int)strcspn(call, "("), call,
-                    nccl->ncclGetErrorString(result), has_words ? "; " : "", has_words ? words : "");
+    /* The usual reason of a "system error" is a container with little shared memory, or none. */
+    return tsr_fail(TSR_ERR_DEVICE, "%.*s failed: %s%s%s%s", (int)strcspn(call, "("), call,
+                    nccl->ncclGetErrorString(result), has_words ? "; " : "", has_words ? words : "",
+                    result == ncclSystemError ? "; NCCL needs room in /dev/shm, in a container for instance "
+                                                "--shm-size=1g; NCCL_DEBUG=WARN shows its reason"
+                                              : "");
 }

@@ -236,14 +236,15 @@ static void peer_destroy(tsr_comm *base)
     tsr_mem_free(base);
 }
 
-#define PEER_OPS(name)                                                                                     \
-    {                                                                                                      \
-        .kind = (name), .destroy = peer_destroy, .collective_create = collective_create,                   \
-        .collective_destroy = tsr_cuda_collective_destroy, .serves = peer_serves, .enqueue = peer_enqueue, \
-        .enqueue_norm = peer_enqueue_norm, .aborted = peer_aborted, .abort = peer_abort,                   \
-        .reset = peer_reset, .missing = peer_missing,                                                      \
+#define PEER_OPS(name, shares)                                                                      \
+    {                                                                                               \
+        .kind = (name), .in_shares = (shares), .destroy = peer_destroy,                             \
+        .collective_create = collective_create, .collective_destroy = tsr_cuda_collective_destroy,  \
+        .serves = peer_serves, .enqueue = peer_enqueue, .enqueue_norm = peer_enqueue_norm,          \
+        .aborted = peer_aborted, .abort = peer_abort, .reset = peer_reset, .missing = peer_missing, \
     }
-static const struct tsr_comm_ops one_shot_ops = PEER_OPS("peer"), two_shot_ops = PEER_OPS("peer two-shot");
+static const struct tsr_comm_ops one_shot_ops = PEER_OPS("peer", false),
+                                 two_shot_ops = PEER_OPS("peer two-shot", true);
 
 /* Waiting blocks of all devices on a GPU take at most half of its multiprocessors; device_barrier.h says
  * why. */

@@ -139,6 +139,10 @@ void cudasim_clear_faults(void);
 void cudasim_hang_named(const char *name);
 uint64_t cudasim_faults_hit(void);
 
+/* Calls of the function `name` (a literal) take `us` microseconds more, until the next call of this function;
+ * NULL: none does. */
+void cudasim_slow_named(const char *name, unsigned us);
+
 /* Poison the context of a device, as a faulting kernel does. `error` is a cudaError_t such as
  * cudaErrorIllegalAddress; 0 heals it. */
 void cudasim_poison_device(int device, int error);
