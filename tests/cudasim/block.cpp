@@ -418,11 +418,14 @@ bool run_block(Worker *worker, BlockMemory *memory, Grid &grid, uint64_t index)
 #endif
     prepare_block(b, grid, index);
     grant(b.body->device);
+    view_enter(grid);
     Device &device = machine().devices[(size_t)b.body->device];
     while (!b.over) {
         Fiber *next = next_fiber();
         if (next == NULL && b.n_spinning != 0) {
+            view_leave();
             park(worker);
+            view_enter(grid);
             for (unsigned i = 0; i < b.n_spinning; i++)
                 make_ready(memory->spinning[i]);
             b.n_spinning = 0;
@@ -439,6 +442,7 @@ bool run_block(Worker *worker, BlockMemory *memory, Grid &grid, uint64_t index)
         switch_context(b.main, next->context);
         self = NULL;
     }
+    view_leave();
     grant(-1);
     bool complete = b.exited == b.n_threads && !b.over;
 #if defined(__SANITIZE_ADDRESS__)

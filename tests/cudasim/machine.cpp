@@ -253,6 +253,7 @@ void cudasim_configure(const cudasim_config *config)
     m.reservations.clear();
     memset(m.no_peer, 0, sizeof m.no_peer);
     m.nccl_shared_memory = -1;
+    m.viewing = NULL;
     m.nccl_refuses_capture = false;
     memset(m.corrupt, 0, sizeof m.corrupt);
     memset(m.corrupt_copies, 0, sizeof m.corrupt_copies);

@@ -195,6 +195,7 @@ static void run_next_block(Machine &m, Worker *worker, GridRef grid)
         }
     }
     if (--grid->left == 0) {
+        view_end(*grid);
         hook_end(*grid);
         damage_written(*grid);
         finish(grid->op);

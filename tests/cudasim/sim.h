@@ -9,6 +9,7 @@
  *   limits.cpp    what blocks and multiprocessors of a card can hold
  *   hook.cpp      launches seen, and blocks executed, from outside
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
+ *   weak.cpp      stores that others see late, loads of old values
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
  *                 the API, by chapter
  *
@@ -85,12 +86,20 @@ struct Op {
     std::vector<OpRef> next;
 };
 
+/* A kernel's view of one allocation (weak.cpp). */
+struct View {
+    std::vector<unsigned char> mine;   /* while no block of the kernel runs */
+    std::vector<unsigned char> before; /* what it was when it was last brought up to date; stores differ */
+    std::vector<unsigned char> shared; /* while one does: the memory that all share */
+};
+
 /* A kernel being carried out. */
 struct Grid {
     OpRef op;
     uint64_t next = 0, total = 0, left = 0; /* blocks: the next to start, all, not finished */
     bool aborted = false;
     std::map<uintptr_t, std::vector<unsigned char>> before; /* what it may damage (corrupt.cpp) */
+    std::map<uintptr_t, View> views;
 };
 using GridRef = std::shared_ptr<Grid>;
 
@@ -199,6 +208,7 @@ struct Machine {
     std::vector<GridRef> grids; /* with blocks to start */
     std::vector<Worker *> parked, idle, workers;
     Worker *driver = NULL; /* who carries out operations now */
+    Grid *viewing = NULL;  /* whose view is in memory */
     std::vector<Waiter *> waiters;
     uint64_t steps = 0, operations = 0, fruitless = 0;
     double progress_ms = 0;
@@ -315,6 +325,12 @@ int hook_block(Worker *worker, Grid &grid, uint64_t index);
 
 void note_before(Grid &grid);    /* a kernel starts */
 void damage_written(Grid &grid); /* it has ended */
+
+/* -- weak.cpp -- */
+
+void view_enter(Grid &grid); /* a block of the kernel begins, or goes on after others ran */
+void view_leave();
+void view_end(Grid &grid); /* the kernel has ended */
 
 /* -- block.cpp -- */
 

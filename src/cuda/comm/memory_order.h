@@ -19,10 +19,19 @@
 
 #ifdef __cplusplus
 
+/* In the simulated machine: a load switches threads if a loop waits for `address`; loads and stores see and
+ * change what all kernels share. */
 #ifdef TSR_CUDASIM
-#define TSR_LOADED(address) cudasim_loaded(address) /* switches threads if a loop waits for `address` */
+#define TSR_LOADING(address) cudasim_loading(address, sizeof *(address))
+#define TSR_LOADED(address, order) \
+    ((order) == __ATOMIC_ACQUIRE ? cudasim_acquire() : (void)0, cudasim_loaded(address))
+#define TSR_STORING(order)  ((order) == __ATOMIC_RELEASE ? cudasim_release() : (void)0)
+#define TSR_STORED(address) cudasim_stored(address, sizeof *(address))
 #else
-#define TSR_LOADED(address) ((void)0)
+#define TSR_LOADING(address)       ((void)0)
+#define TSR_LOADED(address, order) ((void)0)
+#define TSR_STORING(order)         ((void)0)
+#define TSR_STORED(address)        ((void)0)
 #endif
 
 /* One load and one store function. The second branch is the reference: the host's own atomics, run by the
@@ -40,9 +49,13 @@
                  : "memory");
 #else
 #define TSR_LOAD_BODY(order, bits, constraint, host_order) \
+    TSR_LOADING(address);                                  \
     value = __atomic_load_n(address, host_order);          \
-    TSR_LOADED(address);
-#define TSR_STORE_BODY(order, bits, constraint, host_order) __atomic_store_n(address, value, host_order);
+    TSR_LOADED(address, host_order);
+#define TSR_STORE_BODY(order, bits, constraint, host_order) \
+    TSR_STORING(host_order);                                \
+    __atomic_store_n(address, value, host_order);           \
+    TSR_STORED(address);
 #endif
 
 #define TSR_ORDERED_LOAD(order, bits, constraint, host_order)                    \
@@ -76,7 +89,10 @@ TSR_ORDERED_STORE(relaxed, 64, "l", __ATOMIC_RELAXED)
 #undef TSR_ORDERED_STORE
 #undef TSR_LOAD_BODY
 #undef TSR_STORE_BODY
+#undef TSR_LOADING
 #undef TSR_LOADED
+#undef TSR_STORING
+#undef TSR_STORED
 
 /* In the body of a waiting loop: leaves memory bandwidth to the awaited threads. */
 static __device__ __forceinline__ void tsr_spin_pause()

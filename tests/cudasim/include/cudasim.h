@@ -29,7 +29,8 @@
  * that wait for others of their grid hang if not all of them fit.
  *
  * What changes results. New memory holds 0xff: of the device, shared at the start of each block, and the
- * target of an asynchronous copy until its wait. Threads run in rising, falling or random order. */
+ * target of an asynchronous copy until its wait. Threads run in rising, falling or random order.
+ * With `weak`, a kernel that reads another's data without release and acquire gets old data (../weak.cpp). */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -63,6 +64,7 @@ typedef struct cudasim_config {
     unsigned hang_ms;                      /* nothing moves for so long: the waiting call fails */
     bool eager;                            /* enqueued work is carried out at once where it can be */
     int driver_version;                    /* of CUDA, 12040 = 12.4; 0: the runtime's */
+    bool weak;                             /* kernels see each other's plain stores as late as GPUs may */
 } cudasim_config;
 
 #define CUDASIM_CONFIG_INIT                                                                            \
@@ -71,7 +73,7 @@ typedef struct cudasim_config {
         .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
         .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,  \
-        .driver_version = 0                                                                            \
+        .driver_version = 0, .weak = false                                                             \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while

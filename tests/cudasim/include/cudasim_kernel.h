@@ -133,7 +133,12 @@ void cudasim_copy_async(void *shared, const void *global, unsigned bytes);
 void cudasim_copy_async_commit();
 void cudasim_copy_async_wait(unsigned later);
 
-/* Memory */
+/* Memory. Order between kernels, with weak memory (../weak.cpp): before an ordered load of these bytes, after
+ * an ordered store of them, and what a release and an acquire do in addition. */
+void cudasim_loading(const volatile void *address, size_t bytes);
+void cudasim_stored(const volatile void *address, size_t bytes);
+void cudasim_release();
+void cudasim_acquire();
 static inline void __threadfence()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -144,6 +149,8 @@ static inline void __threadfence_block()
 }
 static inline void __threadfence_system()
 {
+    cudasim_release();
+    cudasim_acquire();
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 template <typename T> static inline T __ldg(const T *p)
