@@ -159,16 +159,18 @@ typedef struct tsr_gpu {
     double tensor_flops;
     uint64_t memory_bytes;      /**< all memory, the driver's part included */
     uint64_t memory_free_bytes; /**< at the time of discovery */
-    uint64_t commit_bytes;      /**< unit in which growing memory is backed */
-    int memory_clock_khz;       /**< most that the memory runs at */
-    int memory_bus_bits;        /**< width of the memory bus */
-    double memory_bytes_per_s;  /**< peak: 2 x clock x bus width / 8, or the maker's figure */
-    int power_limit_mw;         /**< milliwatts that the card may take now */
-    tsr_pcie_link pcie;         /**< as it runs now: an idle GPU lowers the generation to save power */
-    tsr_pcie_link pcie_max;     /**< the most that card and slot have in common */
-    double pcie_bytes_per_s;    /**< one direction, under load: generation of pcie_max, lanes of pcie; line
+    /** this process had a context on the GPU at the time of discovery: memory_free_bytes is without it */
+    bool has_context;
+    uint64_t commit_bytes;     /**< unit in which growing memory is backed */
+    int memory_clock_khz;      /**< most that the memory runs at */
+    int memory_bus_bits;       /**< width of the memory bus */
+    double memory_bytes_per_s; /**< peak: 2 x clock x bus width / 8, or the maker's figure */
+    int power_limit_mw;        /**< milliwatts that the card may take now */
+    tsr_pcie_link pcie;        /**< as it runs now: an idle GPU lowers the generation to save power */
+    tsr_pcie_link pcie_max;    /**< the most that card and slot have in common */
+    double pcie_bytes_per_s;   /**< one direction, under load: generation of pcie_max, lanes of pcie; line
                                      code subtracted, packet overhead not */
-    int n_nvlink_ends;          /**< entries of nvlink_ends */
+    int n_nvlink_ends;         /**< entries of nvlink_ends */
     tsr_nvlink_end nvlink_ends[TSR_MAX_NVLINK_ENDS]; /**< one for each end */
     unsigned guessed; /**< tsr_gpu_fact bits: unknown to the machine, taken from a table of cards */
 } tsr_gpu;

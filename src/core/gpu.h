@@ -3,6 +3,7 @@
 #ifndef TSR_CORE_GPU_H
 #define TSR_CORE_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,14 +37,28 @@ enum {
     TSR_GPU_SCRATCH_BYTES = 24 << 20
 };
 
-/* Bytes of a GPU's memory that its devices can use. The driver allocates some when a process begins to use
- * the GPU and more for kernels and graphs; collectives keep counters there, and every allocation is
- * rounded up to pages of 2 MiB: together 0.2 GiB on small cards to 0.7 GiB on the largest. So a 64th is
- * left to it, at most 1 GiB (an estimate). `free_bytes`: before the process used the GPU, 0 if unknown. */
-static inline uint64_t tsr_gpu_usable_bytes(uint64_t total_bytes, uint64_t free_bytes)
+/* Bytes that the driver takes when a process begins to use a GPU, an estimate from above: for each thread
+ * that can be resident, 2 KiB of stack and the like, and a few MiB. Seen: 534 MiB on an H100 of 132
+ * multiprocessors (meta-pytorch/torchcomms, pull request 777), 107 MiB on an RTX 4060 Ti of 34, 555 MiB on an
+ * RTX PRO 6000 of 188 (ggml-org/llama.cpp, pull request 23604). Multiprocessors of data centre GPUs hold 2048
+ * threads, others 1536 ("CUDA C++ Programming Guide", technical specifications per compute capability). */
+static inline uint64_t tsr_gpu_context_bytes(const tsr_gpu *gpu)
 {
-    uint64_t most = (uint64_t)1 << 30, reserve = total_bytes / 64 < most ? total_bytes / 64 : most;
-    uint64_t there = free_bytes ? free_bytes : total_bytes;
+    const bool wide = gpu->compute_capability % 10 == 0 && gpu->compute_capability < 120;
+    return ((uint64_t)gpu->n_sms * (wide ? 2048 : 1536) << 11) + ((uint64_t)8 << 20);
+}
+
+/* Bytes of a GPU's memory that its devices can use. The driver takes some for the context, and some for
+ * kernels, graphs and the counters of collectives, where every allocation is rounded up to pages of 2 MiB: a
+ * 64th of the memory, at most 128 MiB, on top of the context. Cards with much memory have more to spare: a
+ * 64th in all, at most 1 GiB (estimates). A context that the process has already is not free any more. */
+static inline uint64_t tsr_gpu_usable_bytes(const tsr_gpu *gpu)
+{
+    const uint64_t part = gpu->memory_bytes / 64, context = tsr_gpu_context_bytes(gpu), mib = 1 << 20;
+    const uint64_t least = context + (part < 128 * mib ? part : 128 * mib);
+    const uint64_t most = part < 1024 * mib ? part : 1024 * mib;
+    const uint64_t reserve = (least > most ? least : most) - (gpu->has_context ? context : 0);
+    const uint64_t there = gpu->memory_free_bytes ? gpu->memory_free_bytes : gpu->memory_bytes;
     return there > reserve ? there - reserve : 0;
 }
 

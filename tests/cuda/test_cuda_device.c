@@ -417,6 +417,7 @@ static void every_error_that_poisons_a_context_loses_the_device(void **state)
         machine(1, 64 << 20);
         tsr_device *device = open_device(0, 0);
         float *memory = alloc(device, sizeof bytes);
+        assert_int_equal(cudaSetDevice(0), cudaSuccess); /* whose context is queried */
         cudasim_poison_device(0, (int)errors[i]);
         assert_int_equal(tsr_device_upload(device, memory, bytes, sizeof bytes), TSR_ERR_DEVICE_LOST);
         assert_int_equal(tsr_cuda_result(errors[i], "cudaMalloc"), TSR_ERR_DEVICE_LOST);

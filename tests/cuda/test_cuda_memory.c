@@ -216,8 +216,8 @@ static void a_plan_and_a_runtime_see_the_same_cap(void **state)
         tsr_device_props_of_desc(&list->devices[d], &props);
         assert_int_equal(info.memory_cap, props.memory_cap);
         on_first += d < 3 ? info.memory_cap : 0;
-        if (d == 3) /* alone on its GPU */
-            assert_int_equal(info.memory_cap, 63 * MIB);
+        if (d == 3) /* alone on its GPU: 64 MiB and a context's, less that and a 64th */
+            assert_in_range(info.memory_cap, 62 * MIB, 63 * MIB);
     }
     assert_true(on_first <= 63 * MIB && on_first > 62 * MIB);
     tsr_runtime_close(rt);

@@ -92,22 +92,22 @@ static void a_machine_is_printed_with_its_gpus_in_their_places(void **state)
                               "  Package 0\n"
                               "    NUMA node 0: 8 GiB\n"
                               "      cores 0-3, CPU 0-3\n"
-                              "      GPU 0 Simulated GPU, 256 MiB at 2.05 TB/s (256 MiB free),\n"
+                              "      GPU 0 Simulated GPU, 296 MiB at 2.05 TB/s (296 MiB free),\n"
                               "        8 SMs at 1.50 GHz, sm_90, 700 W\n"
                               "        PCI 0000:01:00.0, PCIe 5 x16 63.0 GB/s (idle at PCIe 1),\n"
                               "          4 NVLinks 106 GB/s to GPU 1\n"
-                              "      GPU 2 Simulated GPU, 256 MiB at 2.05 TB/s (256 MiB free),\n"
+                              "      GPU 2 Simulated GPU, 296 MiB at 2.05 TB/s (296 MiB free),\n"
                               "        8 SMs at 1.50 GHz, sm_90, 700 W\n"
                               "        PCI 0000:03:00.0, PCIe 5 x16 63.0 GB/s (idle at PCIe 1),\n"
                               "          4 NVLinks 106 GB/s to GPU 3\n"
                               "  Package 1\n"
                               "    NUMA node 1: 8 GiB\n"
                               "      cores 4-7, CPU 4-7\n"
-                              "      GPU 1 Simulated GPU, 256 MiB at 2.05 TB/s (256 MiB free),\n"
+                              "      GPU 1 Simulated GPU, 296 MiB at 2.05 TB/s (296 MiB free),\n"
                               "        8 SMs at 1.50 GHz, sm_90, 700 W\n"
                               "        PCI 0000:02:00.0, PCIe 5 x16 63.0 GB/s (idle at PCIe 1),\n"
                               "          4 NVLinks 106 GB/s to GPU 0\n"
-                              "      GPU 3 Simulated GPU, 256 MiB at 2.05 TB/s (256 MiB free),\n"
+                              "      GPU 3 Simulated GPU, 296 MiB at 2.05 TB/s (296 MiB free),\n"
                               "        8 SMs at 1.50 GHz, sm_90, 700 W\n"
                               "        PCI 0000:04:00.0, PCIe 5 x16 63.0 GB/s (idle at PCIe 1),\n"
                               "          4 NVLinks 106 GB/s to GPU 2\n"
@@ -137,7 +137,8 @@ static void assert_cuda_facts(const tsr_topology *topo, int n_gpus)
         assert_string_equal(gpu->name, "Simulated GPU");
         assert_int_equal(gpu->n_sms, 8);
         assert_int_equal(gpu->compute_capability, 90);
-        assert_int_equal(gpu->memory_bytes, 256 << 20);
+        assert_int_equal(gpu->memory_bytes, (256 << 20) + tsr_gpu_context_bytes(gpu));
+        assert_false(gpu->has_context);
         assert_int_equal(gpu->commit_bytes, 64 << 10);
         assert_int_equal(gpu->sm_clock_khz, 1500000);
         assert_true(gpu->memory_bytes_per_s == 2e9 * 2 * 4096 / 8);
@@ -169,7 +170,7 @@ static void machines_of_every_size_with_and_without_nvml(void **state)
             assert_int_equal(gpu->pcie.generation, 1);
             assert_int_equal(gpu->pcie_max.generation, 5);
             assert_int_equal(gpu->power_limit_mw, 700000);
-            assert_int_equal(gpu->memory_free_bytes, 256 << 20);
+            assert_int_equal(gpu->memory_free_bytes, gpu->memory_bytes);
             for (int j = 0; j < n; j++)
                 assert_int_equal(topo->gpu_pairs[i][j].n_nvlinks, i == j ? 0 : 18);
         }

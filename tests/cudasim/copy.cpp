@@ -231,8 +231,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     if (call.failed())
         return call.result();
     const Device &device = *current_device();
-    *free_bytes = device.memory - device.used;
-    *total_bytes = device.memory;
+    *free_bytes = room(device);
+    *total_bytes = device.total();
     return call.end(cudaSuccess);
 }
 

@@ -214,7 +214,7 @@ const char *cublasLtGetStatusName(cublasStatus_t status)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
-    return make("cublasLtCreate", handle, cublasLtContext{thread_state().device});
+    return make("cublasLtCreate", handle, cublasLtContext{current_device()->ordinal});
 }
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)

@@ -94,7 +94,7 @@ cudaError_t cudaGetDevice(int *device)
         return call.result();
     if (machine().devices.empty())
         return call.end(cudaErrorNoDevice);
-    *device = thread_state().device;
+    *device = current_device()->ordinal;
     return call.end(cudaSuccess);
 }
 
@@ -103,7 +103,7 @@ static bool is_device(int device)
     return device >= 0 && device < (int)machine().devices.size();
 }
 
-/* As since CUDA 12, it also makes the context; a lost one stays lost. */
+/* As since CUDA 12, it also makes the context. A lost one stays lost. */
 cudaError_t cudaSetDevice(int device)
 {
     Call call("cudaSetDevice", 0, cudaErrorDevicesUnavailable);
@@ -111,7 +111,14 @@ cudaError_t cudaSetDevice(int device)
         return call.result();
     if (!is_device(device))
         return call.end(cudaErrorInvalidDevice);
-    thread_state().device = device;
+    cudaError_t error = make_context(machine().devices[(size_t)device], true);
+    if (error != cudaSuccess)
+        return call.end(error);
+    Thread &thread = thread_state();
+    thread.device = device;
+    if (!thread.contexts.empty())
+        thread.contexts.pop_back();
+    thread.contexts.push_back(device);
     return call.end(machine().devices[(size_t)device].sticky);
 }
 
@@ -120,7 +127,8 @@ cudaError_t cudaInitDevice(int device, unsigned int, unsigned int)
     Call call("cudaInitDevice", 0, cudaErrorDevicesUnavailable);
     if (call.failed())
         return call.result();
-    return call.end(is_device(device) ? cudaSuccess : cudaErrorInvalidDevice);
+    return call.end(is_device(device) ? make_context(machine().devices[(size_t)device], true)
+                                      : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned int)
@@ -250,7 +258,7 @@ static void fill_properties(struct cudaDeviceProp *prop, const Device &device)
     prop->uuid.bytes[0] = 0x51;
     prop->uuid.bytes[1] = 0x42;
     prop->uuid.bytes[15] = (char)device.ordinal;
-    prop->totalGlobalMem = device.memory;
+    prop->totalGlobalMem = device.total();
     prop->sharedMemPerBlock = (size_t)get(cudaDevAttrMaxSharedMemoryPerBlock);
     prop->sharedMemPerBlockOptin = (size_t)get(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     prop->sharedMemPerMultiprocessor = (size_t)get(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
@@ -356,6 +364,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
         return call.end(cudaErrorPeerAccessUnsupported);
     if (device.peers >> peer & 1)
         return call.end(cudaErrorPeerAccessAlreadyEnabled);
+    cudaError_t error = make_context(machine().devices[(size_t)peer], true);
+    if (error != cudaSuccess)
+        return call.end(error);
     device.peers |= 1u << peer;
     revoke(); /* what was granted is looked at again */
     return call.end(cudaSuccess);

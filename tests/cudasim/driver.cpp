@@ -73,7 +73,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags)
 {
-    Call call("cuMemGetAllocationGranularity", CALL_QUIET | CALL_CONTEXT, CUDA_ERROR_INVALID_VALUE);
+    Call call("cuMemGetAllocationGranularity", CALL_QUIET, CUDA_ERROR_INVALID_VALUE);
     if (call.failed())
         return call.end_driver((CUresult)call.result());
     Device *device;
@@ -86,7 +86,8 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr,
                              unsigned long long flags)
 {
-    Call call("cuMemAddressReserve", CALL_QUIET | CALL_CONTEXT | CALL_UNSAFE, CUDA_ERROR_OUT_OF_MEMORY);
+    Call call("cuMemAddressReserve", CALL_QUIET | CALL_CONTEXT | CALL_DRIVER | CALL_UNSAFE,
+              CUDA_ERROR_OUT_OF_MEMORY);
     if (call.failed())
         return call.end_driver((CUresult)call.result());
     if (!granular(size) || (alignment & (alignment - 1)) != 0 || flags != 0)
@@ -112,7 +113,7 @@ static bool mapped_in(uintptr_t from, size_t size)
 
 CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size)
 {
-    Call call("cuMemAddressFree", CALL_RELEASE, CUDA_ERROR_UNKNOWN);
+    Call call("cuMemAddressFree", CALL_QUIET | CALL_RELEASE, CUDA_ERROR_UNKNOWN);
     if (call.failed())
         return call.end_driver((CUresult)call.injected());
     auto found = machine().reservations.find((uintptr_t)pointer);
@@ -128,7 +129,7 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size)
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                      unsigned long long flags)
 {
-    Call call("cuMemCreate", CALL_QUIET | CALL_CONTEXT | CALL_UNSAFE, CUDA_ERROR_OUT_OF_MEMORY);
+    Call call("cuMemCreate", CALL_QUIET | CALL_CONTEXT | CALL_DRIVER | CALL_UNSAFE, CUDA_ERROR_OUT_OF_MEMORY);
     if (call.failed())
         return call.end_driver((CUresult)call.result());
     Device *device;
@@ -138,7 +139,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     Handle made = {};
     made.device = device->ordinal;
     made.size = size;
-    if (size > device->memory - device->used || !physical_alloc(*device, size, &made.offset))
+    if (size > room(*device) || !physical_alloc(*device, size, &made.offset))
         return call.end_driver(CUDA_ERROR_OUT_OF_MEMORY);
     device->used += size;
     device->peak = std::max(device->peak, device->used);
@@ -161,7 +162,7 @@ static void drop_if_unused(uint64_t id)
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    Call call("cuMemRelease", CALL_RELEASE, CUDA_ERROR_UNKNOWN);
+    Call call("cuMemRelease", CALL_QUIET | CALL_RELEASE, CUDA_ERROR_UNKNOWN);
     if (call.failed())
         return call.end_driver((CUresult)call.injected());
     auto found = machine().handles.find(handle);
@@ -186,7 +187,7 @@ static bool reserved(uintptr_t from, size_t size)
 CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags)
 {
-    Call call("cuMemMap", CALL_QUIET | CALL_CONTEXT | CALL_UNSAFE, CUDA_ERROR_OUT_OF_MEMORY);
+    Call call("cuMemMap", CALL_QUIET | CALL_CONTEXT | CALL_DRIVER | CALL_UNSAFE, CUDA_ERROR_OUT_OF_MEMORY);
     if (call.failed())
         return call.end_driver((CUresult)call.result());
     auto found = machine().handles.find(handle);
@@ -245,7 +246,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size)
 
 CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc *access, size_t count)
 {
-    Call call("cuMemSetAccess", CALL_QUIET | CALL_CONTEXT | CALL_UNSAFE, CUDA_ERROR_UNKNOWN);
+    Call call("cuMemSetAccess", CALL_QUIET | CALL_CONTEXT | CALL_DRIVER | CALL_UNSAFE, CUDA_ERROR_UNKNOWN);
     if (call.failed())
         return call.end_driver((CUresult)call.result());
     Machine &m = machine();
@@ -289,6 +290,12 @@ static void *entry_point(const char *symbol)
         ENTRY(cuGetErrorString),
         ENTRY(cuDeviceGet),
         ENTRY(cuDeviceGetAttribute),
+        ENTRY(cuDevicePrimaryCtxRetain),
+        ENTRY(cuDevicePrimaryCtxRelease),
+        ENTRY(cuDevicePrimaryCtxGetState),
+        ENTRY(cuCtxGetCurrent),
+        ENTRY(cuCtxPushCurrent),
+        ENTRY(cuCtxPopCurrent),
         ENTRY(cuMemGetAllocationGranularity),
         ENTRY(cuMemAddressReserve),
         ENTRY(cuMemAddressFree),

@@ -59,6 +59,8 @@ static void start_devices(Machine &m)
         device.ordinal = i;
         device.sms.resize((size_t)m.config.n_sms);
         device.memory = m.config.memory_of[i] != 0 ? m.config.memory_of[i] : m.config.memory;
+        device.context_bytes = context_bytes_of_card();
+        device.others = m.config.taken;
         memory_start(device);
         device.legacy = new CUstream_st(i, true);
         device.legacy->is_legacy = true;
@@ -89,7 +91,8 @@ Thread &thread_state()
 Device *current_device()
 {
     Machine &m = machine();
-    size_t index = (size_t)thread_state().device;
+    const Thread &thread = thread_state();
+    size_t index = (size_t)(thread.contexts.empty() ? thread.device : thread.contexts.back());
     return index < m.devices.size() ? &m.devices[index] : NULL;
 }
 
@@ -150,9 +153,12 @@ Call::Call(const char *name, unsigned flags, int usual_fault) : flags_(flags)
         error_ = cudaErrorStreamCaptureUnsupported;
         failed_ = true;
     } else if (flags & CALL_CONTEXT) {
-        Device *device = current_device();
-        error_ = device == NULL ? cudaErrorNoDevice : device->sticky;
+        error_ = use_context(flags & CALL_DRIVER);
+        if (error_ == cudaSuccess)
+            error_ = current_device()->sticky;
         failed_ = error_ != cudaSuccess;
+    } else if ((flags & CALL_RELEASE) && !(flags & CALL_QUIET)) {
+        use_context(false);
     }
 }
 
@@ -204,6 +210,14 @@ static int leaked(FILE *out, const char *what, size_t n)
     if (n != 0 && out != NULL)
         fprintf(out, "cudasim: %zu %s not released\n", n, what);
     return (int)n;
+}
+
+static size_t n_retained()
+{
+    size_t n = 0;
+    for (const Device &device : machine().devices)
+        n += (size_t)device.retained;
+    return n;
 }
 
 static int leaked_memory(FILE *out)
@@ -293,13 +307,21 @@ int cudasim_leaks(FILE *out)
            leaked(out, "physical handles", m.handles.size()) + leaked(out, "streams", m.streams.size()) +
            leaked(out, "events", m.events.size()) + leaked(out, "graphs", m.graphs.size()) +
            leaked(out, "executable graphs", m.execs.size()) + leaked(out, "communicators", m.comms.size()) +
-           leaked(out, "cuBLASLt objects", m.cublas_objects.size());
+           leaked(out, "cuBLASLt objects", m.cublas_objects.size()) +
+           leaked(out, "retained contexts", n_retained());
 }
 
 size_t cudasim_used(int device)
 {
     Locked lock;
     return machine().devices[(size_t)device].used;
+}
+
+size_t cudasim_context(int device)
+{
+    Locked lock;
+    const Device &d = machine().devices[(size_t)device];
+    return d.has_context() ? d.context_bytes : 0;
 }
 
 size_t cudasim_peak(int device)

@@ -359,7 +359,7 @@ Region *region_of(const void *pointer)
 cudaError_t device_alloc(Device &device, size_t bytes, void **out)
 {
     size_t counted = round_up(bytes, 512), mapped = round_up(bytes, page), offset;
-    if (counted > device.memory - device.used || !physical_alloc(device, mapped, &offset))
+    if (counted > room(device) || !physical_alloc(device, mapped, &offset))
         return cudaErrorMemoryAllocation;
     uintptr_t map = address_reserve(device, mapped, (size_t)page);
     if (map == 0) {

@@ -459,6 +459,7 @@ ncclResult_t ncclGroupEnd(void)
     }
     if (--state.depth != 0)
         return call.end_nccl(ncclSuccess);
+    use_context(false); /* it goes from device to device, and ends with cudaSetDevice of where it was */
     Group mine;
     std::swap(mine, state);
     state.generation = mine.generation;

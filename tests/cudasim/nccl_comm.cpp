@@ -331,6 +331,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         return (ncclResult_t)call.injected();
     if (!comm_alive(comm, "ncclCommDestroy"))
         return ncclInvalidArgument;
+    use_context(false); /* as in ncclGroupEnd */
     finalize(comm, "ncclCommDestroy");
     leave(comm, false);
     return call.end_nccl(ncclSuccess);
@@ -343,6 +344,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         return (ncclResult_t)call.injected();
     if (!comm_alive(comm, "ncclCommAbort"))
         return ncclInvalidArgument;
+    use_context(false); /* as in ncclGroupEnd */
     leave(comm, true);
     return call.end_nccl(ncclSuccess);
 }

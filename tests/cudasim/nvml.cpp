@@ -132,8 +132,8 @@ static nvmlReturn_t sim_memory(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     BEGIN(nvmlDeviceGetMemoryInfo);
     const Device &d = machine().devices[(size_t)device->ordinal];
-    memory->total = d.memory * (settings.is_mig && !device->is_instance ? 2 : 1);
-    memory->used = d.used;
+    memory->total = d.total() * (settings.is_mig && !device->is_instance ? 2 : 1);
+    memory->used = d.total() - room(d);
     memory->free = memory->total - memory->used;
     return call.end(NVML_SUCCESS);
 }

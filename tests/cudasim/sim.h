@@ -8,6 +8,7 @@
  *   shared.cpp    its shared memory, asynchronous copies to it
  *   limits.cpp    what blocks and multiprocessors of a card can hold
  *   hook.cpp      launches seen, and blocks executed, from outside
+ *   primary.cpp   primary contexts, and the one that is current in a thread
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
  *   weak.cpp      stores that others see late, loads of old values
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
@@ -152,7 +153,19 @@ struct Room {
 
 struct Device {
     int ordinal = 0;
-    size_t memory = 0, used = 0, peak = 0;
+    size_t memory = 0, used = 0, peak = 0; /* without the context's */
+    size_t context_bytes = 0;              /* what a context takes, in addition */
+    size_t others = 0;                     /* taken by other processes */
+    bool initialised = false;              /* the runtime has made the context */
+    int retained = 0;                      /* cuDevicePrimaryCtxRetain */
+    bool has_context() const
+    {
+        return initialised || retained != 0;
+    }
+    size_t total() const
+    {
+        return memory + context_bytes;
+    }
     int fd = -1;                 /* its physical memory */
     unsigned char *alias = NULL; /* all of it, always accessible to the simulation itself */
     size_t physical = 0;
@@ -240,7 +253,8 @@ enum {
     CALL_CONTEXT = 1, /* fails where the current device's context is poisoned */
     CALL_UNSAFE = 2,  /* forbidden while a capture is on */
     CALL_RELEASE = 4, /* an injected fault is reported, but the work is done */
-    CALL_QUIET = 8    /* its result is not kept for cudaGetLastError */
+    CALL_QUIET = 8,   /* its result is not kept for cudaGetLastError */
+    CALL_DRIVER = 16  /* with CALL_CONTEXT: makes no context, but fails where none is current */
 };
 
 /* Holds the machine's lock. `failed()` tells that the call must return `result()` at once; `end` is the last
@@ -276,7 +290,8 @@ class Call
 /* The calling thread's. */
 struct Thread {
     uint64_t generation = 0;
-    int device = 0;
+    int device = 0;            /* cudaSetDevice's */
+    std::vector<int> contexts; /* of these devices; the last is current; empty: none is */
     cudaError_t last = cudaSuccess;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     int id = 0;
@@ -284,6 +299,15 @@ struct Thread {
 };
 Thread &thread_state();
 Device *current_device(); /* NULL on a machine without any */
+
+/* -- primary.cpp -- */
+
+size_t context_bytes_of_card();
+size_t room(const Device &device); /* free bytes */
+/* Unless there is one; the runtime's stays, the driver's is counted. */
+cudaError_t make_context(Device &device, bool by_runtime);
+/* What every call does that needs a context. */
+cudaError_t use_context(bool by_driver);
 
 /* -- schedule.cpp -- */
 

@@ -53,15 +53,39 @@ static tsr_status status_of(cudaError_t error)
     }
 }
 
+/* The requested version of the driver's functions: the oldest driver that the oldest toolkit supports. */
+enum { ENTRY_POINT_VERSION = 12000 };
+
+cudaError_t tsr_cuda_entry_point(const char *name, void **function_out)
+{
+    enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
+    *function_out = NULL;
+#if CUDART_VERSION >= 12050
+    return cudaGetDriverEntryPointByVersion(name, function_out, ENTRY_POINT_VERSION, cudaEnableDefault,
+                                            &result);
+#else
+    return cudaGetDriverEntryPoint(name, function_out, cudaEnableDefault, &result);
+#endif
+}
+
+/* Whether a context is current in the calling thread. */
+static bool has_context(void)
+{
+    CUresult (*get_current)(CUcontext *) = NULL;
+    CUcontext context = NULL;
+    return tsr_cuda_entry_point("cuCtxGetCurrent", (void **)&get_current) == cudaSuccess && get_current &&
+           get_current(&context) == CUDA_SUCCESS && context;
+}
+
 /* The unknown error may be a call's own, or the error of all calls once a GPU has fallen off the bus. In the
- * second case any query of the context fails, too. */
+ * second case any query of the context fails, too. Without a context the query would create one. */
 static bool is_lost(cudaError_t error)
 {
     size_t available, total;
     if (error != cudaErrorUnknown)
         return tsr_cuda_is_sticky(error);
     (void)cudaGetLastError();
-    return cudaMemGetInfo(&available, &total) != cudaSuccess;
+    return has_context() && cudaMemGetInfo(&available, &total) != cudaSuccess;
 }
 
 /* Length of the function's name at the start of a call's source text. */
@@ -70,46 +94,35 @@ static int name_length(const char *call)
     return (int)strcspn(call, "( ");
 }
 
-static tsr_status fail_with(cudaError_t error, const char *call)
+static const char *remedy_for(cudaError_t error, tsr_status status)
 {
+    if (status == TSR_ERR_DEVICE_LOST)
+        return "; the device is unusable until the process restarts";
+    if (error == cudaErrorDevicesUnavailable)
+        return "; another process has the GPU in exclusive mode, or its compute mode is prohibited: "
+               "nvidia-smi shows both";
+    return "";
+}
+
+tsr_status tsr_cuda_result_of(int ordinal, cudaError_t error, const char *call)
+{
+    if (error == cudaSuccess)
+        return TSR_OK;
     tsr_status status = is_lost(error) ? TSR_ERR_DEVICE_LOST : status_of(error);
-    int device = -1;
-    if (cudaGetDevice(&device) != cudaSuccess)
-        device = -1;
     (void)cudaGetLastError(); /* clears it; sticky errors stay */
-    return tsr_fail(status, "CUDA device %d: %.*s failed: %s (%s)%s", device, name_length(call), call,
-                    cudaGetErrorString(error), cudaGetErrorName(error),
-                    status == TSR_ERR_DEVICE_LOST ? "; the device is unusable until the process restarts"
-                                                  : "");
+    return tsr_fail(status, "CUDA device %d: %.*s failed: %s (%s)%s", ordinal, name_length(call), call,
+                    cudaGetErrorString(error), cudaGetErrorName(error), remedy_for(error, status));
 }
 
 tsr_status tsr_cuda_result(cudaError_t error, const char *call)
 {
-    return error == cudaSuccess ? TSR_OK : fail_with(error, call);
+    int device = -1;
+    if (error != cudaSuccess && cudaGetDevice(&device) != cudaSuccess)
+        device = -1;
+    return tsr_cuda_result_of(device, error, call);
 }
 
 tsr_status tsr_cu_result(CUresult result, const char *call)
 {
-    return result == CUDA_SUCCESS ? TSR_OK : fail_with((cudaError_t)result, call);
-}
-
-tsr_status tsr_cuda_push_device(int ordinal, int *previous_out)
-{
-    tsr_status status = TSR_OK;
-    int previous = 0;
-
-    TSR_TRY(TSR_CUDA(cudaGetDevice(&previous)));
-    if (previous != ordinal)
-        TSR_TRY(TSR_CUDA(cudaSetDevice(ordinal)));
-    *previous_out = previous;
-out:
-    return status;
-}
-
-void tsr_cuda_pop_device(int previous)
-{
-    int current = -1;
-    if (cudaGetDevice(&current) != cudaSuccess ||
-        (current != previous && cudaSetDevice(previous) != cudaSuccess))
-        (void)cudaGetLastError();
+    return tsr_cuda_result((cudaError_t)result, call);
 }

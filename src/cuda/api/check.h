@@ -30,6 +30,9 @@ extern "C" {
 /* `call` is the call's source text; the sentence has only its name. */
 tsr_status tsr_cuda_result(cudaError_t error, const char *call);
 
+/* The result of a call about GPU `ordinal` instead of the current one. */
+tsr_status tsr_cuda_result_of(int ordinal, cudaError_t error, const char *call);
+
 /* Driver errors have the numbers and names of the runtime's. */
 tsr_status tsr_cu_result(CUresult result, const char *call);
 
@@ -37,11 +40,8 @@ tsr_status tsr_cu_result(CUresult result, const char *call);
  * is queried.) */
 bool tsr_cuda_is_sticky(cudaError_t error);
 
-/* Make `ordinal` the calling thread's current device and return the previous one; pop makes the previous one
- * current again. Every entry into src/cuda from outside is such a pair, so the caller's device does not
- * change. pop returns no status, since a caller could not act on its failure; it clears CUDA's error. */
-tsr_status tsr_cuda_push_device(int ordinal, int *previous_out);
-void tsr_cuda_pop_device(int previous);
+/* A function of the driver API; NULL if the driver has none of that name. No context is created. */
+cudaError_t tsr_cuda_entry_point(const char *name, void **function_out);
 
 #ifdef __cplusplus
 }

@@ -1,23 +1,16 @@
-/* Finding the driver's virtual memory calls; see driver.h. */
+/* Finding the driver's functions; see driver.h. */
 #include "cuda/api/driver.h"
 
 #include "cuda/api/check.h"
-
-/* The requested version of the calls; none has changed since it was introduced. */
-enum { CALLS_VERSION = 12000 };
 
 static tsr_status find_call(const char *name, void *pointer_out)
 {
     tsr_status status = TSR_OK;
     void *found = NULL;
-    enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
-#if CUDART_VERSION >= 12050
-    TSR_TRY(
-        TSR_CUDA(cudaGetDriverEntryPointByVersion(name, &found, CALLS_VERSION, cudaEnableDefault, &result)));
-#else
-    TSR_TRY(TSR_CUDA(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result)));
-#endif
-    if (result != cudaDriverEntryPointSuccess || !found)
+    TSR_TRY(tsr_cuda_result(tsr_cuda_entry_point(name, &found), CUDART_VERSION >= 12050
+                                                                    ? "cudaGetDriverEntryPointByVersion"
+                                                                    : "cudaGetDriverEntryPoint"));
+    if (!found)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "the CUDA driver has no %s; install a newer one", name);
     *(void **)pointer_out = found;
 out:
@@ -30,6 +23,11 @@ tsr_status tsr_cuda_driver_load(tsr_cuda_driver *driver_out)
     tsr_cuda_driver d = {0};
     TSR_TRY(find_call("cuDeviceGet", &d.cuDeviceGet));
     TSR_TRY(find_call("cuDeviceGetAttribute", &d.cuDeviceGetAttribute));
+    TSR_TRY(find_call("cuDevicePrimaryCtxRetain", &d.cuDevicePrimaryCtxRetain));
+    TSR_TRY(find_call("cuDevicePrimaryCtxRelease", &d.cuDevicePrimaryCtxRelease));
+    TSR_TRY(find_call("cuDevicePrimaryCtxGetState", &d.cuDevicePrimaryCtxGetState));
+    TSR_TRY(find_call("cuCtxPushCurrent", &d.cuCtxPushCurrent));
+    TSR_TRY(find_call("cuCtxPopCurrent", &d.cuCtxPopCurrent));
     TSR_TRY(find_call("cuMemGetAllocationGranularity", &d.cuMemGetAllocationGranularity));
     TSR_TRY(find_call("cuMemAddressReserve", &d.cuMemAddressReserve));
     TSR_TRY(find_call("cuMemAddressFree", &d.cuMemAddressFree));

@@ -1,5 +1,5 @@
-/* The driver's virtual memory calls, found at run time: the library links no libcuda, so it loads on machines
- * without a driver. */
+/* The driver's functions for virtual memory and for contexts, found at run time: the library links no
+ * libcuda, so it loads on machines without a driver. */
 #ifndef TSR_CUDA_API_DRIVER_H
 #define TSR_CUDA_API_DRIVER_H
 
@@ -13,6 +13,11 @@
 typedef struct tsr_cuda_driver {
     CUresult (*cuDeviceGet)(CUdevice *device, int ordinal);
     CUresult (*cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice device);
+    CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *context, CUdevice device);
+    CUresult (*cuDevicePrimaryCtxRelease)(CUdevice device);
+    CUresult (*cuDevicePrimaryCtxGetState)(CUdevice device, unsigned *flags, int *active);
+    CUresult (*cuCtxPushCurrent)(CUcontext context);
+    CUresult (*cuCtxPopCurrent)(CUcontext *context);
     CUresult (*cuMemGetAllocationGranularity)(size_t *granularity, const CUmemAllocationProp *prop,
                                               CUmemAllocationGranularity_flags option);
     CUresult (*cuMemAddressReserve)(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr hint,

@@ -13,8 +13,7 @@
 static tsr_status make_shared(tsr_cuda_counters *c, tsr_cuda_device *cuda, int n_words)
 {
     size_t bytes = ((size_t)c->n_devices * (size_t)c->n_devices + (size_t)n_words) * sizeof *c->progress;
-    int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     TSR_TRY(tsr_pool_take(cuda->pinned, bytes, TSR_POOL_HOST, "the progress of collectives", &c->shared));
@@ -23,22 +22,21 @@ static tsr_status make_shared(tsr_cuda_counters *c, tsr_cuda_device *cuda, int n
     c->words = c->progress + (size_t)c->n_devices * (size_t)c->n_devices;
     memset(c->progress, 0, bytes);
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status;
 }
 
 static tsr_status make_counts(tsr_cuda_counters *c, int i)
 {
     tsr_cuda_device *cuda = c->devices[i];
-    int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     TSR_TRY(tsr_cuda_alloc_own(cuda, c->bytes, (void **)&c->counts[i]));
     TSR_TRY(TSR_CUDA(cudaMemsetAsync(c->counts[i], 0, c->bytes, cuda->stream)));
     TSR_TRY(tsr_cuda_drain(cuda));
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK
                             : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
 }
@@ -61,13 +59,12 @@ out:
 
 void tsr_cuda_counters_destroy(tsr_cuda_counters *counters)
 {
-    int previous;
     for (int i = 0; i < counters->n_devices; i++) {
-        if (!counters->counts[i] || !tsr_cuda_enter_to_release(counters->devices[i], &previous))
+        if (!counters->counts[i] || !tsr_cuda_enter_to_release(counters->devices[i]))
             continue;
         tsr_cuda_free_own(counters->devices[i], counters->counts[i], counters->bytes);
         (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
+        tsr_cuda_leave(counters->devices[i]);
     }
     if (counters->keeper)
         tsr_pool_give(counters->keeper->pinned, counters->shared, TSR_POOL_HOST);
@@ -78,12 +75,11 @@ void tsr_cuda_counters_destroy(tsr_cuda_counters *counters)
 const tsr_cuda_device *tsr_cuda_counters_reset(tsr_cuda_counters *counters)
 {
     const tsr_cuda_device *lost = NULL;
-    int previous;
     for (int i = 0; i < counters->n_devices; i++) {
         tsr_cuda_device *cuda = counters->devices[i];
         if (!cuda)
             continue;
-        if (tsr_cuda_enter(cuda, &previous) != TSR_OK) {
+        if (tsr_cuda_enter(cuda) != TSR_OK) {
             lost = lost ? lost : cuda;
             continue;
         }
@@ -91,7 +87,7 @@ const tsr_cuda_device *tsr_cuda_counters_reset(tsr_cuda_counters *counters)
             tsr_cuda_drain(cuda) != TSR_OK)
             lost = lost ? lost : cuda;
         (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
+        tsr_cuda_leave(cuda);
     }
     for (int i = 0; i < counters->n_devices * counters->n_devices; i++)
         __atomic_store_n(&counters->progress[i], 0, __ATOMIC_SEQ_CST);

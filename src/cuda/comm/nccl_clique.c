@@ -25,11 +25,13 @@ typedef struct clique_rank {
     tsr_cuda_device *cuda; /* NULL: not a member */
     pthread_mutex_t lock;
     ncclComm_t comm; /* NULL: not yet, or no more */
+    CUcontext context;
 } clique_rank;
 
 struct tsr_nccl_clique {
     tsr_nccl_clique *next; /* for the owner's use */
-    tsr_nccl_library nccl; /* a copy: the thread may outlive the owner */
+    tsr_nccl_library nccl; /* a copy, as `driver`: the thread may outlive the owner */
+    tsr_cuda_driver driver;
     tsr_device_set members;
     clique_rank ranks[MAX_RANKS]; /* by device */
     pthread_t thread;
@@ -78,6 +80,17 @@ static ncclComm_t take(clique_rank *rank)
     return comm;
 }
 
+/* NCCL sets the device to the thread's current one when it is done, which for a thread without any creates a
+ * context on GPU 0. So the rank's own is current. */
+static void abort_one(tsr_nccl_clique *clique, int index, ncclComm_t comm)
+{
+    CUcontext context;
+    const bool is_current = clique->driver.cuCtxPushCurrent(clique->ranks[index].context) == CUDA_SUCCESS;
+    (void)clique->nccl.ncclCommAbort(comm);
+    if (is_current)
+        (void)clique->driver.cuCtxPopCurrent(&context);
+}
+
 /* Each abort but the last only makes that rank's kernels end; the last may wait for graphs. */
 static void *abort_when_asked(void *argument)
 {
@@ -90,7 +103,7 @@ static void *abort_when_asked(void *argument)
             tsr_event_notify(&clique->changed);
         }
         if (comm)
-            (void)clique->nccl.ncclCommAbort(comm);
+            abort_one(clique, i, comm);
     }
     if (atomic_exchange(&clique->state, FINISHED) == ABANDONED)
         free_clique(clique);
@@ -207,7 +220,7 @@ int tsr_nccl_clique_rank(const tsr_nccl_clique *clique, int index)
     return tsr_device_set_place(clique->members, index);
 }
 
-/* Call with the locks of all `devices` held. */
+/* Call with the locks of all `devices` held, and a device current (see abort_one). */
 static tsr_status call_in_group(tsr_nccl_clique *clique, tsr_device_set devices, tsr_nccl_calls calls,
                                 void *what)
 {
@@ -234,7 +247,12 @@ tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, tsr_device_set devices
 {
     TSR_FOR_DEVICES(i, devices)
         pthread_mutex_lock(&clique->ranks[i].lock);
-    tsr_status status = call_in_group(clique, devices, calls, what);
+    tsr_cuda_device *first = clique->ranks[tsr_device_set_first(devices)].cuda;
+    tsr_status status = tsr_cuda_make_current(first);
+    if (status == TSR_OK) {
+        status = call_in_group(clique, devices, calls, what);
+        tsr_cuda_leave(first);
+    }
     TSR_FOR_DEVICES(i, devices)
         pthread_mutex_unlock(&clique->ranks[i].lock);
     return status == TSR_OK ? wait_until_done(clique, devices, "an NCCL operation", deadline_ns) : status;
@@ -254,7 +272,11 @@ static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *con
     bool usable = tsr_event_init(&clique->changed);
     for (int i = 0; i < MAX_RANKS; i++) {
         pthread_mutex_init(&clique->ranks[i].lock, NULL); /* cannot fail on Linux */
-        clique->ranks[i].cuda = tsr_device_set_has(members, i) ? devices[i] : NULL;
+        if (tsr_device_set_has(members, i)) {
+            clique->ranks[i].cuda = devices[i];
+            clique->ranks[i].context = devices[i]->context;
+            clique->driver = devices[i]->driver;
+        }
     }
     if (usable && pthread_create(&clique->thread, NULL, abort_when_asked, clique) == 0) {
         *clique_out = clique;
@@ -272,23 +294,22 @@ static tsr_status join_one(tsr_nccl_clique *clique, int index, const ncclUniqueI
     clique_rank *rank = &clique->ranks[index];
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    TSR_TRY(TSR_CUDA(cudaSetDevice(rank->cuda->ordinal)));
-    TSR_TRY(
+    TSR_TRY(tsr_cuda_make_current(rank->cuda));
+    status =
         TSR_NCCL(&clique->nccl, ncclCommInitRankConfig(&rank->comm, tsr_device_set_count(clique->members),
-                                                       *id, tsr_nccl_clique_rank(clique, index), &config)));
+                                                       *id, tsr_nccl_clique_rank(clique, index), &config));
+    tsr_cuda_leave(rank->cuda);
 out:
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", rank->cuda->base.name);
 }
 
-/* Start connecting all ranks, in the background. */
+/* Start connecting all ranks, in the background. A device is current (see abort_one). */
 static tsr_status join_all(tsr_nccl_clique *clique)
 {
     tsr_status status = TSR_OK;
     const tsr_nccl_library *nccl = &clique->nccl;
     ncclUniqueId id;
-    int previous = 0;
     TSR_TRY(TSR_NCCL(nccl, ncclGetUniqueId(&id)));
-    TSR_TRY(TSR_CUDA(cudaGetDevice(&previous)));
     TSR_TRY(TSR_NCCL(nccl, ncclGroupStart()));
     for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
         if (tsr_device_set_has(clique->members, i))
@@ -296,7 +317,6 @@ static tsr_status join_all(tsr_nccl_clique *clique)
     ncclResult_t ended = nccl->ncclGroupEnd(); /* also after a failure */
     if (status == TSR_OK)
         status = tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd");
-    tsr_cuda_pop_device(previous);
 out:
     return status;
 }
@@ -305,10 +325,14 @@ tsr_status tsr_nccl_clique_create(const tsr_nccl_library *nccl, tsr_cuda_device 
                                   tsr_device_set members, uint64_t timeout_ns, tsr_nccl_clique **clique_out)
 {
     tsr_nccl_clique *clique = NULL;
+    tsr_cuda_device *first = devices[tsr_device_set_first(members)];
     tsr_status status = make_clique(nccl, devices, members, &clique);
     if (status != TSR_OK)
         return status;
-    TSR_TRY(join_all(clique));
+    TSR_TRY(tsr_cuda_make_current(first));
+    status = join_all(clique);
+    tsr_cuda_leave(first);
+    TSR_TRY(status);
     TSR_TRY(wait_until_done(clique, members, "ncclCommInitRankConfig", tsr_deadline_ns(timeout_ns)));
     *clique_out = clique;
     clique = NULL;

@@ -30,14 +30,13 @@ static int64_t value_of(int index, int64_t i)
 static tsr_status fill(probe *t)
 {
     tsr_status status = TSR_OK;
-    int previous;
     for (int d = 0; d < t->n_devices; d++) {
         tsr_device *device = &t->devices[d]->base;
         for (size_t i = 0; i < t->n; i++)
             t->values[i] = value_of(d, (int64_t)i);
         TSR_TRY(tsr_device_upload(device, device->scratch, t->values, t->n * sizeof *t->values));
-        TSR_TRY(tsr_cuda_enter(t->devices[d], &previous)); /* its stream waits for the upload */
-        tsr_cuda_leave(previous);
+        TSR_TRY(tsr_cuda_enter(t->devices[d])); /* its stream waits for the upload */
+        tsr_cuda_leave(t->devices[d]);
     }
 out:
     return status;
@@ -64,9 +63,8 @@ static tsr_status is_idle(tsr_cuda_device *cuda, bool *idle_out)
 /* TSR_ERR_TIMEOUT once the deadline has passed. `clique` NULL: NCCL's state is ignored. */
 static tsr_status wait_idle(tsr_cuda_device *cuda, tsr_nccl_clique *clique, uint64_t deadline_ns)
 {
-    int previous;
     bool idle = false;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     for (;;) {
@@ -81,7 +79,7 @@ static tsr_status wait_idle(tsr_cuda_device *cuda, tsr_nccl_clique *clique, uint
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status;
 }
 

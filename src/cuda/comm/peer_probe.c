@@ -28,8 +28,8 @@ static bool is_cuda(const tsr_device *device)
 /* Give `cuda` access to the other's memory: cudaMalloc's and mapped memory. */
 static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *can_out)
 {
-    int previous, can = 0, ordinal = other->ordinal;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    int can = 0, ordinal = other->ordinal;
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     *can_out = false;
@@ -44,23 +44,22 @@ static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *ca
     }
     *can_out = can != 0;
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status;
 }
 
 static tsr_status copy_by_kernel(tsr_cuda_device *cuda, const float *x, float *y)
 {
-    int previous;
     const tsr_op_scale op = {.x = x, .y = y, .n = PATTERN_FLOATS, .factor = 1};
     const tsr_cuda_stream s = {.stream = cuda->stream, .props = &cuda->props};
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     TSR_TRY(tsr_cuda_join_copies(cuda));
     TSR_TRY(tsr_cuda_scale(&op, &s));
     TSR_TRY(tsr_cuda_drain(cuda));
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status;
 }
 
@@ -85,10 +84,9 @@ static tsr_status enqueue_copies(void *what)
 /* Copy by a captured graph, as in programs; where capture is refused, without one, as in programs. */
 static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
 {
-    int previous;
     cudaGraphExec_t graph = NULL;
     copying c = {cuda, x, y};
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     status = tsr_cuda_capture(cuda, enqueue_copies, &c, &graph);
@@ -100,7 +98,7 @@ static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
         status = tsr_cuda_drain(cuda);
     if (graph)
         (void)cudaGraphExecDestroy(graph);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status;
 }
 

@@ -36,7 +36,33 @@ uint64_t tsr_cuda_progress(const void *device)
            atomic_load_explicit(&cuda->n_steps, memory_order_relaxed);
 }
 
-tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)
+/* The runtime creates the context, and not the driver alone: then the runtime keeps the context when this
+ * device closes, while another thread uses it. */
+tsr_status tsr_cuda_context_open(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_cuda_driver_load(&cuda->driver));
+    TSR_TRY(tsr_cuda_result_of(cuda->ordinal, cudaInitDevice(cuda->ordinal, 0, 0), "cudaInitDevice"));
+    TSR_TRY(TSR_CU(cuda->driver.cuDeviceGet(&cuda->gpu, cuda->ordinal)));
+    TSR_TRY(TSR_CU(cuda->driver.cuDevicePrimaryCtxRetain(&cuda->context, cuda->gpu)));
+out:
+    return status;
+}
+
+void tsr_cuda_context_close(tsr_cuda_device *cuda)
+{
+    if (cuda->context && !atomic_load(&cuda->hung))
+        (void)cuda->driver.cuDevicePrimaryCtxRelease(cuda->gpu);
+    cuda->context = NULL;
+}
+
+tsr_status tsr_cuda_make_current(tsr_cuda_device *cuda)
+{
+    return tsr_cuda_result_of(cuda->ordinal, (cudaError_t)cuda->driver.cuCtxPushCurrent(cuda->context),
+                              "cuCtxPushCurrent");
+}
+
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda)
 {
     if (atomic_load(&cuda->hung))
         return fail_hung(cuda);
@@ -47,7 +73,7 @@ tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)
         return status;
     if (atomic_load(&cuda->hung))
         return fail_hung(cuda);
-    status = tsr_cuda_push_device(cuda->ordinal, previous_out);
+    status = tsr_cuda_make_current(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
 }
 
@@ -63,39 +89,37 @@ out:
     return status;
 }
 
-tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_cuda_enter_to_copy(cuda, previous_out));
+    TSR_TRY(tsr_cuda_enter_to_copy(cuda));
     status = tsr_cuda_join_copies(cuda);
     if (status != TSR_OK) {
-        tsr_cuda_leave(*previous_out);
+        tsr_cuda_leave(cuda);
         tsr_fail_in(status, "device %s", cuda->base.name);
     }
 out:
     return status;
 }
 
-bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out)
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda)
 {
     if (tsr_watch_is_forked(cuda->base.watch))
         atomic_store(&cuda->hung, true); /* CUDA does not work in a child process */
     else if (cuda->worker && tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER) != TSR_WAIT_DONE &&
              !atomic_load(&cuda->hung))
         (void)!tsr_cuda_give_up(cuda);
-    if (atomic_load(&cuda->hung))
+    if (atomic_load(&cuda->hung) || !cuda->context)
         return false;
-    if (cudaGetDevice(previous_out) != cudaSuccess)
-        *previous_out = cuda->ordinal;
-    if (*previous_out != cuda->ordinal)
-        (void)cudaSetDevice(cuda->ordinal);
-    (void)cudaGetLastError();
-    return true;
+    /* Tried twice, since without it nothing is released. */
+    return cuda->driver.cuCtxPushCurrent(cuda->context) == CUDA_SUCCESS ||
+           cuda->driver.cuCtxPushCurrent(cuda->context) == CUDA_SUCCESS;
 }
 
-void tsr_cuda_leave(int previous)
+void tsr_cuda_leave(tsr_cuda_device *cuda)
 {
-    tsr_cuda_pop_device(previous);
+    CUcontext context;
+    (void)cuda->driver.cuCtxPopCurrent(&context);
 }
 
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)

@@ -39,7 +39,9 @@ typedef struct tsr_cuda_outcome {
 typedef struct tsr_cuda_device {
     tsr_device base;
     int ordinal;
-    bool managed; /* allocations are managed memory, which may exceed the GPU's */
+    CUdevice gpu;      /* the driver's handle of it */
+    CUcontext context; /* the GPU's primary context, retained; NULL: not yet */
+    bool managed;      /* allocations are managed memory, which may exceed the GPU's */
     uint64_t grace_ns;
     tsr_logger logger;
     tsr_cuda_props props;
@@ -78,13 +80,24 @@ static inline tsr_cuda_device *tsr_cuda(tsr_device *device)
     return (tsr_cuda_device *)device; /* base is its first member */
 }
 
+/* Create the GPU's primary context, unless the process has it, and retain it; release it. CUDA's runtime
+ * keeps the context, since other code of the process may use it by then. */
+tsr_status tsr_cuda_context_open(tsr_cuda_device *cuda);
+void tsr_cuda_context_close(tsr_cuda_device *cuda);
+
+/* Make the device's context the current one of the calling thread; tsr_cuda_leave() makes the previous one
+ * current again, or none. CUDA's runtime works on the current context ("CUDA Runtime API", "Interactions with
+ * the CUDA Driver API"). Not cudaSetDevice(): a thread without a context would be left with that of GPU 0,
+ * which setting GPU 0 creates, however little the process has to do with that GPU. */
+tsr_status tsr_cuda_make_current(tsr_cuda_device *cuda);
+
 /* The start of every call from outside: wait for the device's host thread, make the device current, and let
  * `stream` wait for `copies`. Ends with tsr_cuda_leave(), which is not called when this fails. */
-tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out);
-void tsr_cuda_leave(int previous);
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda);
+void tsr_cuda_leave(tsr_cuda_device *cuda);
 
 /* tsr_cuda_enter() for calls that enqueue nothing on `stream`. */
-tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out);
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda);
 
 /* Let `stream` wait for pending work on `copies`. */
 tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda);
@@ -92,7 +105,7 @@ tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda);
 /* tsr_cuda_enter() for calls that only release: they continue after failures where possible, and store no
  * sentence, since they often run after a failure whose sentence is still needed. False for a device that was
  * given up: releasing would wait for it. */
-bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out);
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda);
 
 /* tsr_cuda_quiesce() for calls that only release: failures are ignored, and the stored sentence stays. */
 void tsr_cuda_quiesce_to_release(tsr_cuda_device *cuda);

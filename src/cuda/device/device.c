@@ -30,12 +30,11 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
                               size_t src_stride, size_t width, size_t height)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    int previous;
     if (width == 0 || height == 0)
         return TSR_OK;
     tsr_status status = tsr_cuda_check_writable(cuda, dst, (height - 1) * dst_stride + width);
     if (status == TSR_OK)
-        status = tsr_cuda_enter_to_copy(cuda, &previous);
+        status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     /* "Default", because the source may be wrapped host memory. Strides of 2-D copies are limited to 2 GiB
@@ -46,7 +45,7 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
         status = TSR_CUDA(cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, width, height,
                                             cudaMemcpyDefault, cuda->copies));
     atomic_store(&cuda->copies_pending, true);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);
 }
 
@@ -56,16 +55,16 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
  * stay. */
 static void close_device(tsr_cuda_device *cuda)
 {
-    int previous;
-    if (cuda->worker && tsr_cuda_enter_to_release(cuda, &previous)) {
+    if (cuda->worker && tsr_cuda_enter_to_release(cuda)) {
         tsr_cuda_quiesce_to_release(cuda); /* may give up the device */
-        tsr_cuda_leave(previous);
+        tsr_cuda_leave(cuda);
     }
     tsr_watch_remove(cuda->base.watch, cuda);
     if (!tsr_cuda_worker_destroy(cuda->worker))
         return; /* the thread may still use the rest */
     cuda->worker = NULL;
-    if (tsr_cuda_enter_to_release(cuda, &previous)) {
+    const bool usable = tsr_cuda_enter_to_release(cuda);
+    if (usable) {
         tsr_cublas_destroy(cuda->cublas);
         cuda->cublas = NULL;
         tsr_cuda_ring_destroy(cuda);
@@ -79,13 +78,16 @@ static void close_device(tsr_cuda_device *cuda)
             (void)cudaEventDestroy(cuda->done);
         if (cuda->stream)
             (void)cudaStreamDestroy(cuda->stream);
-        (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
     }
     if (cuda->pinned) {
         tsr_pool_give(cuda->pinned, cuda->fault_block, TSR_POOL_HOST);
         tsr_cuda_pinned_close(cuda);
     }
+    if (usable) {
+        (void)cudaGetLastError();
+        tsr_cuda_leave(cuda);
+    }
+    tsr_cuda_context_close(cuda);
     tsr_cuda_ranges_abandon(cuda); /* ranges are left only of a device that was given up */
     tsr_cuda_wrapping_close(cuda);
     tsr_mem_free(cuda->cublas);
@@ -132,7 +134,6 @@ static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_con
     tsr_status status = TSR_OK;
     size_t granularity;
     int can_manage = 0;
-    TSR_TRY(tsr_cuda_driver_load(&cuda->driver));
     TSR_TRY(tsr_cuda_granularity(&cuda->driver, cuda->ordinal, &granularity));
     cuda->has_vmm = granularity > 0;
     cuda->base.granularity = cuda->has_vmm ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
@@ -228,32 +229,36 @@ out:
 }
 
 /* The host thread's first job. */
-typedef struct pin_job {
+typedef struct start_job {
+    tsr_cuda_device *cuda;
     const tsr_cuda_device_config *config;
-    tsr_status status;
+    tsr_status status, pin_status;
     char text[256]; /* messages are per thread */
-} pin_job;
+} start_job;
 
-static void pin_host_thread(void *argument)
+/* The device's context stays the thread's current one. */
+static void begin_host_thread(void *argument)
 {
-    pin_job *job = argument;
-    job->status = job->config->pin(job->config->pin_user, 0);
-    if (job->status != TSR_OK)
+    start_job *job = argument;
+    job->status = tsr_cuda_make_current(job->cuda);
+    if (job->status == TSR_OK && job->config->pin)
+        job->pin_status = job->config->pin(job->config->pin_user, 0);
+    if (job->status != TSR_OK || job->pin_status != TSR_OK)
         snprintf(job->text, sizeof job->text, "%s", tsr_last_error());
 }
 
 static tsr_status start_host_thread(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
 {
     tsr_status status = TSR_OK;
-    pin_job job = {.config = config};
+    start_job job = {.cuda = cuda, .config = config};
     TSR_TRY(tsr_cuda_worker_create(config->polls, config->watch, &cuda->worker));
     tsr_watch_add(config->watch, tsr_cuda_progress, cuda);
-    if (!config->pin)
-        goto out;
-    TSR_TRY(tsr_cuda_worker_submit(cuda->worker, pin_host_thread, &job));
+    TSR_TRY(tsr_cuda_worker_submit(cuda->worker, begin_host_thread, &job));
     if (tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER) != TSR_WAIT_DONE)
         return tsr_watch_lose(config->watch, "its host thread does not start");
     if (job.status != TSR_OK)
+        return tsr_fail(job.status, "%s", job.text);
+    if (job.pin_status != TSR_OK)
         tsr_log(&cuda->logger, TSR_LOG_INFO,
                 "device %s: its host thread stays unpinned, which may cost some speed: %s", cuda->base.name,
                 job.text);
@@ -265,7 +270,6 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = NULL;
-    int previous;
 
     TSR_TRY(TSR_NEW(&cuda, "a CUDA device"));
     cuda->base = (tsr_device){
@@ -289,7 +293,8 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         config->grace_ns ? config->grace_ns : TSR_MIN(tsr_watch_stall_ns(config->watch), DEFAULT_GRACE_NS);
     if (config->logger)
         cuda->logger = *config->logger;
-    TSR_TRY(tsr_cuda_push_device(cuda->ordinal, &previous));
+    TSR_TRY(tsr_cuda_context_open(cuda));
+    TSR_TRY(tsr_cuda_make_current(cuda));
     status = read_props(cuda);
     if (status == TSR_OK)
         status = choose_memory(cuda, config);
@@ -297,7 +302,7 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         status = tsr_cuda_wrapping_open(cuda, config->always_wrap, config->link_bytes_per_s, config->sibling);
     if (status == TSR_OK)
         status = make_objects(cuda);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     if (status != TSR_OK)
         goto out;
     TSR_TRY(start_host_thread(cuda, config));

@@ -62,6 +62,9 @@ static tsr_status describe_essentials(const probe *p, int ordinal, tsr_gpu *gpu)
     tsr_status status = TSR_OK;
     struct cudaDeviceProp prop;
     size_t granularity;
+    CUdevice device;
+    unsigned flags;
+    int has_context;
     TSR_TRY(TSR_CUDA(cudaGetDeviceProperties(&prop, ordinal)));
     *gpu = (tsr_gpu){.ordinal = ordinal,
                      .numa_node = -1,
@@ -76,6 +79,9 @@ static tsr_status describe_essentials(const probe *p, int ordinal, tsr_gpu *gpu)
     format_uuid(&prop, gpu->uuid, sizeof gpu->uuid);
     TSR_TRY(tsr_cuda_granularity(&p->driver, ordinal, &granularity));
     gpu->commit_bytes = granularity ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
+    TSR_TRY(TSR_CU(p->driver.cuDeviceGet(&device, ordinal)));
+    TSR_TRY(TSR_CU(p->driver.cuDevicePrimaryCtxGetState(device, &flags, &has_context)));
+    gpu->has_context = has_context != 0;
 out:
     return status;
 }

@@ -228,11 +228,10 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_device_program *program = NULL;
-    int previous;
     tsr_status status = check_ops(cuda, ops, n_ops);
     if (status != TSR_OK)
         return status;
-    status = tsr_cuda_enter(cuda, &previous);
+    status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     TSR_TRY(TSR_NEW(&program, "a program"));
@@ -253,7 +252,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     *program_out = program;
     program = NULL;
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     if (program) {
         tsr_fail_in(status, "device %s", device->name);
         tsr_cuda_program_destroy(device, program);
@@ -264,10 +263,9 @@ out:
 void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    int previous;
     if (!program)
         return;
-    const bool usable = tsr_cuda_enter_to_release(cuda, &previous);
+    const bool usable = tsr_cuda_enter_to_release(cuda);
     if (tsr_watch_has_abandoned(device->watch)) { /* a thread may still run the program */
         if (program->holds_scratch)
             tsr_device_drop_scratch(device); /* only its accounting */
@@ -276,7 +274,7 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     if (usable) {
         drop_graphs(program);
         (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
+        tsr_cuda_leave(cuda);
     }
     tsr_pool_give(cuda->pinned, program->pinned, TSR_POOL_HOST); /* the device is quiescent */
     atomic_store(&cuda->running, NULL);
@@ -383,26 +381,19 @@ static void run_program(void *argument)
     tsr_device_program *program = argument;
     tsr_cuda_device *cuda = program->cuda;
     tsr_cuda_outcome *outcome = &cuda->outcome;
-    int previous;
     if (outcome->status != TSR_OK && outcome->status != TSR_ERR_RANGE)
         return; /* queued after a failed program, whose buffers other devices may still read */
     atomic_store(&cuda->running_op, 0);
     atomic_store(&cuda->running, program);
-    tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
-    bool entered = status == TSR_OK;
-    if (entered) {
-        cuda->watched = program->comm && program->comm->ops->poll ? program->comm : NULL;
-        status = run_segments(program);
-        cuda->watched = NULL;
-    }
+    cuda->watched = program->comm && program->comm->ops->poll ? program->comm : NULL;
+    tsr_status status = run_segments(program);
+    cuda->watched = NULL;
     if (status != TSR_OK && (status != TSR_ERR_RANGE || outcome->status != TSR_ERR_RANGE)) {
         outcome->status = status;
         snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
         if (status != TSR_ERR_RANGE)
             quiesce(program);
     }
-    if (entered)
-        tsr_cuda_pop_device(previous);
 }
 
 /* run_program() without running: only captures. */
@@ -411,14 +402,9 @@ static void prepare_program(void *argument)
     tsr_device_program *program = argument;
     tsr_cuda_device *cuda = program->cuda;
     tsr_cuda_outcome *outcome = &cuda->outcome;
-    int previous;
-    tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
-    if (status == TSR_OK) {
-        drop_graphs(program);
-        status = capture_all(program);
-        program->epoch = program->comm->epoch;
-        tsr_cuda_pop_device(previous);
-    }
+    drop_graphs(program);
+    tsr_status status = capture_all(program);
+    program->epoch = program->comm->epoch;
     if (status == TSR_OK && !program->segments[program->n_segments - 1].graph)
         status = tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured");
     if (status == TSR_OK)
@@ -442,11 +428,11 @@ tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *prog
 
 void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
 {
-    int previous;
-    if (!program->waits || !tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    if (!program->waits || !tsr_cuda_enter_to_release(cuda))
         return;
     drop_graphs(program);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
 }
 
 /* The devices that a program waits for. Where the host thread takes part in a collective, the collective is

@@ -57,13 +57,12 @@ static tsr_status alloc_any(tsr_cuda_device *cuda, size_t bytes, void **pointer_
 tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    int previous;
     void *pointer = NULL;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     status = alloc_any(cuda, bytes, &pointer);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     if (status != TSR_OK)
         return tsr_fail_in(status, "device %s: %zu bytes", device->name, bytes);
     *pointer_out = pointer;
@@ -74,8 +73,7 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
 {
     (void)bytes;
     tsr_cuda_device *cuda = tsr_cuda(device);
-    int previous;
-    if (!pointer || !tsr_cuda_enter_to_release(cuda, &previous))
+    if (!pointer || !tsr_cuda_enter_to_release(cuda))
         return;
     tsr_cuda_range *range = tsr_cuda_range_find(cuda, pointer);
     if (range) {
@@ -85,7 +83,7 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
         (void)cudaFree(pointer); /* cudaFree waits */
     }
     (void)cudaGetLastError();
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
 }
 
 size_t tsr_cuda_free_bytes(void)
@@ -118,12 +116,11 @@ tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *to
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     size_t available = 0, total = 0;
-    int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     status = TSR_CUDA(cudaMemGetInfo(&available, &total));
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     if (status != TSR_OK)
         return tsr_fail_in(status, "device %s", device->name);
     *free_out = available;
@@ -150,13 +147,12 @@ tsr_status tsr_cuda_reserve(tsr_device *device, size_t bytes, void **base_out)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_cuda_range *range = NULL;
-    int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
     status = cuda->has_vmm && !cuda->managed ? tsr_cuda_range_create(cuda, bytes, false, &range)
                                              : reserve_plain(cuda, bytes, &range);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     if (status != TSR_OK)
         return tsr_fail_in(status, "device %s: %zu bytes of address space", device->name, bytes);
     *base_out = range->base;
@@ -195,15 +191,14 @@ static tsr_status change_granules(tsr_device *device, void *base, size_t offset,
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_cuda_range *range;
     size_t begin, end;
-    int previous;
     tsr_status status = find_granules(cuda, base, offset, bytes, &range, &begin, &end);
     if (status != TSR_OK)
         return status;
-    status = tsr_cuda_enter_to_copy(cuda, &previous);
+    status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     status = change(cuda, range, begin, end);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK
                             : tsr_fail_in(status, "device %s: %s of %zu bytes", device->name, what, bytes);
 }

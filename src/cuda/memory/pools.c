@@ -21,8 +21,7 @@ tsr_status tsr_cuda_stream_mark(tsr_device *device, int stream, void **point)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     cudaEvent_t event = *point;
-    int previous;
-    tsr_status status = tsr_cuda_enter_to_copy(cuda, &previous);
+    tsr_status status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     if (!event)
@@ -30,40 +29,42 @@ tsr_status tsr_cuda_stream_mark(tsr_device *device, int stream, void **point)
     *point = event;
     TSR_TRY(TSR_CUDA(cudaEventRecord(event, stream_of(cuda, stream))));
 out:
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
 }
 
 bool tsr_cuda_stream_passed(tsr_device *device, void *point)
 {
-    (void)device;
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    if (tsr_cuda_make_current(cuda) != TSR_OK)
+        return false;
     bool is = cudaEventQuery(point) == cudaSuccess;
     if (!is)
         (void)cudaGetLastError(); /* "not ready" counts as an error */
+    tsr_cuda_leave(cuda);
     return is;
 }
 
 tsr_status tsr_cuda_stream_wait(tsr_device *device, int stream, void *point)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    int previous;
-    tsr_status status = tsr_cuda_enter_to_copy(cuda, &previous);
+    tsr_status status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     status = stream == TSR_POOL_HOST ? tsr_cuda_wait_event(cuda, point)
                                      : TSR_CUDA(cudaStreamWaitEvent(stream_of(cuda, stream), point, 0));
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
 }
 
 void tsr_cuda_stream_drop(tsr_device *device, void *point)
 {
-    int previous;
-    if (!tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    if (!tsr_cuda_enter_to_release(cuda))
         return;
     (void)cudaEventDestroy(point);
     (void)cudaGetLastError();
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
 }
 
 /* -- pinned memory -- */
@@ -107,10 +108,9 @@ void tsr_cuda_pinned_close(tsr_cuda_device *cuda)
 void tsr_cuda_trim(tsr_device *device)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    int previous;
-    if (!tsr_cuda_enter_to_release(cuda, &previous))
+    if (!tsr_cuda_enter_to_release(cuda))
         return;
     tsr_cuda_ring_trim(cuda);
     tsr_pool_trim(cuda->pinned, 0);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
 }

@@ -198,16 +198,15 @@ tsr_status tsr_cuda_upload(tsr_device *device, void *dst, size_t dst_stride, con
     tsr_cuda_device *cuda = tsr_cuda(device);
     transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
     piece p;
-    int previous;
     tsr_status status =
         height ? tsr_cuda_check_writable(cuda, dst, (height - 1) * dst_stride + width) : TSR_OK;
     if (status == TSR_OK)
-        status = tsr_cuda_enter_to_copy(cuda, &previous);
+        status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     while (status == TSR_OK && next_piece(&t, &p))
         status = upload_piece(&t, &p);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: upload", device->name);
 }
 
@@ -239,8 +238,7 @@ tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, c
     tsr_cuda_device *cuda = tsr_cuda(device);
     transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
     arrival last = {0}, next = {0};
-    int previous;
-    tsr_status status = tsr_cuda_enter_to_copy(cuda, &previous);
+    tsr_status status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     while (next_piece(&t, &next.piece)) {
@@ -257,6 +255,6 @@ tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, c
 out:
     give_slot(last.slot);
     give_slot(next.slot);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: download", device->name);
 }

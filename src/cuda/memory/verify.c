@@ -22,13 +22,12 @@ tsr_status tsr_cuda_checksum(tsr_device *device, const void *bytes, size_t n, ui
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_pool_block *sum = NULL, *home = NULL;
-    int previous;
     TSR_TRY(tsr_device_scratch_take(device, sizeof(uint64_t), TSR_STREAM_COPIES, "checksums", &sum));
     TSR_TRY(tsr_pool_take(cuda->pinned, sizeof(uint64_t), TSR_POOL_HOST, "checksums", &home));
-    TSR_TRY(tsr_cuda_enter_to_copy(cuda, &previous));
+    TSR_TRY(tsr_cuda_enter_to_copy(cuda));
     atomic_store(&cuda->copies_pending, true);
     status = sum_up(cuda, bytes, n, sum->data, home->data);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     if (status == TSR_OK)
         *sum_out = *(const uint64_t *)home->data;
     else

@@ -261,8 +261,7 @@ tsr_status tsr_cuda_wrap(tsr_device *device, const void *pointer, size_t bytes, 
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_cuda_wrapping *w = &cuda->wrapping;
     struct tsr_cuda_wrap *wrap = NULL;
-    int previous;
-    tsr_status status = tsr_cuda_enter_to_copy(cuda, &previous);
+    tsr_status status = tsr_cuda_enter_to_copy(cuda);
     if (status != TSR_OK)
         return status;
     if (!w->coherent && !((w->integrated || w->forced) && w->can_register)) {
@@ -279,7 +278,7 @@ tsr_status tsr_cuda_wrap(tsr_device *device, const void *pointer, size_t bytes, 
     wrap = NULL;
 out:
     tsr_mem_free(wrap);
-    tsr_cuda_leave(previous);
+    tsr_cuda_leave(cuda);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
 }
 
@@ -287,18 +286,17 @@ void tsr_cuda_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     struct tsr_cuda_wrap **link = &cuda->wrapping.wraps, *wrap;
-    int previous;
     while (*link && !((*link)->wrapped == wrapped && (*link)->bytes == bytes))
         link = &(*link)->next;
     wrap = *link;
     if (!wrap)
         return;
     if (wrap->begin < wrap->end) {
-        if (!tsr_cuda_enter_to_release(cuda, &previous))
+        if (!tsr_cuda_enter_to_release(cuda))
             return; /* work may still read it: stays registered */
         tsr_cuda_quiesce_to_release(cuda);
         drop_pages(cuda, wrap->begin, wrap->end);
-        tsr_cuda_leave(previous);
+        tsr_cuda_leave(cuda);
     }
     *link = wrap->next;
     cuda->wrapping.bytes -= wrap->bytes;

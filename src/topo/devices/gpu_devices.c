@@ -150,7 +150,7 @@ static tsr_status check_memory(const tsr_topo_placement *p, int gpu)
  * n_open devices share the rest. At least a byte, since 0 would mean unknown. */
 static uint64_t usable_bytes(const tsr_gpu *gpu, const tsr_device_item *item, uint64_t asked, int n_open)
 {
-    uint64_t usable = tsr_gpu_usable_bytes(gpu->memory_bytes, gpu->memory_free_bytes);
+    uint64_t usable = tsr_gpu_usable_bytes(gpu);
     if (item->mem_cap_bytes)
         return may_exceed(item) ? item->mem_cap_bytes : TSR_MIN(item->mem_cap_bytes, TSR_MAX(usable, 1u));
     usable = (usable - TSR_MIN(asked, usable)) / (uint64_t)n_open;

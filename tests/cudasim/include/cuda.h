@@ -1,4 +1,5 @@
-/* The simulated CUDA driver API: virtual memory management, and what it takes to get there. */
+/* The simulated CUDA driver API: primary contexts, virtual memory management, and what it takes to get
+ * there. */
 #ifndef CUDASIM_CUDA_H
 #define CUDASIM_CUDA_H
 
@@ -93,6 +94,12 @@ CUresult cuGetErrorName(CUresult result, const char **name);
 CUresult cuGetErrorString(CUresult result, const char **text);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult cuDevicePrimaryCtxRelease(CUdevice device);
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
+CUresult cuCtxGetCurrent(CUcontext *context);
+CUresult cuCtxPushCurrent(CUcontext context);
+CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option);
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr hint,

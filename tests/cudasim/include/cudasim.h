@@ -48,7 +48,7 @@ enum { CUDASIM_SIMULATED = 1, CUDASIM_MAX_DEVICES = 12 };
 
 typedef struct cudasim_config {
     int n_devices;                         /* 0: as on a machine whose driver finds none */
-    size_t memory;                         /* bytes per device */
+    size_t memory;                         /* bytes per device, in addition to those of its context */
     size_t memory_of[CUDASIM_MAX_DEVICES]; /* where not 0: instead of `memory` */
     uint64_t seed;                         /* of the order of asynchronous work */
     bool peer_access;                      /* every pair of devices; see cudasim_forbid_peer */
@@ -65,6 +65,9 @@ typedef struct cudasim_config {
     bool eager;                            /* enqueued work is carried out at once where it can be */
     int driver_version;                    /* of CUDA, 12040 = 12.4; 0: the runtime's */
     bool weak;                             /* kernels see each other's plain stores as late as GPUs may */
+    size_t context_bytes;                  /* device memory of a context; 0: as on a card of so many SMs */
+    size_t taken;                          /* bytes of each device that other processes use */
+    uint32_t owned; /* devices in exclusive mode that another process uses, one bit each */
 } cudasim_config;
 
 #define CUDASIM_CONFIG_INIT                                                                            \
@@ -73,7 +76,7 @@ typedef struct cudasim_config {
         .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
         .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,  \
-        .driver_version = 0, .weak = false                                                             \
+        .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0, .owned = 0                 \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while
@@ -117,6 +120,10 @@ int cudasim_leaks(FILE *out);
 /* Bytes of device memory in use, now and at most. */
 size_t cudasim_used(int device);
 size_t cudasim_peak(int device);
+
+/* Bytes of device memory that this process's context on the device takes; 0: there is no context. Not in
+ * cudasim_used(). */
+size_t cudasim_context(int device);
 
 /* The first rule broken since cudasim_configure, "" for none; and how many. */
 const char *cudasim_violation(void);

@@ -131,6 +131,7 @@ static void peers_need_access(void **)
 
 static void virtual_memory_grows_without_moving(void **)
 {
+    OK(cudaSetDevice(0));
     size_t granule;
     CUmemAllocationProp prop = {};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
