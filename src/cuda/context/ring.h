@@ -11,22 +11,21 @@
 #include "core/pool.h"
 
 enum {
-    TSR_CUDA_SLOT_BYTES = 4 << 20,
+    TSR_CUDA_SLOT_BYTES = 2 << 20,
     TSR_CUDA_UPLOADERS = 4, /* at about 10 GB/s a core, most of a PCIe 5 x16 link (63 GB/s) */
     /* each thread fills one slot while another one is on the bus */
-    TSR_CUDA_RING_SLOTS = 2 * TSR_CUDA_UPLOADERS,
-    TSR_CUDA_KEPT_SLOTS = 1 /* slots that keep their memory after loading */
+    TSR_CUDA_RING_SLOTS = 2 * TSR_CUDA_UPLOADERS
 };
 
 typedef struct tsr_cuda_slot {
-    tsr_pool_block *block; /* of the pinned pool; NULL: no memory yet */
-    unsigned char *data;   /* the block's */
+    unsigned char *data; /* in the ring's block */
     cudaEvent_t done;
     bool busy;          /* until `done` has completed */
     _Atomic bool taken; /* by the thread that fills or empties it */
 } tsr_cuda_slot;
 
 typedef struct tsr_cuda_ring {
+    tsr_pool_block *block; /* of the pinned pool */
     tsr_cuda_slot slots[TSR_CUDA_RING_SLOTS];
     _Atomic unsigned next;
 } tsr_cuda_ring;

@@ -6,7 +6,6 @@
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"
-#include "cuda/memory/upload.h"
 
 /* -- points in streams -- */
 
@@ -110,7 +109,6 @@ void tsr_cuda_trim(tsr_device *device)
     tsr_cuda_device *cuda = tsr_cuda(device);
     if (!tsr_cuda_enter_to_release(cuda))
         return;
-    tsr_cuda_ring_trim(cuda);
     tsr_pool_trim(cuda->pinned, 0);
     tsr_cuda_leave(cuda);
 }

@@ -12,21 +12,23 @@
 tsr_status tsr_cuda_ring_create(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
-    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++)
-        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->ring.slots[i].done, cudaEventDisableTiming)));
+    tsr_cuda_ring *ring = &cuda->ring;
+    TSR_TRY(tsr_pool_take(cuda->pinned, (size_t)TSR_CUDA_RING_SLOTS * TSR_CUDA_SLOT_BYTES, TSR_POOL_HOST,
+                          "buffers for copies", &ring->block));
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
+        ring->slots[i].data = (unsigned char *)ring->block->data + (size_t)i * TSR_CUDA_SLOT_BYTES;
+        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&ring->slots[i].done, cudaEventDisableTiming)));
+    }
 out:
     return status;
 }
 
 void tsr_cuda_ring_destroy(tsr_cuda_device *cuda)
 {
-    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
-        tsr_cuda_slot *slot = &cuda->ring.slots[i];
-        if (slot->block)
-            tsr_pool_give(cuda->pinned, slot->block, TSR_POOL_HOST);
-        if (slot->done)
-            (void)cudaEventDestroy(slot->done);
-    }
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++)
+        if (cuda->ring.slots[i].done)
+            (void)cudaEventDestroy(cuda->ring.slots[i].done);
+    tsr_pool_give(cuda->pinned, cuda->ring.block, TSR_POOL_HOST);
     cuda->ring = (tsr_cuda_ring){0};
 }
 
@@ -82,8 +84,8 @@ static void copy_rows(unsigned char *dst, size_t dst_stride, const unsigned char
 /* Whether a taken slot can be used without waiting. */
 static bool is_idle(tsr_cuda_slot *slot)
 {
-    if (!slot->block || !slot->busy)
-        return slot->block != NULL;
+    if (!slot->busy)
+        return true;
     slot->busy = cudaEventQuery(slot->done) != cudaSuccess;
     if (slot->busy)
         (void)cudaGetLastError(); /* "not ready" counts as an error */
@@ -110,16 +112,7 @@ static void give_slot(tsr_cuda_slot *slot)
         atomic_store(&slot->taken, false);
 }
 
-static tsr_status give_memory(tsr_cuda_device *cuda, tsr_cuda_slot *slot)
-{
-    tsr_status status =
-        tsr_pool_take(cuda->pinned, TSR_CUDA_SLOT_BYTES, TSR_POOL_HOST, "a buffer for copies", &slot->block);
-    if (status == TSR_OK)
-        slot->data = slot->block->data;
-    return status;
-}
-
-/* An idle slot; otherwise the next in turn, which gets memory or is waited for. There are more slots than the
+/* An idle slot; otherwise the next in turn, which is waited for. There are more slots than the
  * threads need together, so a round finds one. */
 static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
 {
@@ -130,9 +123,7 @@ static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
         do
             slot = &ring->slots[atomic_fetch_add(&ring->next, 1) % TSR_CUDA_RING_SLOTS];
         while (atomic_exchange(&slot->taken, true));
-        if (!slot->block)
-            status = give_memory(cuda, slot);
-        else if (slot->busy)
+        if (slot->busy)
             status = tsr_cuda_wait_event(cuda, slot->done);
     }
     if (status == TSR_OK) {
@@ -142,21 +133,6 @@ static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
         give_slot(slot);
     }
     return status;
-}
-
-void tsr_cuda_ring_trim(tsr_cuda_device *cuda)
-{
-    int n_kept = 0;
-    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
-        tsr_cuda_slot *slot = &cuda->ring.slots[i];
-        if (!slot->block || (n_kept < TSR_CUDA_KEPT_SLOTS && ++n_kept))
-            continue;
-        if (slot->busy && tsr_cuda_wait_event(cuda, slot->done) != TSR_OK && tsr_cuda_quiesce(cuda) != TSR_OK)
-            continue; /* a copy may still be in flight */
-        slot->busy = false;
-        tsr_pool_give(cuda->pinned, slot->block, TSR_POOL_HOST);
-        slot->block = NULL;
-    }
 }
 
 /* Copy between a slot, where rows are dense, and device memory. */

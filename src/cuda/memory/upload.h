@@ -1,12 +1,13 @@
 /* Copies between host and device memory through a ring of pinned buffers.
  *
  * A GPU copies at full speed only from and to pinned memory, and overlaps with work of the host only then. So
- * pieces of 4 MiB go through the ring: while some are on the bus, the host fills or empties others. Several
+ * pieces of 2 MiB go through the ring: while some are on the bus, the host fills or empties others. Several
  * threads may upload at the same time, each with its own buffer: one core copies memory slower than a PCIe
  * link of generation 4 or 5.
  *
- * A buffer is taken from the device's pinned pool when all buffers of the ring are busy, and given back when
- * the loading is over. Single downloads, of logits, use the first free buffer every time.
+ * The buffers, 16 MiB per device, are allocated when the device is opened. Pinning takes milliseconds and a
+ * lock of the context, which a step of another device on the GPU would wait for. Single downloads, of logits,
+ * use the first free buffer every time.
  *
  * Rows that are not dense on the host are gathered into the ring. Data from a mapped file has to pass through
  * pinned memory in any case, so gathering costs nothing, whatever the width, and a split along columns goes
@@ -25,10 +26,6 @@ struct tsr_cuda_device;
 /* The device is current. A ring that was created in part is fine to destroy. */
 tsr_status tsr_cuda_ring_create(struct tsr_cuda_device *cuda);
 void tsr_cuda_ring_destroy(struct tsr_cuda_device *cuda);
-
-/* Give the slots' memory back to the pinned pool, except for TSR_CUDA_KEPT_SLOTS. No copy may be in
- * flight. */
-void tsr_cuda_ring_trim(struct tsr_cuda_device *cuda);
 
 /* Functions of struct tsr_device_ops. An upload returns when the source has been read; the stream orders the
  * rest of the copy. */
