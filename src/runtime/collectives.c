@@ -54,7 +54,13 @@ static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach
 {
     for (int i = 0; i < rt->n_devices; i++)
         for (int j = 0; j < i; j++)
-            if (!tsr_device_set_has(reach[i], j))
+            if (!tsr_device_set_has(reach[i], j) && rt->devices[i]->place == rt->devices[j]->place)
+                return tsr_fail(TSR_ERR_UNSUPPORTED,
+                                "collectives 'peer': devices %s and %s are on a GPU where at most %d devices "
+                                "can wait for each other; set CUDA_DEVICE_MAX_CONNECTIONS=32 in the "
+                                "environment of the process, name fewer devices, or use auto or staged",
+                                rt->devices[j]->name, rt->devices[i]->name, tsr_cuda_peers_per_gpu());
+            else if (!tsr_device_set_has(reach[i], j))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
                                 "devices %s and %s cannot access each other's memory; use auto, nccl or "
                                 "staged",

@@ -186,11 +186,11 @@ static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream)
             after.push_back(ops[(size_t)other]);
         if (after.empty())
             after = {start, exec->last};
-        ops.push_back(submit(node.body, after));
+        ops.push_back(submit(node.body, after, queue_of(stream)));
     }
     all = ops;
     all.push_back(start);
-    stream->last = exec->last = submit(marker, all);
+    stream->last = exec->last = submit(marker, all, queue_of(stream));
     after_submit();
     return cudaSuccess;
 }

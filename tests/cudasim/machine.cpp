@@ -2,6 +2,7 @@
 #include "sim.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,6 +49,14 @@ void poison(int ordinal, cudaError_t error)
         device.sticky = error;
 }
 
+/* As the driver reads the variable when it starts. */
+static size_t n_queues()
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long n = text != NULL ? strtol(text, NULL, 10) : 8;
+    return n >= 1 && n <= 32 ? (size_t)n : 8;
+}
+
 static void start_devices(Machine &m)
 {
     m.generation++;
@@ -61,6 +70,7 @@ static void start_devices(Machine &m)
         device.memory = m.config.memory_of[i] != 0 ? m.config.memory_of[i] : m.config.memory;
         device.context_bytes = context_bytes_of_card();
         device.others = m.config.taken;
+        device.queues.resize(n_queues());
         memory_start(device);
         device.legacy = new CUstream_st(i, true);
         device.legacy->is_legacy = true;
@@ -129,6 +139,14 @@ static void wait_while_hanging(const char *name)
         usleep(1000);
 }
 
+/* Of the current device's context, which a launch that waits for room in its queue keeps. */
+static void wait_for_lock()
+{
+    const Device *device = current_device();
+    if (device != NULL && device->launcher != 0 && device->launcher != thread_state().id)
+        wait_for([device] { return device->launcher == 0; });
+}
+
 Call::Call(const char *name, unsigned flags, int usual_fault) : flags_(flags)
 {
     Machine &m = machine();
@@ -153,6 +171,7 @@ Call::Call(const char *name, unsigned flags, int usual_fault) : flags_(flags)
         error_ = cudaErrorStreamCaptureUnsupported;
         failed_ = true;
     } else if (flags & CALL_CONTEXT) {
+        wait_for_lock();
         error_ = use_context(flags & CALL_DRIVER);
         if (error_ == cudaSuccess)
             error_ = current_device()->sticky;

@@ -37,7 +37,7 @@ static void progress(Machine &m)
     m.fruitless = 0;
 }
 
-OpRef submit(BodyRef body, const std::vector<OpRef> &after)
+OpRef submit(BodyRef body, const std::vector<OpRef> &after, std::deque<Op *> *queue)
 {
     Machine &m = machine();
     OpRef op = std::make_shared<Op>();
@@ -49,6 +49,9 @@ OpRef submit(BodyRef body, const std::vector<OpRef> &after)
         }
     }
     m.devices[(size_t)body->device].pending++;
+    if (queue != NULL)
+        queue->push_back(op.get());
+    op->queue = queue;
     if (op->unfinished == 0)
         m.ready.push_back(op);
     progress(m);
@@ -75,6 +78,10 @@ static void start(Machine &m, const OpRef &op)
 {
     const Body &body = *op->body;
     Device &device = m.devices[(size_t)body.device];
+    if (op->queue != NULL) {
+        op->queue->pop_front();
+        op->queue = NULL;
+    }
     if (device.sticky != cudaSuccess || body.kind == Body::NOTHING) {
         finish(op);
     } else if (body.kind == Body::ACTION) {
@@ -142,6 +149,12 @@ static bool can_run(Machine &m, const GridRef &grid)
     return !device.stalled && find_room(device, *grid->op->body) >= 0;
 }
 
+/* Whether nothing before it in its queue has still to start. */
+static bool is_first(const Op &op)
+{
+    return op.queue == NULL || op.queue->front() == &op;
+}
+
 static Choice choose(Machine &m, const Worker *self)
 {
     /* Mostly go on with the youngest kernel: a grid of many blocks is one thing to the rest
@@ -150,7 +163,7 @@ static Choice choose(Machine &m, const Worker *self)
         return {Choice::BLOCK, m.grids.size() - 1};
     std::vector<Choice> choices;
     for (size_t i = 0; i < m.ready.size(); i++)
-        if (!m.devices[(size_t)m.ready[i]->body->device].stalled)
+        if (!m.devices[(size_t)m.ready[i]->body->device].stalled && is_first(*m.ready[i]))
             choices.push_back({Choice::START, i});
     for (size_t i = 0; i < m.grids.size(); i++)
         if (can_run(m, m.grids[i]))

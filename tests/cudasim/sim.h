@@ -85,6 +85,7 @@ struct Op {
     bool done = false;
     double done_ms = 0; /* on the machine's clock */
     std::vector<OpRef> next;
+    std::deque<Op *> *queue = NULL; /* the hardware queue that it is in until it starts; NULL: none */
 };
 
 /* A kernel's view of one allocation (weak.cpp). */
@@ -183,6 +184,9 @@ struct Device {
     int pending = 0;                                /* operations not done */
     std::set<const void *> loaded;                  /* kernels */
     std::map<const Kernel *, size_t> shared_limits; /* that were set */
+    std::vector<std::deque<Op *>> queues; /* hardware queues: what is in one starts in its order */
+    uint64_t n_streams = 0;               /* made so far; stream n is in queue n modulo their number */
+    int launcher = 0;                     /* the thread that waits with the context's lock; 0: none */
     cudaStream_t legacy = NULL;
 };
 
@@ -311,7 +315,7 @@ cudaError_t use_context(bool by_driver);
 
 /* -- schedule.cpp -- */
 
-OpRef submit(BodyRef body, const std::vector<OpRef> &after);
+OpRef submit(BodyRef body, const std::vector<OpRef> &after, std::deque<Op *> *queue = NULL);
 void finish(const OpRef &op);
 bool wait_for(std::function<bool()> done); /* false: the machine hangs; its devices are poisoned */
 void advance(uint64_t steps);              /* carry out some operations */
@@ -418,6 +422,7 @@ struct Capture {
 using CaptureRef = std::shared_ptr<Capture>;
 
 cudaStream_t find_stream(cudaStream_t stream); /* NULL: no such stream */
+std::deque<Op *> *queue_of(cudaStream_t stream);
 
 /* Put `body` into the stream, or into the graph its capture builds. `op_out` may be NULL; it is left alone
  * in a capture. */
@@ -435,6 +440,7 @@ struct CUstream_st {
     int device;
     bool blocking; /* synchronises with the legacy stream */
     bool is_legacy = false;
+    size_t queue = 0;     /* index of its device's; of none if it is the legacy stream */
     int nccl_pending = 0; /* NCCL calls that are still being enqueued, by non-blocking communicators */
     cudasim::OpRef last;
     cudasim::CaptureRef capture;

@@ -18,6 +18,11 @@ cudaStream_t find_stream(cudaStream_t stream)
     return m.streams.count(stream) != 0 ? stream : NULL;
 }
 
+std::deque<Op *> *queue_of(cudaStream_t stream)
+{
+    return stream->is_legacy ? NULL : &machine().devices[(size_t)stream->device].queues[stream->queue];
+}
+
 bool forbidden_by_capture()
 {
     Machine &m = machine();
@@ -81,7 +86,7 @@ cudaError_t enqueue(cudaStream_t stream, BodyRef body, OpRef *op_out)
     }
     if (implicit_dependency(stream))
         return cudaErrorStreamCaptureImplicit;
-    stream->last = submit(body, dependencies(stream));
+    stream->last = submit(body, dependencies(stream), queue_of(stream));
     if (op_out != NULL)
         *op_out = stream->last;
     after_submit();
@@ -100,6 +105,7 @@ static cudaError_t create_stream(const char *name, cudaStream_t *out, unsigned f
     if (flags > cudaStreamNonBlocking)
         return call.end(cudaErrorInvalidValue);
     cudaStream_t stream = new CUstream_st(current_device()->ordinal, flags == cudaStreamDefault);
+    stream->queue = (size_t)(current_device()->n_streams++ % current_device()->queues.size());
     machine().streams.insert(stream);
     *out = stream;
     return call.end(cudaSuccess);
@@ -311,7 +317,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     body->name = "event wait";
     std::vector<OpRef> after = dependencies(stream);
     after.push_back(event->op);
-    stream->last = submit(body, after);
+    stream->last = submit(body, after, queue_of(stream));
     after_submit();
     return call.end(cudaSuccess);
 }
@@ -402,6 +408,22 @@ static void load(const void *function, const char *name, Device &device)
                 name, device.ordinal);
 }
 
+/* Where so many launches of a queue have not started, the next one waits, and keeps the context's lock. Not
+ * documented; the number is what programs observe. */
+enum { LAUNCH_DEPTH = 1024 };
+
+static void wait_for_room(cudaStream_t stream)
+{
+    const std::deque<Op *> *queue = queue_of(stream);
+    Device &device = machine().devices[(size_t)stream->device];
+    auto has_room = [&] { return queue->size() < LAUNCH_DEPTH || device.sticky != cudaSuccess; };
+    if (queue == NULL || stream->capture != NULL || has_room())
+        return;
+    device.launcher = thread_state().id;
+    wait_for(has_room);
+    device.launcher = 0;
+}
+
 cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 grid, dim3 block,
                                 size_t shared_bytes, cudaStream_t stream, std::function<void()> thread,
                                 std::vector<unsigned char> params)
@@ -415,6 +437,7 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     stream = find_stream(stream);
     if (stream == NULL)
         return call.end(cudaErrorInvalidResourceHandle);
+    wait_for_room(stream);
     if (stream->device != current_device()->ordinal) {
         violate("kernel %s launched in a stream of device %d while device %d is current", name,
                 stream->device, current_device()->ordinal);

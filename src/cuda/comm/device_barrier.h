@@ -24,9 +24,12 @@
  *    blocks that all waiting blocks together take at most half of the GPU's multiprocessors (peer.c). Kernels
  *    without a barrier run on the other half and finish; then the late device's waiting blocks fit as well.
  *  - Streams that share a hardware queue would start their kernels one after another, and the first would
- *    wait for the second. There are 8 queues by default (CUDA_DEVICE_MAX_CONNECTIONS), so more than 8 devices
- *    on one GPU do not get these kernels. Whether the streams have separate queues is probed with a deadline
- *    before any program relies on it (comm/select.h), with captured graphs on the streams of the programs.
+ *    wait for the second. There are 8 queues by default (CUDA_DEVICE_MAX_CONNECTIONS) and two streams per
+ *    device, so more than 4 devices on one GPU do not get these kernels (peer_probe.c). Whether the streams
+ *    have separate queues is probed with a deadline before any program relies on it (comm/select.h), with
+ *    captured graphs on the streams of the programs.
+ *  - A launch that finds about a thousand others before it waits with a lock of the context, which the other
+ *    devices' launches need. Programs without a graph wait for their stream before that (program.c).
  *  - A kernel's code may be loaded at its first launch, and loading may wait for the GPU to be idle. All
  *    kernels are loaded when a device is opened (kernels_load.cu).
  *  - No function that waits for the whole GPU (cudaMalloc, cudaFree, cudaDeviceSynchronize) is called between

@@ -28,6 +28,10 @@ bool tsr_cuda_peers_refused(struct tsr_cuda_device *const *devices, int n_device
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
                                tsr_device_set *reach_out);
 
+/* The most devices on one GPU that can wait for each other in kernels. Reads CUDA_DEVICE_MAX_CONNECTIONS, as
+ * the driver does. */
+int tsr_cuda_peers_per_gpu(void);
+
 /* For CUDA devices, which must outlive the communicator, with devices[i]->index == i and the `reach` of
  * tsr_cuda_peers_test(). It supports collectives whose participants all have access to each other. */
 tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const tsr_device_set *reach,

@@ -2,6 +2,7 @@
  * and PCIe switches it promises peer access, and transfers then arrive wrong or not at all. So a kernel of
  * each device reads and writes the other's memory, its copies read from there, and the results are
  * compared. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -16,9 +17,16 @@
 /* Copies treat a pattern as PATTERN_ROWS rows, in two halves. */
 enum { PATTERN_ROWS = 64, PATTERN_COLS = 64, PATTERN_FLOATS = PATTERN_ROWS * PATTERN_COLS };
 
-/* More devices than this on one GPU may share a hardware queue, where a waiting device blocks the one that it
- * waits for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
-enum { MAX_PER_GPU = 8 };
+/* Work of streams in one hardware queue starts in the order in which it was enqueued, so a device could wait
+ * there for one that is behind it. A GPU has as many queues as CUDA_DEVICE_MAX_CONNECTIONS says, 1 to 32, by
+ * default 8 ("CUDA C++ Programming Guide", "CUDA Environment Variables"), and a device has two streams. */
+int tsr_cuda_peers_per_gpu(void)
+{
+    enum { DEFAULT_QUEUES = 8, MAX_QUEUES = 32, STREAMS = 2 };
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const long n = text ? strtol(text, NULL, 10) : DEFAULT_QUEUES;
+    return (int)(n >= 1 && n <= MAX_QUEUES ? n : DEFAULT_QUEUES) / STREAMS;
+}
 
 static bool is_cuda(const tsr_device *device)
 {
@@ -215,13 +223,35 @@ out:
     return status;
 }
 
-/* A GPU with fewer multiprocessors than devices has no room for all of them to wait (device_barrier.h). */
-static bool has_room(tsr_device *const *devices, int n_devices, int i)
+/* The devices on the GPU of device i. */
+static int n_sharers(tsr_device *const *devices, int n_devices, int i)
 {
     int sharers = 0;
     for (int j = 0; j < n_devices; j++)
         sharers += is_cuda(devices[j]) && tsr_cuda(devices[j])->ordinal == tsr_cuda(devices[i])->ordinal;
-    return sharers <= MAX_PER_GPU && sharers < tsr_cuda(devices[i])->props.n_sms;
+    return sharers;
+}
+
+/* A GPU with fewer multiprocessors than devices has no room for all of them to wait (device_barrier.h). */
+static bool has_room(tsr_device *const *devices, int n_devices, int i)
+{
+    const int sharers = n_sharers(devices, n_devices, i);
+    return sharers <= tsr_cuda_peers_per_gpu() && sharers < tsr_cuda(devices[i])->props.n_sms;
+}
+
+static void warn_of_queues(tsr_device *const *devices, int n_devices, const tsr_logger *logger)
+{
+    for (int i = 0; i < n_devices; i++) {
+        const int sharers = is_cuda(devices[i]) ? n_sharers(devices, n_devices, i) : 0;
+        if (sharers <= tsr_cuda_peers_per_gpu())
+            continue;
+        tsr_log(logger, TSR_LOG_WARN,
+                "device %s: %d devices are on its GPU, whose hardware queues let %d wait for each other; "
+                "their collectives use host memory; set CUDA_DEVICE_MAX_CONNECTIONS=32 in the environment of "
+                "the process, or name fewer devices",
+                devices[i]->name, sharers, tsr_cuda_peers_per_gpu());
+        return;
+    }
 }
 
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
@@ -233,6 +263,7 @@ tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const 
         return tsr_fail(TSR_ERR_INVALID, "peer access between %d devices; at most %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
     TSR_TRY(tsr_cuda_peers_open(devices, n_devices, logger));
+    warn_of_queues(devices, n_devices, logger);
     for (int i = 0; i < n_devices; i++) {
         if (!is_cuda(devices[i]))
             continue;

@@ -155,9 +155,14 @@ static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, i
     return status;
 }
 
-/* Enqueue the work of one segment, onto the stream or into the graph that is captured from it. The first
- * segment clears the fault word, the last copies it to the host. */
-static tsr_status enqueue_segment(tsr_device_program *program, const segment *seg)
+/* A stream holds about a thousand launches. The next one waits in CUDA with a lock of the context, and a
+ * device that is waited for could not launch its part, if it shares the GPU. So after this many ops, of a few
+ * launches each, the stream is waited for without the lock. */
+enum { OPS_IN_FLIGHT = 128 };
+
+/* Enqueue the work of one segment, into the graph that is captured from the stream, or onto the stream. The
+ * first segment clears the fault word, the last copies it to the host. */
+static tsr_status enqueue_segment(tsr_device_program *program, const segment *seg, bool captured)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
@@ -166,8 +171,11 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
         TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
-    for (int i = seg->begin, n; i < seg->end; i += n)
+    for (int i = seg->begin, n, n_calls = 1; i < seg->end; i += n, n_calls++) {
         TSR_TRY(enqueue_ops(program, i, seg->end, &n));
+        if (!captured && n_calls % OPS_IN_FLIGHT == 0)
+            TSR_TRY(tsr_cuda_drain(cuda));
+    }
     if (seg->after >= 0)
         TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
     else
@@ -186,7 +194,7 @@ typedef struct segment_of {
 static tsr_status enqueue_captured(void *what)
 {
     const segment_of *of = what;
-    return enqueue_segment(of->program, of->seg);
+    return enqueue_segment(of->program, of->seg, true);
 }
 
 static tsr_status capture(tsr_device_program *program, segment *seg)
@@ -312,7 +320,7 @@ static tsr_status run_segment(tsr_device_program *program, segment *seg)
     if (seg->graph)
         TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
     else
-        TSR_TRY(enqueue_segment(program, seg));
+        TSR_TRY(enqueue_segment(program, seg, false));
     TSR_TRY(tsr_cuda_drain(cuda));
     if (seg->after >= 0) {
         atomic_store(&cuda->running_op, seg->after_op);

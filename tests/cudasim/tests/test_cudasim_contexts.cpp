@@ -1,10 +1,13 @@
-/* The simulated machine's contexts: which calls make one, what it costs, and which one is current. */
+/* The simulated machine's contexts and hardware queues: which calls make a context and what it costs, which
+ * one is current, and what streams share. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern "C" {
 #include <cmocka.h>
@@ -12,6 +15,8 @@ extern "C" {
 
 #include <cuda.h>
 
+#include "cuda/api/launch.h"
+#include "cuda/comm/memory_order.h"
 #include "cudasim.h"
 
 #define OK(call) assert_int_equal(call, cudaSuccess)
@@ -30,6 +35,7 @@ static void machine_of(int n_devices, uint32_t owned)
 
 static int machine_of_three(void **)
 {
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
     machine_of(3, 0);
     return 0;
 }
@@ -162,6 +168,117 @@ static void another_processs_device_takes_no_context(void **)
     expect_contexts(false, true, false);
 }
 
+/* -- hardware queues -- */
+
+__global__ void announce_and_wait(uint32_t *mine, const uint32_t *others)
+{
+    tsr_store_release_u32(mine, 1);
+    while (tsr_load_acquire_u32(others) == 0)
+        tsr_spin_pause();
+}
+
+__global__ void nothing()
+{
+}
+
+/* Zeroed, with the kernels' code on the device. */
+static uint32_t *make_words()
+{
+    uint32_t *words;
+    cudaFuncAttributes attributes;
+    OK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(announce_and_wait)));
+    OK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(nothing)));
+    OK(cudaMalloc(&words, 64));
+    OK(cudaMemset(words, 0, 64));
+    return words;
+}
+
+/* Two streams wait for each other, the first with more work behind. n_between streams are made in between. */
+static cudaError_t meet(int n_between)
+{
+    enum { MOST = 32 };
+    cudaStream_t first, second, between[MOST];
+    uint32_t *words = make_words();
+    OK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    for (int i = 0; i < n_between; i++)
+        OK(cudaStreamCreateWithFlags(&between[i], cudaStreamNonBlocking));
+    OK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    OK(cudaDeviceSynchronize());
+    OK(TSR_LAUNCH(announce_and_wait, 1, 1, 0, first, words, words + 8));
+    OK(TSR_LAUNCH(nothing, 1, 1, 0, first));
+    OK(TSR_LAUNCH(announce_and_wait, 1, 1, 0, second, words + 8, words));
+    cudaError_t error = cudaDeviceSynchronize();
+    OK(cudaStreamDestroy(first));
+    for (int i = 0; i < n_between; i++)
+        OK(cudaStreamDestroy(between[i]));
+    OK(cudaStreamDestroy(second));
+    assert_int_equal(cudaFree(words), error);
+    return error;
+}
+
+static void streams_of_one_queue_start_in_order(void **)
+{
+    OK(meet(0));
+    OK(meet(6));
+    assert_int_equal(meet(7), cudaErrorLaunchTimeout); /* the ninth is in the first's queue */
+    assert_non_null(strstr(cudasim_violation(), "nothing moves"));
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    machine_of(3, 0);
+    OK(meet(7));
+    assert_string_equal(cudasim_violation(), "");
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    machine_of(3, 0);
+    assert_int_equal(meet(0), cudaErrorLaunchTimeout);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+typedef struct launches {
+    cudaStream_t stream;
+    uint32_t *words;
+    int n;
+} launches;
+
+static void *launch_many(void *argument)
+{
+    const launches *l = (const launches *)argument;
+    (void)!TSR_LAUNCH(announce_and_wait, 1, 1, 0, l->stream, l->words, l->words + 8);
+    for (int i = 0; i < l->n; i++)
+        (void)!TSR_LAUNCH(nothing, 1, 1, 0, l->stream);
+    return NULL;
+}
+
+/* The first stream gets n launches behind one that waits for the second. Then the second gets its own. */
+static cudaError_t launch_behind(int n)
+{
+    cudaStream_t first, second;
+    pthread_t thread;
+    uint32_t *words = make_words();
+    OK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    OK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    OK(cudaDeviceSynchronize());
+    const uint64_t before = cudasim_calls_of("cudaLaunchKernel");
+    launches l = {first, words, n};
+    pthread_create(&thread, NULL, launch_many, &l);
+    while (cudasim_calls_of("cudaLaunchKernel") < before + (uint64_t)(n < 1025 ? n : 1025))
+        usleep(1000);
+    cudaError_t error = TSR_LAUNCH(announce_and_wait, 1, 1, 0, second, words + 8, words);
+    pthread_join(thread, NULL);
+    if (error == cudaSuccess)
+        error = cudaDeviceSynchronize();
+    OK(cudaStreamDestroy(first));
+    OK(cudaStreamDestroy(second));
+    assert_int_equal(cudaFree(words), error);
+    return error;
+}
+
+static void a_launch_into_a_full_queue_keeps_the_lock(void **)
+{
+    OK(launch_behind(500));
+    assert_string_equal(cudasim_violation(), "");
+    assert_int_not_equal(launch_behind(1500), cudaSuccess);
+    assert_non_null(strstr(cudasim_violation(), "nothing moves"));
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, machine_of_three, nothing_left)
@@ -172,6 +289,8 @@ int main(void)
         CASE(a_pushed_context_is_the_runtimes),
         CASE(the_runtimes_context_outlasts_the_drivers_reference),
         CASE(another_processs_device_takes_no_context),
+        CASE(streams_of_one_queue_start_in_order),
+        CASE(a_launch_into_a_full_queue_keeps_the_lock),
     };
-    return cmocka_run_group_tests_name("contexts of the simulated machine", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("contexts and queues of the simulated machine", tests, NULL, NULL);
 }
