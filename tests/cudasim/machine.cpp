@@ -293,6 +293,7 @@ void cudasim_configure(const cudasim_config *config)
     m.n_calls = m.faults_hit = m.late_loads = m.operations = m.steps = 0;
     m.trace.clear();
     m.calls_of.clear();
+    m.blocks_of.clear();
     m.faults.clear();
     m.violation.clear();
     m.n_violations = 0;
@@ -385,6 +386,13 @@ uint64_t cudasim_calls_of(const char *name)
     Locked lock;
     auto found = machine().calls_of.find(name);
     return found != machine().calls_of.end() ? found->second : 0;
+}
+
+uint64_t cudasim_blocks_of(const char *name)
+{
+    Locked lock;
+    auto found = machine().blocks_of.find(name);
+    return found != machine().blocks_of.end() ? found->second : 0;
 }
 
 void cudasim_fail_call(uint64_t index, int error)

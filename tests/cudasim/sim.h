@@ -233,6 +233,7 @@ struct Machine {
     uint64_t n_calls = 0;
     std::vector<const char *> trace;
     std::map<std::string, uint64_t> calls_of;
+    std::map<std::string, uint64_t> blocks_of; /* by kernel, without template arguments */
     std::vector<Fault> faults;
     uint64_t faults_hit = 0;
     uint64_t late_loads = 0;

@@ -458,5 +458,9 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     if (error != cudaSuccess)
         return call.end(error);
     load(function, name, *current_device());
+    std::string kernel(name);
+    size_t begin = kernel.find_first_not_of('(');
+    machine().blocks_of[kernel.substr(begin, kernel.find_first_of("<)", begin) - begin)] +=
+        (uint64_t)grid.x * grid.y * grid.z;
     return call.end(enqueue(stream, body, NULL));
 }

@@ -11,9 +11,11 @@
  *
  * Segments are merged into their group. In decoding there are few tokens and long sequences, so the groups
  * are distributed over many blocks, which store each group's (top, sum, output) in scratch memory, and
- * combine_kernel merges them. With many tokens a block goes through all groups and merges immediately, and
- * attention_tile.cu computes tiles of tokens of one sequence, which share keys and values. All variants merge
- * in the same order with the same function, so the result is the same. */
+ * combine_kernel merges them. Where the scratch does not hold all groups of the longest sequence, there are
+ * rounds of as many groups as it holds, each of which continues with the result of the previous ones. With
+ * many tokens a block goes through all groups and merges immediately, and attention_tile.cu computes tiles of
+ * tokens of one sequence, which share keys and values. All variants merge in the same order with the same
+ * function, so the result is the same. */
 #include "cuda/kernels/attention.cuh"
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
@@ -208,15 +210,15 @@ TSR_DEVICE void attention_group(const attention_args &a, const attention_item &i
             attention_segment<HEADS>(a, item, segment, b);
 }
 
-/* Store the group's result in scratch for combine_kernel. */
+/* Store a group's result in scratch for combine_kernel, as number `at` of the round. */
 template <int HEADS>
-TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t group,
+TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t at,
                                 const attention_block<HEADS> *b)
 {
     const int64_t stride = padded(item.head_dim);
     for (int h = 0; h < item.n_heads; h++) {
         const int64_t head = item.t * a.op.n_heads + item.first_head + h;
-        float *left = a.groups + (head * a.max_groups + group) * (item.head_dim + 2);
+        float *left = a.groups + (head * a.round_groups + at) * (item.head_dim + 2);
         if (threadIdx.x == 0) {
             left[0] = b->group[h].top;
             left[1] = b->group[h].sum;
@@ -239,7 +241,7 @@ template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, a
                 merge_output(b->total[h], item.total[h * stride + i], item.out[h * stride + i]);
 }
 
-/* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups. */
+/* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups of the round. */
 template <int HEADS>
 static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     attention_kernel(const attention_args a)
@@ -257,6 +259,11 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     item.head_dim = a.op.kv.head_dim;
     item.n_heads = (int)(rest < HEADS ? rest : HEADS);
     item.range = range_of(a.op, item.t);
+    int64_t end = groups_of(item.range);
+    if (a.first_group + blockIdx.y >= end)
+        return;
+    if (a.groups && end > a.first_group + a.round_groups)
+        end = a.first_group + a.round_groups;
     item.q = operands;
     item.out = operands + HEADS * stride;
     item.total = operands + 2 * HEADS * stride;
@@ -270,11 +277,10 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     if (threadIdx.x < HEADS)
         b.total[threadIdx.x] = merge_nothing();
 
-    for (int64_t group = item.range.begin / GROUP + blockIdx.y; group * GROUP < item.range.end;
-         group += gridDim.y) {
-        attention_group<HEADS>(a, item, group, &b);
+    for (int64_t group = a.first_group + blockIdx.y; group < end; group += gridDim.y) {
+        attention_group<HEADS>(a, item, item.range.begin / GROUP + group, &b);
         if (a.groups)
-            attention_leave<HEADS>(a, item, group, &b);
+            attention_leave<HEADS>(a, item, group - a.first_group, &b);
         else
             attention_add<HEADS>(item, &b);
     }
@@ -286,36 +292,56 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
                 attention_result(a.op, item.first_head + h, b.total[h], item.total[h * stride + i]);
 }
 
-/* Merge the groups that attention_kernel stored in scratch: one block per token and head, one thread per
- * element. */
+/* Merge the groups that attention_kernel stored in scratch in this round: one block per token and head, one
+ * thread per element. The round that has a token's last group writes the result. */
 static __global__ void combine_kernel(const attention_args a)
 {
     const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
-    const attention_range range = range_of(a.op, head / a.op.n_heads);
-    const float *groups = a.groups + head * a.max_groups * (head_dim + 2);
+    const int64_t left = groups_of(range_of(a.op, head / a.op.n_heads)) - a.first_group;
+    const int64_t n = left < a.round_groups ? left : a.round_groups;
+    if (left <= 0)
+        return;
+    const float *groups = a.groups + head * a.round_groups * (head_dim + 2);
+    float *so_far = a.so_far + head * (head_dim + 2);
+    attention_merge before = merge_nothing(), total = before;
+    if (a.first_group > 0) {
+        before.top = so_far[0];
+        before.sum = so_far[1];
+        __syncthreads(); /* all threads have read them */
+    }
     for (int64_t i = threadIdx.x; i < head_dim; i += ATTENTION_THREADS) {
-        attention_merge total = merge_nothing();
-        float out = 0.0f;
-        for (int64_t group = range.begin / GROUP; group * GROUP < range.end; group++) {
-            const float *left = groups + group * (head_dim + 2);
-            merge_piece(&total, left[0], left[1]);
-            out = merge_output(total, out, left[2 + i]);
+        float out = a.first_group > 0 ? so_far[2 + i] : 0.0f;
+        total = before;
+        for (int64_t group = 0; group < n; group++) {
+            const float *piece = groups + group * (head_dim + 2);
+            merge_piece(&total, piece[0], piece[1]);
+            out = merge_output(total, out, piece[2 + i]);
         }
-        a.op.y[head * head_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
+        if (left <= a.round_groups)
+            a.op.y[head * head_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
+        else
+            so_far[2 + i] = out;
+    }
+    if (threadIdx.x == 0 && left > a.round_groups) {
+        so_far[0] = total.top;
+        so_far[1] = total.sum;
     }
 }
 
 /* -- launchers -- */
 
-/* Groups of the longest sequence that the page table can describe. */
+/* Groups that a token of the longest sequence that the page table can describe sees. */
 static int64_t max_groups(const tsr_op_attention *op)
 {
-    return (op->index.table_stride * op->kv.page_tokens + GROUP - 1) / GROUP;
+    const int64_t all = (op->index.table_stride * op->kv.page_tokens + GROUP - 1) / GROUP;
+    const int64_t of_window = (op->window + GROUP - 2) / GROUP + 1;
+    return op->window > 0 && of_window < all ? of_window : all;
 }
 
-static size_t scratch_needed(const tsr_op_attention *op)
+/* Of one group of every token and head. */
+static size_t scratch_of_group(const tsr_op_attention *op)
 {
-    return (size_t)(op->n_tokens * op->n_heads * max_groups(op) * (op->kv.head_dim + 2)) * sizeof(float);
+    return (size_t)(op->n_tokens * op->n_heads * (op->kv.head_dim + 2)) * sizeof(float);
 }
 
 /* Query heads of a block: all that share a KV head, while their queries and outputs (24 KiB) fit into the 48
@@ -350,7 +376,30 @@ static bool worth_splitting(const tsr_op_attention *op)
 
 extern "C" size_t tsr_cuda_attention_scratch(const tsr_op_attention *op)
 {
-    return worth_splitting(op) ? scratch_needed(op) : 0;
+    return worth_splitting(op) ? scratch_of_group(op) * (size_t)(max_groups(op) + 1) : 0;
+}
+
+/* Groups in a round, beside the result of the previous rounds; 0: the scratch does not hold one. */
+static int64_t groups_in_round(const tsr_op_attention *op, size_t scratch_bytes)
+{
+    const int64_t fit = (int64_t)(scratch_bytes / scratch_of_group(op)) - 1, all = max_groups(op);
+    return fit < 0 ? 0 : fit < all ? fit : all;
+}
+
+/* Distribute groups over blocks, in rounds. Rounds beyond a token's last group return immediately. */
+static tsr_status enqueue_rounds(attention_args a, int heads, dim3 grid, const tsr_cuda_stream *s)
+{
+    tsr_status status = TSR_OK;
+    a.groups = static_cast<float *>(s->scratch);
+    a.so_far = a.groups + scratch_of_group(&a.op) / sizeof(float) * (size_t)a.round_groups;
+    for (; a.first_group < max_groups(&a.op); a.first_group += a.round_groups) {
+        TSR_TRY(tsr_cuda_result(enqueue(a, heads, grid, s), "attention_kernel"));
+        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(a.op.n_tokens * a.op.n_heads)),
+                                           dim3(ATTENTION_THREADS), 0, s->stream, a),
+                                "combine_kernel"));
+    }
+out:
+    return status;
 }
 
 extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s)
@@ -367,22 +416,16 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     a.full_k = op->kv.head_dim % TSR_OCTET == 0 &&
                (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
     a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
-    a.max_groups = max_groups(op);
     a.tile_tokens = worth_splitting(op) ? 0 : tsr_cuda_attention_tile_tokens(op, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
-    unsigned splits = 1;
-    if (worth_splitting(op) && s->scratch_bytes >= scratch_needed(op)) {
-        const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
-        splits = (unsigned)(wanted < a.max_groups ? wanted : a.max_groups);
-        a.groups = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
-    }
+    const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
+    a.round_groups = worth_splitting(op) ? groups_in_round(op, s->scratch_bytes) : 0;
+    const int64_t splits = wanted < a.round_groups ? wanted : a.round_groups;
+    if (splits > 1)
+        return enqueue_rounds(a, heads, dim3((unsigned)items, (unsigned)splits), s);
     if (a.tile_tokens > 0)
         TSR_TRY(tsr_cuda_attention_tiles(a, s));
-    TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items, splits), s), "attention_kernel"));
-    if (a.groups)
-        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(op->n_tokens * op->n_heads)),
-                                           dim3(ATTENTION_THREADS), 0, s->stream, a),
-                                "combine_kernel"));
+    TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items), s), "attention_kernel"));
 out:
     return status;
 }

@@ -17,8 +17,11 @@ struct attention_args {
     int64_t share, parts; /* query heads per KV head; blocks that share them */
     bool wide_k;          /* keys are aligned for wide loads: tsr_wide_rows() */
     bool full_k;          /* and their octets are whole, or of a type that is never wide */
-    float *groups;        /* NULL: merge in place; otherwise [n_tokens][n_heads][max_groups][head_dim + 2] */
-    int64_t max_groups;
+    /* NULL: merge in place. Otherwise results (top, sum, output) of a round's groups, and of all previous
+     * rounds: [n_tokens][n_heads][round_groups][head_dim + 2] and [n_tokens][n_heads][head_dim + 2] */
+    float *groups, *so_far;
+    int64_t round_groups;
+    int64_t first_group; /* of the round, counted from a token's first group */
     int64_t tile_tokens; /* 0: no tiles (attention_tile.cu) */
     bool wide_v;
 };
@@ -32,6 +35,11 @@ TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
 {
     const int64_t position = op.index.position[t];
     return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
+}
+
+TSR_DEVICE int64_t groups_of(const attention_range &range)
+{
+    return (range.end + GROUP - 1) / GROUP - range.begin / GROUP;
 }
 
 /* The merged state of the pieces so far (segments of a group, or groups), and the factors for their output

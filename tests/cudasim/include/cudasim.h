@@ -136,6 +136,9 @@ uint64_t cudasim_calls(void);
 const char *cudasim_call_name(uint64_t index);
 uint64_t cudasim_calls_of(const char *name);
 
+/* Blocks of launches of the kernel `name`, of all its templates together, since cudasim_configure. */
+uint64_t cudasim_blocks_of(const char *name);
+
 /* Faults. Make call number `index` (as cudasim_calls counts, from 0), or call number `nth` (from 1, counted
  * from now) of the function `name`, fail with `error`; 0 takes an error that this function can return.
  * Kernel launches are called "cudaLaunchKernel". Calls that release something still do so. */
