@@ -50,7 +50,6 @@ struct Allowed {
     const char *kernel, *reason;
 };
 const Allowed allowed[] = {
-    {"argmax_kernel", "the padding of a candidate is copied together with its members"},
     {"q_few_kernelIL8tsr_type2", "quanta of blocks beyond a row's end are multiplied by 0"},
     {"q_few_kernelIL8tsr_type8", "the same"},
     {"q_many_kernelIL8tsr_type2", "the same"},

@@ -6,10 +6,10 @@ enum { ARGMAX_THREADS = 1024 }; /* vocabularies are long, and there are few rows
 
 struct candidate {
     float value;
-    int64_t index; /* INT64_MAX: no element yet */
+    int32_t index; /* INT32_MAX: no element yet */
 };
 
-/* INT64_MAX as an index loses every tie, so an empty candidate loses against -infinity too. */
+/* INT32_MAX as an index loses every tie, so an empty candidate loses against -infinity too. */
 TSR_DEVICE bool beats(const candidate &a, const candidate &b)
 {
     return a.value > b.value || (a.value == b.value && a.index < b.index);
@@ -20,9 +20,9 @@ static __global__ void argmax_kernel(const tsr_op_argmax op)
     __shared__ candidate shared[ARGMAX_THREADS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
-        candidate best = {-INFINITY, INT64_MAX};
+        candidate best = {-INFINITY, INT32_MAX};
         for (int64_t i = threadIdx.x; i < op.n; i += ARGMAX_THREADS) {
-            const candidate next = {x[i], i};
+            const candidate next = {x[i], (int32_t)i};
             if (beats(next, best))
                 best = next;
         }
@@ -33,7 +33,7 @@ static __global__ void argmax_kernel(const tsr_op_argmax op)
                 shared[threadIdx.x] = shared[threadIdx.x + n];
         }
         if (threadIdx.x == 0)
-            op.y[r] = shared[0].index == INT64_MAX ? 0 : (int32_t)shared[0].index;
+            op.y[r] = shared[0].index == INT32_MAX ? 0 : shared[0].index;
         __syncthreads(); /* the next row overwrites shared[] */
     }
 }

@@ -41,10 +41,16 @@ TSR_DEVICE down_place down_place_of(const experts_down_args &a)
     return p;
 }
 
-/* The previous value of y. */
-TSR_DEVICE float down_before(const experts_down_args &a, int64_t at)
+/* The previous value of y, for the lane that stores the sum. Sums of other lanes are dropped; in rows beyond
+ * the last they would read a y that another warp is storing. */
+TSR_DEVICE int64_t down_before_exact(const experts_down_args &a, const down_place &p, int64_t at)
 {
-    return !a.onto  ? 0.0f
+    return a.exact && a.onto && p.stores ? static_cast<const int64_t *>(a.y)[at] : 0;
+}
+
+TSR_DEVICE float down_before(const experts_down_args &a, const down_place &p, int64_t at)
+{
+    return a.exact || !a.onto || !p.stores ? 0.0f
            : a.bf16 ? tsr_from_16_bits<TSR_TYPE_BF16>(static_cast<const uint16_t *>(a.y)[at])
                     : static_cast<const float *>(a.y)[at];
 }
@@ -59,8 +65,8 @@ static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
     bool bad = false;
     for (int64_t t = blockIdx.y; t < r.n_tokens; t += gridDim.y) {
         const int64_t at = t * a.n_rows + p.row;
-        int64_t fixed = a.exact && a.onto ? static_cast<const int64_t *>(a.y)[at] : 0;
-        float plain = a.exact ? 0.0f : down_before(a, at);
+        int64_t fixed = down_before_exact(a, p, at);
+        float plain = down_before(a, p, at);
         for (int64_t slot = t * r.n_used; slot < (t + 1) * r.n_used; slot++) {
             const int32_t expert = r.expert[slot];
             if (expert < a.held.begin || expert >= a.held.end)
