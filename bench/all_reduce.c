@@ -46,7 +46,7 @@ static void *zeros(tsr_device *device, size_t bytes)
     void *there = NULL, *here = calloc(1, bytes);
     if (!here)
         exit(1);
-    bench_check(device->ops->alloc(device, bytes, &there));
+    bench_check(device->ops->alloc(device, TSR_MEMORY_COMM, bytes, &there));
     bench_check(tsr_device_upload(device, there, here, bytes));
     free(here);
     return there;

@@ -70,8 +70,8 @@ tsr_status tsr_probe_create(const tsr_probe_config *config, tsr_probe **probe_ou
         if (!takes_part(probe, d))
             continue;
         for (int slot = 0; slot < 2; slot++)
-            TSR_TRY(device->ops->alloc(device, partial_bytes, &probe->partial[slot][d]));
-        TSR_TRY(device->ops->alloc(device, sum_bytes, (void **)&probe->sum[d]));
+            TSR_TRY(device->ops->alloc(device, TSR_MEMORY_COMM, partial_bytes, &probe->partial[slot][d]));
+        TSR_TRY(device->ops->alloc(device, TSR_MEMORY_ARENA, sum_bytes, (void **)&probe->sum[d]));
         TSR_TRY(fill(probe, d, scratch));
     }
     *probe_out = probe;

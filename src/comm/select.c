@@ -44,8 +44,9 @@ static size_t bytes_of(const tsr_collective_desc *desc)
     return n * (desc->kind == TSR_OP_ALL_REDUCE ? tsr_reduce_bytes(desc->reduce) : sizeof(float));
 }
 
-/* The table's selection. If it leaves the stream (or does not serve these devices), prefer an
- * implementation that was not benchmarked because it serves only some of the devices, these included. */
+/* The table's selection. If it leaves the stream, prefer an implementation that was not benchmarked because
+ * it serves only some of the devices, these included; if it does not serve these devices, or no longer, any
+ * that does. */
 static tsr_comm *choose(const select_comm *selection, const tsr_collective_desc *desc)
 {
     int row = 0;
@@ -54,10 +55,12 @@ static tsr_comm *choose(const select_comm *selection, const tsr_collective_desc 
     tsr_comm *best = selection->comms[selection->rows[row].best];
     if (serves(best, desc) && best->ops->enqueue)
         return best;
+    bool serves_best = serves(best, desc);
     for (int c = 0; c < selection->n_comms; c++)
-        if (!selection->measured[c] && selection->comms[c]->ops->enqueue && serves(selection->comms[c], desc))
+        if (!(selection->measured[c] && serves_best) && selection->comms[c]->ops->enqueue &&
+            serves(selection->comms[c], desc))
             return selection->comms[c];
-    return serves(best, desc) ? best : selection->comms[selection->n_comms - 1];
+    return serves_best ? best : selection->comms[selection->n_comms - 1];
 }
 
 static tsr_status choice_collective_create(tsr_comm *base, const tsr_collective_desc *desc,
@@ -267,7 +270,8 @@ static tsr_status benchmark(select_comm *selection, tsr_device *const *devices, 
     for (int c = 0; c < selection->n_comms;) {
         const int n_comms = selection->n_comms;
         uint64_t ns = 0;
-        if (selection->measured[c]) {
+        /* The buffers may have ended the access to peers' memory. */
+        if (selection->measured[c] && tsr_probe_serves(selection->comms[c])) {
             status = tsr_probe_measure(probe, selection->comms[c], n_ops_of(size), best, &ns);
             TSR_TRY(judge(selection, c, status, "", logger));
         }

@@ -92,7 +92,7 @@ tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t b
     if (bytes == 0)
         return TSR_OK;
     TSR_TRY(check_cap(device, bytes, what));
-    status = device->ops->alloc(device, bytes, pointer_out);
+    status = device->ops->alloc(device, owner, bytes, pointer_out);
     if (status != TSR_OK)
         return tsr_fail_in(status, "%s", what);
     enter(device, owner, bytes);

@@ -34,10 +34,10 @@ struct tsr_device_ops {
 
     void (*destroy)(tsr_device *device);
 
-    /* Memory. alloc: contents undefined, at least 256-byte aligned. reserve: address space only;
-     * commit/decommit make whole granules of it usable (new bytes read as zero) or give them back, at any
-     * time, in any order. */
-    tsr_status (*alloc)(tsr_device *device, size_t bytes, void **pointer_out);
+    /* Memory. alloc: contents undefined, at least 256-byte aligned; `owner` tells a GPU whether other GPUs
+     * need access. reserve: address space only; commit/decommit make whole granules of it usable (new bytes
+     * read as zero) or give them back, at any time, in any order. */
+    tsr_status (*alloc)(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out);
     void (*free)(tsr_device *device, void *pointer, size_t bytes);
     tsr_status (*reserve)(tsr_device *device, size_t bytes, void **base_out);
     void (*release)(tsr_device *device, void *base, size_t bytes);

@@ -19,8 +19,9 @@
  * each.) */
 enum { POLL_PINNED_NS = 200000, POLL_UNPINNED_NS = 5000 };
 
-static tsr_status host_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+static tsr_status host_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out)
 {
+    (void)owner;
     tsr_host_device *host = tsr_host(device);
     tsr_status status = tsr_host_memory_alloc(bytes, host->numa_node, pointer_out);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);

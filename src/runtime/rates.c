@@ -307,7 +307,7 @@ static void free_worker(worker *w)
     if (w->y)
         tsr_device_free(w->device, TSR_MEMORY_OTHER, w->y, w->y_bytes);
     if (w->partial)
-        tsr_device_free(w->device, TSR_MEMORY_OTHER, w->partial, partial);
+        tsr_device_free(w->device, TSR_MEMORY_COMM, w->partial, partial);
 }
 
 /* Fill device memory with copies of chunk[COLUMNS * 4]. */
@@ -339,7 +339,7 @@ static tsr_status open_worker(worker *w, tsr_device *device, bool with_partials,
         tsr_device_alloc(device, TSR_MEMORY_OTHER, TOKENS * COLUMNS * sizeof(float), what, (void **)&w->x));
     TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_OTHER, w->y_bytes, what, (void **)&w->y));
     if (with_partials) {
-        TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_OTHER, partial, what, (void **)&w->partial));
+        TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_COMM, partial, what, (void **)&w->partial));
         TSR_TRY(fill(device, w->partial, partial, chunk));
     }
     TSR_TRY(fill(device, w->weights, w->weight_bytes, chunk));

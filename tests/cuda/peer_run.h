@@ -51,7 +51,7 @@ static inline void open_devices(group *g, int n, int n_gpus)
 static inline void *take(tsr_device *device, size_t bytes)
 {
     void *pointer = NULL;
-    ok(device->ops->alloc(device, bytes, &pointer));
+    ok(device->ops->alloc(device, TSR_MEMORY_COMM, bytes, &pointer));
     return pointer;
 }
 

@@ -69,7 +69,7 @@ static tsr_op op_of(const problem *p, const setting *s)
 
 static tsr_status put(tsr_device *device, const void *data, size_t bytes, void **out)
 {
-    tsr_status status = device->ops->alloc(device, bytes, out);
+    tsr_status status = device->ops->alloc(device, TSR_MEMORY_OTHER, bytes, out);
     return status == TSR_OK && data ? tsr_device_upload(device, *out, data, bytes) : status;
 }
 

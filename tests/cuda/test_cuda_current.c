@@ -36,7 +36,7 @@ static void the_callers_device_stays_current(void **state)
     tsr_cuda_device_config config = {.name = "cuda0"};
     STAYS(tsr_cuda_device_create(&config, &device));
     const struct tsr_device_ops *ops = device->ops;
-    STAYS(ops->alloc(device, MIB, &x));
+    STAYS(ops->alloc(device, TSR_MEMORY_OTHER, MIB, &x));
     STAYS(ops->reserve(device, 4 * GRANULE, &base));
     STAYS(ops->commit(device, base, 0, GRANULE));
     STAYS(ops->decommit(device, base, 0, GRANULE));
@@ -54,7 +54,7 @@ static void the_callers_device_stays_current(void **state)
     STAYS_VOID(ops->program_destroy(device, program));
     STAYS_VOID(ops->free(device, x, MIB));
     /* and where they fail */
-    assert_int_equal(ops->alloc(device, (size_t)1 << 40, &x), TSR_ERR_MEMORY);
+    assert_int_equal(ops->alloc(device, TSR_MEMORY_OTHER, (size_t)1 << 40, &x), TSR_ERR_MEMORY);
     expect_current(1, "a failed allocation");
     config.memory_cap = 1;
     cudasim_fail_named("cudaMemGetInfo", 1, 0);

@@ -346,7 +346,7 @@ static void a_cap_is_a_device_of_that_size(void **state)
     tsr_device_free(device, TSR_MEMORY_OTHER, pointer, 9 << 20);
     tsr_device_destroy(device);
     device = open_device(0, 0); /* no cap: what is free */
-    assert_int_equal(device->ops->alloc(device, 65 << 20, &pointer), TSR_ERR_MEMORY);
+    assert_int_equal(device->ops->alloc(device, TSR_MEMORY_OTHER, 65 << 20, &pointer), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "cuMemCreate"));
     tsr_device_destroy(device);
     nothing_is_left();

@@ -177,8 +177,8 @@ static void make_pair(pair *p)
         tsr_cuda_device_config config = {.name = names[d], .index = d, .memory_cap = 64 * MIB};
         runner_ok(tsr_cuda_device_create(&config, &p->devices[d]), names[d]);
         tsr_device *device = p->devices[d];
-        runner_ok(device->ops->alloc(device, sizeof values, &p->partials[d]), "partial");
-        runner_ok(device->ops->alloc(device, sizeof values, (void **)&p->y[d]), "sum");
+        runner_ok(device->ops->alloc(device, TSR_MEMORY_COMM, sizeof values, &p->partials[d]), "partial");
+        runner_ok(device->ops->alloc(device, TSR_MEMORY_ARENA, sizeof values, (void **)&p->y[d]), "sum");
         runner_ok(tsr_device_upload(device, p->partials[d], values, sizeof values), "partial");
     }
     runner_ok(tsr_cuda_peers_test(p->devices, N_DEVICES, NULL, p->reach), "peers");

@@ -368,6 +368,10 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
     if (error != cudaSuccess)
         return call.end(error);
     device.peers |= 1u << peer;
+    if (!bar1_fits(peer, 0)) {
+        device.peers &= ~(1u << peer);
+        return call.end(cudaErrorMapBufferObjectFailed);
+    }
     revoke(); /* what was granted is looked at again */
     return call.end(cudaSuccess);
 }

@@ -244,6 +244,22 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size)
     return call.end_driver(CUDA_SUCCESS);
 }
 
+/* Over PCIe the driver maps a peer's access into the owner's BAR1. With a full window, cudaMalloc and
+ * cudaDeviceEnablePeerAccess return error 205 (reported by users of GPUs with a small BAR1). For this call
+ * the documentation names no such error; the same one is assumed. */
+static bool fits_window(const std::vector<uintptr_t> &mappings, const CUmemAccessDesc &access)
+{
+    size_t more = 0;
+    int owner = -1;
+    for (uintptr_t at : mappings) {
+        const Region &region = machine().regions[at];
+        owner = region.device;
+        if (access.location.id != owner && (region.access & ~(1u << owner)) == 0)
+            more += region.map_size;
+    }
+    return access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || more == 0 || bar1_fits(owner, more);
+}
+
 CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc *access, size_t count)
 {
     Call call("cuMemSetAccess", CALL_QUIET | CALL_CONTEXT | CALL_DRIVER | CALL_UNSAFE, CUDA_ERROR_UNKNOWN);
@@ -262,6 +278,8 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
             if (id != owner && (!m.config.peer_access || (m.no_peer[id] >> owner & 1)))
                 return call.end_driver(CUDA_ERROR_INVALID_DEVICE);
         }
+        if (!fits_window(mappings, access[i]))
+            return call.end_driver(CUDA_ERROR_MAP_FAILED);
     }
     for (uintptr_t at : mappings) {
         Region &region = m.regions[at];

@@ -356,8 +356,40 @@ Region *region_of(const void *pointer)
     return (uintptr_t)pointer < region.va + std::max(region.size, (size_t)1) ? &region : NULL;
 }
 
+/* -- the window through which peers reach a device's memory -- */
+
+bool has_guests(int owner)
+{
+    for (const Device &device : machine().devices)
+        if (device.peers >> owner & 1)
+            return true;
+    return false;
+}
+
+/* However many peers use a mapping, it takes the window's bytes once. */
+size_t bar1_used(int owner)
+{
+    size_t used = 0;
+    bool guests = has_guests(owner);
+    for (const auto &entry : machine().regions) {
+        const Region &region = entry.second;
+        if (region.device == owner && (region.kind == Region::VMM ? (region.access & ~(1u << owner)) != 0
+                                                                  : guests && region.kind == Region::MALLOC))
+            used += region.map_size;
+    }
+    return used;
+}
+
+bool bar1_fits(int owner, size_t more)
+{
+    size_t bar1 = machine().config.bar1;
+    return bar1 == 0 || bar1_used(owner) + more <= bar1;
+}
+
 cudaError_t device_alloc(Device &device, size_t bytes, void **out)
 {
+    if (has_guests(device.ordinal) && !bar1_fits(device.ordinal, round_up(bytes, page)))
+        return cudaErrorMapBufferObjectFailed;
     size_t counted = round_up(bytes, 512), mapped = round_up(bytes, page), offset;
     if (counted > room(device) || !physical_alloc(device, mapped, &offset))
         return cudaErrorMemoryAllocation;

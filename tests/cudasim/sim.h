@@ -389,6 +389,11 @@ void region_unmap(Region &region);  /* and disappears; the addresses fault */
 void region_access(Region &region); /* after region.access changed */
 Region *region_of(const void *pointer);
 
+/* The memory of `owner` that peers have mapped, and whether its BAR1 takes `more` bytes. */
+size_t bar1_used(int owner);
+bool bar1_fits(int owner, size_t more);
+bool has_guests(int owner); /* another device has enabled peer access to its cudaMalloc memory */
+
 /* Let the calling thread touch what kernels of `device` may touch; -1: nothing of any device. Without
  * protection keys it is all threads, and what was granted stays so until another device's turn, or revoke():
  * no thread works any more. */

@@ -105,8 +105,9 @@ static void fake_destroy(tsr_device *device)
     free(self);
 }
 
-static tsr_status fake_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+static tsr_status fake_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out)
 {
+    (void)owner;
     tsr_status status = TSR_OK;
     size_t alignment = TSR_MAX(device->alignment, (size_t)256);
     TSR_TRY(count_call(device, FAKE_ALLOC));

@@ -20,7 +20,7 @@ static void measure_destroy(tsr_device *device)
     tsr_mem_free(device);
 }
 
-static tsr_status measure_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+static tsr_status measure_reserve(tsr_device *device, size_t bytes, void **pointer_out)
 {
     measure_device *self = (measure_device *)device;
     size_t alignment = TSR_MAX(device->alignment, (size_t)PAGE_BYTES);
@@ -33,12 +33,13 @@ static tsr_status measure_alloc(tsr_device *device, size_t bytes, void **pointer
     return TSR_OK;
 }
 
-static tsr_status measure_alloc_checked(tsr_device *device, size_t bytes, void **pointer_out)
+static tsr_status measure_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out)
 {
+    (void)owner;
     if (bytes > device->max_alloc)
         return tsr_fail(TSR_ERR_MEMORY, "device %s: one allocation of %zu bytes, at most %zu are possible",
                         device->name, bytes, device->max_alloc);
-    return measure_alloc(device, bytes, pointer_out);
+    return measure_reserve(device, bytes, pointer_out);
 }
 
 static void measure_free(tsr_device *device, void *pointer, size_t bytes)
@@ -111,9 +112,9 @@ static tsr_status measure_synchronize(tsr_device *device, uint64_t timeout_ns)
 static const struct tsr_device_ops measure_ops = {
     .kind = TSR_DEVICE_HOST,
     .destroy = measure_destroy,
-    .alloc = measure_alloc_checked,
+    .alloc = measure_alloc,
     .free = measure_free,
-    .reserve = measure_alloc,
+    .reserve = measure_reserve,
     .release = measure_free,
     .commit = measure_commit,
     .decommit = measure_commit,

@@ -11,6 +11,15 @@ tsr_status tsr_cuda_collective_init(tsr_cuda_collective *collective, tsr_comm *c
     return tsr_collective_copy_desc(desc, comm->n_devices, &c->desc, &c->begin, &c->partial);
 }
 
+bool tsr_cuda_collective_reaches(tsr_cuda_device *const *devices, tsr_device_set participants)
+{
+    TSR_FOR_DEVICES(d, participants)
+        TSR_FOR_DEVICES(e, participants)
+            if (devices[e]->ordinal < TSR_CUDA_MAX_GPUS && devices[d]->lost_peers >> devices[e]->ordinal & 1)
+                return false;
+    return true;
+}
+
 void tsr_cuda_collective_destroy(tsr_comm *comm, tsr_collective *collective)
 {
     (void)comm;

@@ -52,6 +52,12 @@ out:
     return status;
 }
 
+/* NCCL writes a peer's buffers in place where it finds the peers connected. */
+static bool nccl_serves(const tsr_comm *base, const tsr_collective_desc *desc)
+{
+    return tsr_cuda_collective_reaches(((const nccl_comm *)base)->devices, desc->participants);
+}
+
 static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *desc,
                                     tsr_collective **collective_out)
 {
@@ -61,6 +67,12 @@ static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *d
     bool alone = (desc->participants & (desc->participants - 1)) == 0;
     if (comm->broken != TSR_OK)
         return tsr_fail(comm->broken, "%s", comm->broken_text);
+    if (!nccl_serves(base, desc))
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "collective '%s' (%s): NCCL has no access to the newest memory of all of its devices; "
+            "use auto or staged collectives",
+            desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
     TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, base, desc));
     if (!alone)
@@ -191,6 +203,7 @@ static const struct tsr_comm_ops nccl_ops = {
     .destroy = nccl_destroy,
     .collective_create = collective_create,
     .collective_destroy = tsr_cuda_collective_destroy,
+    .serves = nccl_serves,
     .enqueue_waits = true,
     .enqueue = tsr_nccl_enqueue,
     .enqueue_norm = tsr_nccl_enqueue_norm,

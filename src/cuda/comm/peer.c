@@ -170,7 +170,7 @@ static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
     TSR_FOR_DEVICES(d, desc->participants)
         if (desc->participants & ~comm->reach[d])
             return false;
-    return true;
+    return tsr_cuda_collective_reaches(comm->devices, desc->participants);
 }
 
 /* Two devices that add up half each read less than two that add up all. Partials are aligned wherever they
@@ -190,9 +190,11 @@ static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *d
     tsr_status status = TSR_OK;
     peer_collective *c = NULL;
     if (!peer_serves(comm, desc))
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "collective '%s' (%s): not all of its devices have peer access to each other",
-                        desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "collective '%s' (%s): not all of its devices have peer access to each other; use auto, "
+            "nccl or staged collectives",
+            desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
     TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, comm, desc));
     c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);

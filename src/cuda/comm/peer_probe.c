@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "cuda/api/check.h"
+#include "cuda/comm/collective.h"
 #include "cuda/comm/device_barrier.h"
 #include "cuda/comm/peer.h"
 #include "cuda/context/capture.h"
@@ -110,6 +111,12 @@ static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
     return status;
 }
 
+static bool is_lost(tsr_cuda_device *one, tsr_cuda_device *other)
+{
+    tsr_cuda_device *const pair[] = {one, other};
+    return !tsr_cuda_collective_reaches(pair, tsr_device_set_all(2));
+}
+
 /* A kernel of `one` writes the pattern to the memory of `other`, and `other` copies the pattern to a second
  * place. A kernel of `one` reads the second place, and so do copies of `one`. */
 static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
@@ -120,8 +127,11 @@ static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool
     /* A size that gets the kind of memory that programs use. */
     size_t bytes = TSR_MAX((size_t)3 * BYTES, TSR_MAX(one->base.granularity, other->base.granularity));
     TSR_TRY(tsr_mem_array(3 * N, sizeof *pattern, "a test pattern", &pattern));
-    TSR_TRY(one->base.ops->alloc(&one->base, bytes, (void **)&here));
-    TSR_TRY(other->base.ops->alloc(&other->base, bytes, (void **)&there));
+    TSR_TRY(one->base.ops->alloc(&one->base, TSR_MEMORY_COMM, bytes, (void **)&here));
+    TSR_TRY(other->base.ops->alloc(&other->base, TSR_MEMORY_COMM, bytes, (void **)&there));
+    *good_out = false;
+    if (is_lost(one, other)) /* already logged */
+        goto out;
     for (int i = 0; i < N; i++)
         pattern[i] = (float)(i * 977 + 131 * one->ordinal + other->ordinal);
     TSR_TRY(tsr_device_upload(&one->base, here, pattern, BYTES));
@@ -214,7 +224,7 @@ static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const 
     TSR_TRY(try_pattern(one, other, &there));
     TSR_TRY(try_pattern(other, one, &back));
     *good_out = there && back;
-    if (!*good_out)
+    if (!*good_out && !is_lost(one, other))
         tsr_log(logger, TSR_LOG_WARN,
                 "devices %s and %s: the driver offers peer access, but test patterns arrive changed; "
                 "their collectives do not use it",

@@ -49,6 +49,7 @@ typedef struct tsr_cuda_device {
     bool has_vmm;                  /* virtual memory management; without it a reservation is plain memory */
     struct tsr_cuda_range *ranges; /* mapped memory, and reservations (memory/vmm.h) */
     uint64_t peers;                /* GPUs that may use shared ranges, one bit per ordinal */
+    uint64_t lost_peers;           /* GPUs that may use none of the newer ones (memory/vmm.h) */
     tsr_cuda_wrapping wrapping;
     int64_t library_tokens;    /* from this number on cuBLASLt may multiply (libs/cublas.h); 0: never */
     struct tsr_cublas *cublas; /* NULL: not requested yet */

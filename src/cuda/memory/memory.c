@@ -30,11 +30,19 @@ out:
     return status;
 }
 
-static tsr_status alloc_mapped(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+/* Peers read partial sums and staging buffers, and NCCL writes a peer's results and scratch in place. Weights
+ * stay private: over PCIe, memory that a peer may use takes as much of the BAR1 window, which has 256 MiB
+ * where the firmware does not enlarge it. */
+static bool peers_use(tsr_memory_owner owner)
+{
+    return owner == TSR_MEMORY_COMM || owner == TSR_MEMORY_ARENA || owner == TSR_MEMORY_SCRATCH;
+}
+
+static tsr_status alloc_mapped(tsr_cuda_device *cuda, bool shared, size_t bytes, void **pointer_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_range *range = NULL;
-    TSR_TRY(tsr_cuda_range_create(cuda, bytes, true, &range));
+    TSR_TRY(tsr_cuda_range_create(cuda, bytes, shared, &range));
     status = tsr_cuda_range_fill(cuda, range);
     if (status == TSR_OK)
         *pointer_out = range->base;
@@ -45,23 +53,28 @@ out:
 }
 
 /* Small allocations would waste most of a granule; cudaMalloc packs them. */
-static tsr_status alloc_any(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+static tsr_status alloc_any(tsr_cuda_device *cuda, tsr_memory_owner owner, size_t bytes, void **pointer_out)
 {
     if (cuda->managed)
         return alloc_managed(cuda, bytes, pointer_out);
     if (cuda->has_vmm && bytes >= cuda->base.granularity)
-        return alloc_mapped(cuda, bytes, pointer_out);
-    return TSR_CUDA(cudaMalloc(pointer_out, bytes));
+        return alloc_mapped(cuda, peers_use(owner), bytes, pointer_out);
+    cudaError_t error = cudaMalloc(pointer_out, bytes);
+    if (!cuda->has_vmm || error != cudaErrorMapBufferObjectFailed)
+        return tsr_cuda_result(error, "cudaMalloc");
+    (void)
+        cudaGetLastError(); /* BAR1 is full, and peers with access get access to all of cudaMalloc's memory */
+    return alloc_mapped(cuda, peers_use(owner), bytes, pointer_out);
 }
 
-tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+tsr_status tsr_cuda_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     void *pointer = NULL;
     tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
-    status = alloc_any(cuda, bytes, &pointer);
+    status = alloc_any(cuda, owner, bytes, &pointer);
     tsr_cuda_leave(cuda);
     if (status != TSR_OK)
         return tsr_fail_in(status, "device %s: %zu bytes", device->name, bytes);

@@ -17,7 +17,7 @@ enum { TSR_CUDA_PLAIN_GRANULARITY = 64 << 10 };
 /* cudaMalloc's rounding, as addresses of neighbours show. Not documented; only the accounting uses it. */
 enum { TSR_CUDA_MALLOC_UNIT = 512 };
 
-tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out);
+tsr_status tsr_cuda_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out);
 void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes);
 tsr_status tsr_cuda_reserve(tsr_device *device, size_t bytes, void **base_out);
 void tsr_cuda_release(tsr_device *device, void *base, size_t bytes);

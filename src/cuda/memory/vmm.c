@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#include <tsr/bytes.h>
+
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/api/driver.h"
@@ -132,17 +134,46 @@ static CUmemAccessDesc access_of(int ordinal)
                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
-/* Give access to the device's own GPU, and to peers if the range is shared. */
-static tsr_status set_access(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
-                             size_t bytes)
+static tsr_status give_access(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
+                              size_t bytes, int ordinal)
 {
-    CUmemAccessDesc access[TSR_CUDA_MAX_GPUS];
-    size_t n = 0;
-    access[n++] = access_of(cuda->ordinal);
-    for (int i = 0; i < TSR_CUDA_MAX_GPUS && range->shared; i++)
-        if (i != cuda->ordinal && cuda->peers >> i & 1)
-            access[n++] = access_of(i);
-    return TSR_CU(cuda->driver.cuMemSetAccess(address(range, offset), bytes, access, n));
+    CUmemAccessDesc access = access_of(ordinal);
+    return TSR_CU(cuda->driver.cuMemSetAccess(address(range, offset), bytes, &access, 1));
+}
+
+/* The driver maps a peer's access over PCIe into the BAR1 window, and fails when the window is full. */
+static void lose_peer(tsr_cuda_device *cuda, int ordinal, size_t bytes)
+{
+    char size[TSR_BYTES_TEXT];
+    cuda->peers &= ~((uint64_t)1 << ordinal);
+    cuda->lost_peers |= (uint64_t)1 << ordinal;
+    tsr_log(
+        &cuda->logger, TSR_LOG_WARN,
+        "devices %s and cuda%d: %s of the first one's memory cannot be mapped for the second, so from now on "
+        "their collectives avoid peer access; a larger BAR1 (\"Above 4G decoding\" and \"Resizable BAR\" in "
+        "the firmware's setup) or a smaller n_batch leaves room: %s",
+        cuda->base.name, ordinal, tsr_bytes_text(bytes, size), tsr_last_error());
+    tsr_fail_clear();
+}
+
+/* Give access to the device's own GPU, and to peers if the range is shared. A peer for which that fails is
+ * lost, which is no error unless the device is, too. */
+static tsr_status set_access(tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset, size_t bytes)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(give_access(cuda, range, offset, bytes, cuda->ordinal));
+    for (int i = 0; i < TSR_CUDA_MAX_GPUS && range->shared; i++) {
+        if (i == cuda->ordinal || !(cuda->peers >> i & 1))
+            continue;
+        status = give_access(cuda, range, offset, bytes, i);
+        if (status == TSR_ERR_DEVICE_LOST)
+            goto out;
+        if (status != TSR_OK)
+            lose_peer(cuda, i, bytes);
+        status = TSR_OK;
+    }
+out:
+    return status;
 }
 
 tsr_status tsr_cuda_vmm_let_peer(tsr_cuda_device *cuda, int ordinal)
@@ -151,13 +182,12 @@ tsr_status tsr_cuda_vmm_let_peer(tsr_cuda_device *cuda, int ordinal)
     if (ordinal >= TSR_CUDA_MAX_GPUS)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "GPU %d: peers are numbered 0 to %d", ordinal,
                         TSR_CUDA_MAX_GPUS - 1);
-    cuda->peers |= (uint64_t)1 << ordinal;
     for (const tsr_cuda_range *range = cuda->ranges; range; range = range->next)
-        if (range->whole && range->shared)
-            TSR_TRY(set_access(cuda, range, 0, range->bytes));
+        if (range->whole &&
+            range->shared) /* after a failure, access already given stays, which is harmless */
+            TSR_TRY(give_access(cuda, range, 0, range->bytes, ordinal));
+    cuda->peers |= (uint64_t)1 << ordinal;
 out:
-    if (status != TSR_OK) /* access already given stays, which is harmless */
-        cuda->peers &= ~((uint64_t)1 << ordinal);
     return status;
 }
 

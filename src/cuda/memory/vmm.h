@@ -2,8 +2,10 @@
  * plain memory from the start; a commit then only zeroes it.
  *
  * A range belongs to one device. Its own GPU may always use it. A peer may use it only where the range is
- * shared (allocations are, the KV region is not) and tsr_cuda_vmm_let_peer() was called:
- * cudaDeviceEnablePeerAccess gives access to cudaMalloc's memory only, a mapping needs cuMemSetAccess.
+ * shared (what collectives use is, weights and the KV region are not) and tsr_cuda_vmm_let_peer() was called:
+ * cudaDeviceEnablePeerAccess gives access to cudaMalloc's memory only, a mapping needs cuMemSetAccess. That
+ * can fail for a peer while the memory itself is good: the peer then becomes one of the device's lost_peers,
+ * and no further collective relies on its access.
  *
  * Callers make the device current and ensure that no work on the GPU uses memory that is unmapped. */
 #ifndef TSR_CUDA_MEMORY_VMM_H

@@ -68,6 +68,8 @@ typedef struct cudasim_config {
     size_t context_bytes;                  /* device memory of a context; 0: as on a card of so many SMs */
     size_t taken;                          /* bytes of each device that other processes use */
     uint32_t owned; /* devices in exclusive mode that another process uses, one bit each */
+    size_t bar1;                           /* bytes of a GPU's memory that all peers together can map, as over
+                                            * PCIe; 0: all of it (a large BAR1, NVLink) */
 } cudasim_config;
 
 #define CUDASIM_CONFIG_INIT                                                                            \
@@ -76,7 +78,7 @@ typedef struct cudasim_config {
         .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
         .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,  \
-        .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0, .owned = 0                 \
+        .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0, .owned = 0, .bar1 = 0      \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while

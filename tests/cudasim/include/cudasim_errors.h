@@ -20,6 +20,7 @@
     X(cudaErrorNoDevice, 100, "no device is detected")                                      \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                \
     X(cudaErrorDeviceUninitialized, 201, "invalid device context")                          \
+    X(cudaErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")               \
     X(cudaErrorNoKernelImageForDevice, 209, "no kernel image for this device")              \
     X(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error")                            \
     X(cudaErrorPeerAccessUnsupported, 217, "peer access is not supported")                  \
