@@ -47,7 +47,7 @@ typedef struct tsr_device_desc {
      * (of all, if unknown) less what the driver takes, its part, and at most mem_cap_bytes. 0 for host
      * devices */
     uint64_t memory_usable_bytes;
-    /** of GPUs: no memory of its own, so weights are read in the host's memory */
+    /** of GPUs: no memory of its own but the host's, which it shares with host devices */
     bool integrated;
     bool managed; /**< managed=1 */
     bool wrap;    /**< wrap=1 */

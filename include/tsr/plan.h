@@ -106,7 +106,8 @@ typedef struct tsr_plan_device {
     size_t memory_cap;                 /**< SIZE_MAX = no cap */
     size_t margin_bytes;               /**< of the cap, left free as a fit demanded */
     /** of the cap, beyond total_bytes; SIZE_MAX = no cap. Of a host device of this machine at most what the
-     * machine has available now, beyond total_bytes of all its host devices */
+     * machine has available now, beyond total_bytes of all its host devices and of GPUs that share its
+     * memory; the same of such a GPU beside host devices */
     size_t free_bytes;
     size_t missing_bytes;     /**< of total_bytes and the margin, beyond the cap */
     size_t arena_bound_bytes; /**< no packing of the activations could be smaller */

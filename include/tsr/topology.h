@@ -158,7 +158,7 @@ typedef struct tsr_gpu {
     /** dense F16 matrix rate, accumulating in F32, operations/s, by a table of cards */
     double tensor_flops;
     uint64_t memory_bytes;      /**< all memory, the driver's part included */
-    uint64_t memory_free_bytes; /**< at the time of discovery */
+    uint64_t memory_free_bytes; /**< at the time of discovery; integrated: available, caches included */
     /** this process had a context on the GPU at the time of discovery: memory_free_bytes is without it */
     bool has_context;
     uint64_t commit_bytes;     /**< unit in which growing memory is backed */

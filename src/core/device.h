@@ -116,6 +116,9 @@ typedef struct tsr_accounting {
     size_t taken_before;
 } tsr_accounting;
 
+/* The place of a GPU that has no memory but the host's: it shares memory with every host device, too. */
+enum { TSR_PLACE_HOST = -1 };
+
 /* Time in collectives, as the first thread of a host device sees it. Written by that thread while a program
  * runs, by others while none does. */
 typedef struct tsr_device_clock {

@@ -6,6 +6,7 @@
 
 #include "core/comm.h"
 #include "core/event.h"
+#include "core/input/meminfo.h"
 #include "core/mem.h"
 #include "host/cpu.h"
 #include "host/host.h"
@@ -80,7 +81,7 @@ static tsr_status host_decommit(tsr_device *device, void *base, size_t offset, s
 
 static tsr_status host_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
 {
-    tsr_status status = tsr_host_memory_info(tsr_host(device)->numa_node, free_out, total_out);
+    tsr_status status = tsr_meminfo(tsr_host(device)->numa_node, free_out, total_out);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
 }
 

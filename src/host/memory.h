@@ -25,8 +25,4 @@ void tsr_host_memory_release(void *base, size_t bytes);
 tsr_status tsr_host_memory_commit(void *base, size_t offset, size_t bytes);
 tsr_status tsr_host_memory_decommit(void *base, size_t offset, size_t bytes);
 
-/* Bytes of the node (-1: of the whole machine), and the bytes available without swapping: free memory and the
- * part of the page cache that can be reclaimed. */
-tsr_status tsr_host_memory_info(int numa_node, size_t *free_out, size_t *total_out);
-
 #endif

@@ -152,12 +152,17 @@ out:
     return status;
 }
 
+static bool in_host_memory(const tsr_device_desc *desc)
+{
+    return desc->kind == TSR_DEVICE_HOST || desc->integrated;
+}
+
 static tsr_status limit_free(const tsr_device_list *devices, tsr_plan *plan)
 {
     size_t taken = 0, available = 0;
     char has[TSR_BYTES_TEXT], takes[TSR_BYTES_TEXT];
     for (int d = 0; d < devices->n_devices; d++)
-        if (devices->devices[d].kind == TSR_DEVICE_HOST) {
+        if (in_host_memory(&devices->devices[d])) {
             taken += plan->devices[d].total_bytes;
             available = TSR_MAX(available, (size_t)devices->devices[d].memory_available_bytes);
         }
@@ -166,7 +171,7 @@ static tsr_status limit_free(const tsr_device_list *devices, tsr_plan *plan)
     for (int d = 0; d < devices->n_devices; d++) {
         size_t *free_bytes = &plan->devices[d].free_bytes;
         size_t left = available > taken ? available - taken : 0;
-        if (devices->devices[d].kind == TSR_DEVICE_HOST)
+        if (in_host_memory(&devices->devices[d]))
             *free_bytes = TSR_MIN(*free_bytes, left);
     }
     if (taken <= available)

@@ -26,7 +26,7 @@ void tsr_device_props_of_desc(const tsr_device_desc *desc, tsr_device_props *pro
         props_out->alignment = TSR_GPU_ALIGNMENT;
         props_out->granularity = desc->commit_bytes ? (size_t)desc->commit_bytes : TSR_GPU_COMMIT_BYTES;
         props_out->scratch_bytes = TSR_GPU_SCRATCH_BYTES;
-        props_out->prefers_copies = !desc->integrated && !desc->wrap;
+        props_out->prefers_copies = !desc->wrap;
     }
     snprintf(props_out->name, sizeof props_out->name, "%s", desc->name);
 }

@@ -17,7 +17,12 @@
 
 static bool share_memory(const tsr_device *a, const tsr_device *b)
 {
-    return a->process == b->process && a->place == b->place && a->ops->kind == b->ops->kind;
+    if (a->process != b->process)
+        return false;
+    if (a->ops->kind == b->ops->kind)
+        return a->place == b->place;
+    const tsr_device *gpu = a->ops->kind == TSR_DEVICE_CUDA ? a : b;
+    return gpu->place == TSR_PLACE_HOST;
 }
 
 /* Bytes that this runtime uses of the memory that a device is in. */

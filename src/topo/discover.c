@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/gpu.h"
+#include "core/input/meminfo.h"
 #include "core/mem.h"
 #include "topo/import/builder.h"
 #include "topo/import/gpus.h"
@@ -81,18 +82,14 @@ static const char *named_by_environment(void)
  * its hash tables on first use without a lock. */
 static pthread_mutex_t hwloc_turn = PTHREAD_MUTEX_INITIALIZER;
 
-/* Memory that new processes could have without swapping, by the kernel's estimate (proc(5)); 0 if unknown. */
+/* Memory that new processes could have without swapping; 0 if unknown. */
 static uint64_t read_available(void)
 {
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && kib == 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu", &kib) != 1)
-            kib = 0;
-    if (file)
-        fclose(file);
-    return (uint64_t)kib * 1024;
+    size_t available, total;
+    if (tsr_meminfo(-1, &available, &total) == TSR_OK)
+        return available;
+    tsr_fail_clear();
+    return 0;
 }
 
 /* In a guest whose hypervisor provides memory as it is touched, the NUMA node shows only the part in use;
@@ -116,6 +113,10 @@ static void add_gpus(tsr_topology *topo, const tsr_logger *logger)
     tsr_gpu_probe(topo, logger);
     if (topo->n_gpus == 0)
         tsr_log(logger, TSR_LOG_INFO, "no GPU is usable: %s", topo->gpu_note);
+    for (int g = 0; g < topo->n_gpus; g++) /* the driver counts cached files as used, and NVML does not say */
+        if (topo->gpus[g].integrated)
+            topo->gpus[g].memory_free_bytes =
+                TSR_MIN(topo->memory_available_bytes, topo->gpus[g].memory_bytes);
     tsr_topo_gpus_locate(topo, "");
     tsr_topo_gpus_link(topo);
     tsr_topo_gpus_rate(topo);

@@ -70,7 +70,7 @@ static void devices_of_a_runtime_share_what_is_registered(void **state)
     machine_that_wraps(2, true, true);
     tsr_device *first = open_device(0, 0);
     tsr_device *second = open_with(1, 1, (tsr_cuda_device_config){.sibling = first}, NULL);
-    assert_false(first->prefers_copies);
+    assert_true(first->prefers_copies); /* views are slower until a measurement says otherwise */
     ok(first->ops->wrap(first, file, 2 * PAGE, &a));
     ok(second->ops->wrap(second, file + PAGE / 4, 3 * PAGE, &b)); /* shares a page */
     assert_int_equal(cudasim_calls_of("cudaHostRegister"), 2);

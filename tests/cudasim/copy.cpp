@@ -232,6 +232,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
         return call.result();
     const Device &device = *current_device();
     *free_bytes = room(device);
+    if (machine().config.integrated)
+        *free_bytes -= std::min(*free_bytes, machine().page_cache);
     *total_bytes = device.total();
     return call.end(cudaSuccess);
 }

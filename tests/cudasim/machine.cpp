@@ -288,6 +288,7 @@ void cudasim_configure(const cudasim_config *config)
     m.nccl_shared_memory = -1;
     m.viewing = NULL;
     m.nccl_refuses_capture = false;
+    m.page_cache = 0;
     memset(m.corrupt, 0, sizeof m.corrupt);
     memset(m.corrupt_copies, 0, sizeof m.corrupt_copies);
     m.n_calls = m.faults_hit = m.late_loads = m.operations = m.steps = 0;
@@ -329,6 +330,12 @@ int cudasim_leaks(FILE *out)
            leaked(out, "executable graphs", m.execs.size()) + leaked(out, "communicators", m.comms.size()) +
            leaked(out, "cuBLASLt objects", m.cublas_objects.size()) +
            leaked(out, "retained contexts", n_retained());
+}
+
+void cudasim_cache_files(size_t bytes)
+{
+    Locked lock;
+    machine().page_cache = bytes;
 }
 
 size_t cudasim_used(int device)

@@ -205,6 +205,7 @@ struct Machine {
     cudasim_config config;
     std::vector<Device> devices;
     uint32_t no_peer[CUDASIM_MAX_DEVICES] = {};
+    size_t page_cache = 0;
     uint32_t corrupt[CUDASIM_MAX_DEVICES] = {};        /* whose memory a device's kernels damage */
     uint32_t corrupt_copies[CUDASIM_MAX_DEVICES] = {}; /* whose memory its copies read wrong */
     std::mt19937_64 random;

@@ -222,7 +222,7 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
     *cuda->fault_copy = 0;
     TSR_TRY(tsr_cuda_alloc_own(cuda, sizeof *cuda->fault, (void **)&cuda->fault));
     TSR_TRY(tsr_cuda_ring_create(cuda));
-    TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
+    TSR_TRY(tsr_cuda_memory_now(cuda, &available, &total));
     lower_cap(cuda, available);
 out:
     return status;
@@ -300,6 +300,8 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         status = choose_memory(cuda, config);
     if (status == TSR_OK)
         status = tsr_cuda_wrapping_open(cuda, config->always_wrap, config->link_bytes_per_s, config->sibling);
+    if (cuda->wrapping.integrated)
+        cuda->base.place = TSR_PLACE_HOST;
     if (status == TSR_OK)
         status = make_objects(cuda);
     tsr_cuda_leave(cuda);

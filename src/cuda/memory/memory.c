@@ -1,6 +1,7 @@
 /* Device memory; see memory.h. */
 #include "cuda/memory/memory.h"
 
+#include "core/input/meminfo.h"
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"
@@ -99,6 +100,19 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
     tsr_cuda_leave(cuda);
 }
 
+tsr_status tsr_cuda_memory_now(const tsr_cuda_device *cuda, size_t *free_out, size_t *total_out)
+{
+    tsr_status status = TSR_CUDA(cudaMemGetInfo(free_out, total_out));
+    size_t available, total;
+    if (status != TSR_OK || !cuda->wrapping.integrated)
+        return status;
+    if (tsr_meminfo(-1, &available, &total) == TSR_OK)
+        *free_out = TSR_MIN(available, *total_out);
+    else
+        tsr_fail_clear();
+    return TSR_OK;
+}
+
 size_t tsr_cuda_free_bytes(void)
 {
     size_t available = 0, total = 0;
@@ -132,7 +146,7 @@ tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *to
     tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
-    status = TSR_CUDA(cudaMemGetInfo(&available, &total));
+    status = tsr_cuda_memory_now(cuda, &available, &total);
     tsr_cuda_leave(cuda);
     if (status != TSR_OK)
         return tsr_fail_in(status, "device %s", device->name);

@@ -24,6 +24,11 @@ void tsr_cuda_release(tsr_device *device, void *base, size_t bytes);
 tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t bytes);
 tsr_status tsr_cuda_decommit(tsr_device *device, void *base, size_t offset, size_t bytes);
 
+/* Free and total bytes of the GPU, which is current. A GPU without memory of its own can have what the system
+ * can give to any program: the driver counts cached files as used there, while the system drops them for an
+ * allocation. */
+tsr_status tsr_cuda_memory_now(const struct tsr_cuda_device *cuda, size_t *free_out, size_t *total_out);
+
 /* Free bytes on the GPU of the current device; 0 if unknown. The difference before and after a library's call
  * is the library's memory, unless another process allocates at the same time. */
 size_t tsr_cuda_free_bytes(void);

@@ -55,7 +55,7 @@ tsr_status tsr_cuda_wrapping_open(tsr_cuda_device *cuda, bool forced, double lin
     TSR_TRY(has_attribute(cuda, cudaDevAttrHostRegisterReadOnlySupported, &w->read_only_flag));
     w->coherent = pageable && page_tables;
     w->can_register = w->can_register && can_map;
-    cuda->base.prefers_copies = !w->integrated && !w->forced;
+    cuda->base.prefers_copies = !w->forced;
     if (sibling)
         w->registry = tsr_cuda(sibling)->wrapping.registry;
     else

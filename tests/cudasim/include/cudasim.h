@@ -119,6 +119,10 @@ void cudasim_corrupt_peer_copies(int reader, int owner);
  * number. */
 int cudasim_leaks(FILE *out);
 
+/* So many bytes of files have been read and are kept by the system: of the memory that integrated GPUs share
+ * with the host, cudaMemGetInfo counts them as used, and allocations get them nevertheless. */
+void cudasim_cache_files(size_t bytes);
+
 /* Bytes of device memory in use, now and at most. */
 size_t cudasim_used(int device);
 size_t cudasim_peak(int device);
