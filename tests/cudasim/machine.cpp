@@ -62,6 +62,7 @@ static void start_devices(Machine &m)
     m.generation++;
     m.random.seed(m.config.seed);
     choose_card(m.config);
+    choose_places(m.config.last_places);
     m.devices = std::vector<Device>((size_t)m.config.n_devices);
     for (int i = 0; i < m.config.n_devices; i++) {
         Device &device = m.devices[(size_t)i];

@@ -7,6 +7,7 @@
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
  *   shared.cpp    its shared memory, asynchronous copies to it
  *   limits.cpp    what blocks and multiprocessors of a card can hold
+ *   numbers.cpp   results that a card may round in another way
  *   hook.cpp      launches seen, and blocks executed, from outside
  *   primary.cpp   primary contexts, and the one that is current in a thread
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
@@ -342,6 +343,10 @@ cudaError_t check_launch(const Body &body);
 /* The multiprocessor that a block of the kernel can start on, or -1. */
 int find_room(Device &device, const Body &body);
 void take_room(Device &device, int sm, const Body &body, bool back);
+
+/* -- numbers.cpp -- */
+
+void choose_places(uint64_t seed);
 
 /* -- hook.cpp -- */
 

@@ -63,6 +63,7 @@ typedef struct cudasim_config {
     int nccl_version;                      /* NCCL_VERSION_CODE's format */
     unsigned hang_ms;                      /* nothing moves for so long: the waiting call fails */
     bool eager;                            /* enqueued work is carried out at once where it can be */
+    uint64_t last_places;                  /* not 0: draws what NVIDIA leaves open; see numbers.cpp */
     int driver_version;                    /* of CUDA, 12040 = 12.4; 0: the runtime's */
     bool weak;                             /* kernels see each other's plain stores as late as GPUs may */
     size_t context_bytes;                  /* device memory of a context; 0: as on a card of so many SMs */
@@ -78,7 +79,8 @@ typedef struct cudasim_config {
         .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
         .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,  \
-        .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0, .owned = 0, .bar1 = 0      \
+        .last_places = 0, .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0,          \
+        .owned = 0, .bar1 = 0                                                                          \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while

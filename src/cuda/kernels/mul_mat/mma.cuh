@@ -57,6 +57,15 @@ template <tsr_type TYPE> static void tsr_mma_product(void *const brought[TSR_WAR
     }
     for (int row = 0; row < 16; row++) {
         tsr_mma_half left = sum[row][0], right = sum[row][1];
+        if (cudasim_last_places != 0) { /* cut off as a card does, not rounded once */
+            for (int n = 0; n < 8; n++) {
+                double products[16];
+                for (int k = 0; k < 16; k++)
+                    products[k] = a[row][k] * b[k][n / 4][n % 4];
+                sum[row][n / 4][n % 4] = cudasim_tensor_sum((float)sum[row][n / 4][n % 4], products);
+            }
+            continue;
+        }
         for (int k = 0; k < 16; k++) {
             left += a[row][k] * b[k][0];
             right += a[row][k] * b[k][1];
