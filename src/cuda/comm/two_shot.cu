@@ -59,8 +59,11 @@ static __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barr
         tsr_pack<float, PACK> sum = {};
         if (left >= PACK)
             sum = tsr_sum_of_parts<Partial, PACK>(reduction, i / PACK);
-        for (int v = 0; left < PACK && v < left; v++)
-            sum.at[v] = tsr_sum_of_parts<Partial, 1>(reduction, i + v).at[0];
+        /* unrolled, because an index that is not a constant would put the array into local memory */
+        TSR_UNROLL
+        for (int v = 0; v < PACK; v++)
+            if (left < PACK && v < left)
+                sum.at[v] = tsr_sum_of_parts<Partial, 1>(reduction, i + v).at[0];
         __syncthreads(); /* all threads have read this tile of our own partial */
         stored *sums = sums_of_tile<Partial>(reduction, part, t) + PACK * threadIdx.x;
         tsr_pack<stored, PACK> rounded;
@@ -69,8 +72,10 @@ static __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barr
             store_sum(&rounded.at[v], sum.at[v]);
         if (left >= PACK)
             *reinterpret_cast<tsr_pack<stored, PACK> *>(sums) = rounded;
-        for (int v = 0; left < PACK && v < left; v++)
-            sums[v] = rounded.at[v];
+        TSR_UNROLL
+        for (int v = 0; v < PACK; v++)
+            if (left < PACK && v < left)
+                sums[v] = rounded.at[v];
     }
 }
 

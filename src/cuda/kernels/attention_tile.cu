@@ -15,8 +15,8 @@
  * Per octet a thread reads 16 x 16 bytes of shared memory for 128 multiply-adds, and the lanes of a warp
  * together 4 keys and 8 queries, without bank conflicts: a quarter to half of the arithmetic's time. Heads of
  * up to 128 elements are limited to 128 registers, so that two blocks fit into an SM and one computes while
- * the other loads. That costs 13 spilled registers (52 bytes; nvcc 13.0, sm_90); one block would take 154
- * without spilling. Longer heads take 168, none spilled. Which of the two is faster has not been measured.
+ * the other loads. None is spilled (scripts/make-kernel-resources), because the tile is described in shared
+ * memory and the halves of an octet are not unrolled. Longer heads take more registers.
  * Tensor cores would be faster still, but would need parts of every cache type, and a tensor core product
  * cannot skip positions that a query may not see. */
 #include "cuda/kernels/attention.cuh"
@@ -30,6 +30,13 @@ enum {
     STAGE_ROW = STAGE_DIMS + 4, /* padded: rows begin in different banks */
     STAGE_VALUES = 32,          /* positions of values, in shared memory per stage */
     SLOT_ROW = TILE_SLOTS + 4
+};
+
+/* The tile of a block. */
+struct tile_item {
+    int first_token, kv_head, head_dim, n_slots;
+    int from, to; /* positions of the current segment that at least one slot sees */
+    bool whole;   /* every slot sees all of from .. to */
 };
 
 /* PASSES x 128 elements cover a head. */
@@ -46,13 +53,7 @@ template <int PASSES> struct tile_block {
     attention_merge merge_group[TILE_SLOTS], merge_total[TILE_SLOTS];
     attention_range range[TILE_SLOTS], all; /* of each slot, and of all together */
     int from[TILE_SLOTS], to[TILE_SLOTS];   /* in the current segment; none where from >= to */
-};
-
-/* The tile of a block, the same in all its threads. */
-struct tile_item {
-    int first_token, kv_head, head_dim, n_slots;
-    int from, to; /* positions of the current segment that at least one slot sees */
-    bool whole;   /* every slot sees all of from .. to */
+    tile_item item;                         /* here, because registers are scarce */
 };
 
 /* -- scores -- */
@@ -88,6 +89,9 @@ TSR_DEVICE void tile_octet(const tile_block<PASSES> &b, int stage, int lane, int
     for (int pass = 0; pass < PASSES; pass++) {
         float dot[4][4];
         TSR_UNROLL
+        for (int n = 0; n < 16; n++)
+            dot[n / 4][n % 4] = -0.0f; /* the first fmaf() gives the product, also of a negative zero */
+        TSR_UNROLL_BY(1)               /* the second half's loads must not take registers during the first */
         for (int half = 0; half < 2; half++) {
             const int at = lane * TSR_OCTET + 4 * half;
             tsr_floats_4 key[4];
@@ -102,8 +106,7 @@ TSR_DEVICE void tile_octet(const tile_block<PASSES> &b, int stage, int lane, int
                 for (int i = 0; i < 4; i++) {
                     TSR_UNROLL
                     for (int e = 0; e < 4; e++)
-                        dot[i][j] =
-                            half + e == 0 ? key[i].at[0] * q.at[0] : fmaf(key[i].at[e], q.at[e], dot[i][j]);
+                        dot[i][j] = fmaf(key[i].at[e], q.at[e], dot[i][j]);
                 }
             }
         }
@@ -282,25 +285,29 @@ TSR_DEVICE void tile_output(const attention_args &a, const tile_item &item, tile
 
 /* The positions of a segment that the slots see, and the addresses of its keys and values. */
 template <int PASSES>
-TSR_DEVICE void tile_begin_segment(const attention_args &a, int64_t segment, tile_item *item,
-                                   tile_block<PASSES> *b)
+TSR_DEVICE void tile_begin_segment(const attention_args &a, int64_t segment, tile_block<PASSES> *b)
 {
     const int64_t start = segment * SEGMENT;
     const int i = threadIdx.x;
-    item->from = (int)(b->all.begin > start ? b->all.begin - start : 0);
-    item->to = (int)(b->all.end - start < SEGMENT ? b->all.end - start : (int64_t)SEGMENT);
+    const int first = (int)(b->all.begin > start ? b->all.begin - start : 0);
+    const int last = (int)(b->all.end - start < SEGMENT ? b->all.end - start : (int64_t)SEGMENT);
     __syncthreads(); /* the previous segment is finished */
     if (i < TILE_SLOTS) {
         const int64_t from = b->range[i].begin - start, to = b->range[i].end - start;
         b->from[i] = (int)(from > 0 ? from < SEGMENT ? from : (int64_t)SEGMENT : 0);
         b->to[i] = (int)(to > 0 ? to < SEGMENT ? to : (int64_t)SEGMENT : 0);
     }
-    if (i >= item->from && i < item->to)
-        b->place[i] =
-            tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item->first_token], start + i, item->kv_head);
-    const bool whole = i >= item->n_slots ||
-                       (b->range[i].begin <= start + item->from && b->range[i].end >= start + item->to);
-    item->whole = __syncthreads_and(whole) != 0;
+    if (i >= first && i < last)
+        b->place[i] = tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[b->item.first_token], start + i,
+                                  b->item.kv_head);
+    const bool sees_all =
+        i >= b->item.n_slots || (b->range[i].begin <= start + first && b->range[i].end >= start + last);
+    const bool whole = __syncthreads_and(sees_all) != 0;
+    if (i == 0) { /* read behind the next barrier */
+        b->item.from = first;
+        b->item.to = last;
+        b->item.whole = whole;
+    }
 }
 
 /* Start an empty group. */
@@ -330,28 +337,27 @@ template <int PASSES> TSR_DEVICE void tile_add_group(int64_t group, tile_block<P
 }
 
 /* Load queries and ranges, and clear the totals. Slot i is head i % share of token i / share. */
-template <int PASSES>
-TSR_DEVICE void tile_begin(const attention_args &a, tile_item *item, tile_block<PASSES> *b)
+template <int PASSES> TSR_DEVICE void tile_begin(const attention_args &a, tile_block<PASSES> *b)
 {
+    const tile_item &item = b->item;
     constexpr int DIMS = PASSES * TILE_DIMS;
     if (threadIdx.x < TILE_SLOTS) {
         b->range[threadIdx.x] = {0, 0};
-        if ((int)threadIdx.x < item->n_slots)
-            b->range[threadIdx.x] = range_of(a.op, item->first_token + threadIdx.x / a.share);
+        if ((int)threadIdx.x < item.n_slots)
+            b->range[threadIdx.x] = range_of(a.op, item.first_token + threadIdx.x / a.share);
         b->merge_total[threadIdx.x] = merge_nothing();
     }
     for (int i = threadIdx.x; i < TILE_SLOTS * DIMS; i += TILE_THREADS) {
         const int slot = i / DIMS, at = i % DIMS;
-        const int64_t token = item->first_token + slot / (int)a.share;
-        const int64_t head = token * a.op.n_heads + item->kv_head * a.share + slot % (int)a.share;
-        b->q[slot][at] =
-            slot < item->n_slots && at < item->head_dim ? a.op.q[head * item->head_dim + at] : 0.0f;
+        const int64_t token = item.first_token + slot / (int)a.share;
+        const int64_t head = token * a.op.n_heads + item.kv_head * a.share + slot % (int)a.share;
+        b->q[slot][at] = slot < item.n_slots && at < item.head_dim ? a.op.q[head * item.head_dim + at] : 0.0f;
         b->total[slot][at] = 0.0f;
     }
     __syncthreads();
     if (threadIdx.x == 0) {
         attention_range all = b->range[0];
-        for (int i = 1; i < item->n_slots; i++) {
+        for (int i = 1; i < item.n_slots; i++) {
             all.begin = b->range[i].begin < all.begin ? b->range[i].begin : all.begin;
             all.end = b->range[i].end > all.end ? b->range[i].end : all.end;
         }
@@ -366,15 +372,19 @@ static __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1)
     tile_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(tile_block<PASSES>, b);
-    tile_item item = {};
-    item.first_token = (int)((gridDim.x - 1 - blockIdx.x) / a.op.kv.n_heads * a.tile_tokens);
-    item.kv_head = (int)(blockIdx.x % a.op.kv.n_heads);
-    item.head_dim = (int)a.op.kv.head_dim;
-    const int64_t left = a.op.n_tokens - item.first_token;
-    item.n_slots = (int)((left < a.tile_tokens ? left : a.tile_tokens) * a.share);
-    if (!is_tile(a, item.first_token))
+    const int first_token = (int)((gridDim.x - 1 - blockIdx.x) / a.op.kv.n_heads * a.tile_tokens);
+    if (!is_tile(a, first_token))
         return;
-    tile_begin<PASSES>(a, &item, b);
+    if (threadIdx.x == 0) {
+        const int64_t left = a.op.n_tokens - first_token;
+        b->item.first_token = first_token;
+        b->item.kv_head = (int)(blockIdx.x % a.op.kv.n_heads);
+        b->item.head_dim = (int)a.op.kv.head_dim;
+        b->item.n_slots = (int)((left < a.tile_tokens ? left : a.tile_tokens) * a.share);
+    }
+    __syncthreads();
+    const tile_item &item = b->item;
+    tile_begin<PASSES>(a, b);
 
     for (int group = (int)(b->all.begin / GROUP); group * (int64_t)GROUP < b->all.end; group++) {
         tile_begin_group<PASSES>(b);
@@ -382,7 +392,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1)
             const int64_t start = segment * (int64_t)SEGMENT;
             if (start + SEGMENT <= b->all.begin || start >= b->all.end)
                 continue;
-            tile_begin_segment<PASSES>(a, segment, &item, b);
+            tile_begin_segment<PASSES>(a, segment, b);
             tile_scores<PASSES>(a, item, b);
             __syncthreads();
             tile_softmax<PASSES>(item, b);

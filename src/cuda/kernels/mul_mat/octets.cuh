@@ -110,8 +110,10 @@ TSR_DEVICE Total octets_total(const Total (*totals)[SLOTS][TSR_WARP], int o, boo
     return (strand[0] + strand[1]) + (strand[2] + strand[3]);
 }
 
+/* Without the hint, the compiler spills with 4 tokens, to have 4 blocks in an SM; 0 is no hint. */
 template <tsr_type TYPE, int TOKENS>
-static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP) octets_kernel(const octets_args a)
+static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4 ? 3 : 0)
+    octets_kernel(const octets_args a)
 {
     constexpr int N = OCTETS_ROWS * TOKENS;
     __shared__ int64_t shared_fixed[OCTETS_WARPS][2][TSR_WARP];
