@@ -62,17 +62,27 @@ static inline int64_t expert_load(const tsr_routing *r)
     return r->n_tokens * r->n_used / r->n_experts;
 }
 
+/* Whether an octet of a row, and of the activations, may be loaded in pieces of 16 bytes. */
+struct expert_wide {
+    bool row, x;
+};
+
 /* A matrix of the op in the form that kernels use. */
 struct expert_rows {
     const unsigned char *data;
     size_t row_stride, expert_stride;
-    bool wide;
+    expert_wide wide;
 };
 
-static inline expert_rows expert_rows_of(const tsr_expert_matrix *m)
+/* Multiplied with rows of k dense activations; sums begin at multiples of `granule`. */
+static inline expert_rows expert_rows_of(const tsr_expert_matrix *m, const float *x, int64_t k,
+                                         int64_t granule)
 {
+    const bool octets_aligned = granule % TSR_OCTET == 0 || granule >= k;
+    const expert_wide wide = {octets_aligned && tsr_wide_rows(m->data, m->row_stride | m->expert_stride),
+                              octets_aligned && tsr_wide_rows(x, (size_t)k * sizeof *x)};
     const expert_rows rows = {static_cast<const unsigned char *>(m->data), m->row_stride, m->expert_stride,
-                              tsr_wide_rows(m->data, m->row_stride | m->expert_stride)};
+                              wide};
     return rows;
 }
 
@@ -91,17 +101,17 @@ TSR_DEVICE float expert_bias_at(const tsr_expert_bias &bias, int64_t expert, int
 
 /* Add the lane's part of elements [begin, end) of a row times each of SLOTS activations to sums. */
 template <tsr_type TYPE, int SLOTS, int LANES>
-TSR_DEVICE void expert_dot(const unsigned char *row, bool wide, const float *const *x, int64_t begin,
+TSR_DEVICE void expert_dot(const unsigned char *row, expert_wide wide, const float *const *x, int64_t begin,
                            int64_t end, int lane, float *sums)
 {
     for (int64_t at = begin + lane * TSR_OCTET; at < end; at += LANES * TSR_OCTET) {
         const int left = tsr_octet_length(end - at);
         tsr_octet o;
-        tsr_octet_load<TYPE>(row, at, left, wide, &o);
+        tsr_octet_load<TYPE>(row, at, left, wide.row, &o);
         TSR_UNROLL
         for (int s = 0; s < SLOTS; s++) {
             float xs[TSR_OCTET], x_sum = 0.0f;
-            tsr_load_floats(x[s] + at, left, false, xs);
+            tsr_load_floats(x[s] + at, left, wide.x, xs);
             TSR_UNROLL
             for (int i = 0; i < TSR_OCTET; i++)
                 x_sum = x_sum + xs[i];

@@ -168,13 +168,13 @@ extern "C" tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const
     experts_down_args a = {};
     if (op->n_rows == 0 || op->routing.n_tokens == 0)
         return TSR_OK;
-    a.down = expert_rows_of(&op->down);
     a.bias = op->bias;
     a.held = op->held;
     a.routing = op->routing;
     a.n_rows = op->n_rows;
     a.k = op->k;
     a.granule = op->reduce == TSR_REDUCE_BF16 ? op->k : op->granule;
+    a.down = expert_rows_of(&op->down, op->x, op->k, a.granule);
     a.x = op->x;
     a.limit = op->limit;
     a.exact = op->reduce == TSR_REDUCE_EXACT;

@@ -94,8 +94,8 @@ extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const t
     experts_glu_args a = {};
     if (op->n_rows == 0 || op->routing.n_tokens == 0 || op->held.end == op->held.begin)
         return TSR_OK;
-    a.gate = expert_rows_of(&op->gate);
-    a.up = expert_rows_of(&op->up);
+    a.gate = expert_rows_of(&op->gate, op->x, op->k, op->k);
+    a.up = expert_rows_of(&op->up, op->x, op->k, op->k);
     a.gate_bias = op->gate_bias;
     a.up_bias = op->up_bias;
     a.kind = op->kind;
