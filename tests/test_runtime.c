@@ -333,7 +333,7 @@ static void decoding_new_shapes_may_fail_anywhere(void **state)
     decoding d;
     open_decoding(&d, 100);
     for (int k = 0; k < N_CASES; k++) {
-        int64_t at = 1, stride = TSR_TEST_SANITIZED ? 7 : 1;
+        int64_t at = 1, stride = TSR_TEST_EVERY(7);
         while (step_failing(&d, before[k], n[k], at, false))
             at += stride;
         print_message("%lld tokens after %lld: %lld allocations\n", (long long)n[k], (long long)before[k],

@@ -15,6 +15,7 @@
 #include "support/random.h"
 #include "support/resplit_walk.h"
 #include "support/runner.h"
+#include "support/sanitized.h"
 
 static void configure(int n_devices)
 {
@@ -54,7 +55,7 @@ static void go_on(const char *path, tsr_expert_split expert_split, int n_changes
 static void sequences_go_on_with_the_same_bits(void **state)
 {
     (void)state;
-    go_on(walk_model_path, TSR_EXPERT_SPLIT_COLUMNS, 5);
+    go_on(walk_model_path, TSR_EXPERT_SPLIT_COLUMNS, TSR_TEST_SANITIZED ? 2 : 5);
 }
 
 static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
@@ -86,7 +87,7 @@ static void any_call_may_fail(void **state)
 {
     (void)state;
     enum { MAX_NAMES = 64 };
-    const uint64_t most = getenv("TSR_TEST_LONG") ? UINT64_MAX : 2;
+    const uint64_t most = getenv("TSR_TEST_LONG") ? UINT64_MAX : TSR_TEST_SANITIZED ? 1 : 2;
     const char *names[MAX_NAMES];
     uint64_t counts[MAX_NAMES] = {0};
     int n_failed = 0;
