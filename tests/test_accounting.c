@@ -15,6 +15,7 @@
 
 #include "core/track.h"
 #include "runtime/memory.h"
+#include "support/directory.h"
 #include "support/fake_device.h"
 #include "support/leak_check.h"
 #include "support/log_lines.h"
@@ -193,10 +194,10 @@ static void has_holder(const tsr_runtime *rt, const char *name, bool with_bytes)
 static void a_models_memory_is_told_by_owner(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_books_XXXXXX";
+    char path[DIRECTORY_PATH];
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
     tsr_device_memory before, after;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
     for (int copied = 0; copied < 2; copied++) {
         runner r;

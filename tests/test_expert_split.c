@@ -15,6 +15,7 @@
 
 #include "plan/cost/experts.h"
 #include "plan/expert_split.h"
+#include "support/directory.h"
 #include "support/header_plan.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -94,7 +95,7 @@ static void more_tokens_even_out_the_experts_of_large_mixtures(void **state)
 /* -- the planner's choice -- */
 
 typedef struct fixture {
-    char path[48];
+    char path[DIRECTORY_PATH];
 } fixture;
 
 enum { N_VOCAB = 300, N_TOKENS = 9 };
@@ -102,13 +103,13 @@ enum { N_VOCAB = 300, N_TOKENS = 9 };
 /* Experts of three granules of columns. */
 static int setup(void **state)
 {
-    static fixture f = {.path = "/tmp/tsr_expert_split_XXXXXX"};
+    static fixture f;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     config.n_ff = 384;
     config.n_experts = 12;
     config.n_experts_used = 3;
     config.n_vocab = N_VOCAB;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     synth_model_write(&config, f.path);
     *state = &f;
     return 0;

@@ -14,6 +14,7 @@
 
 #include <tsr/fit.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/fitted.h"
 #include "support/plan_check.h"
@@ -24,18 +25,18 @@
 enum { N_CTX = 16384, MODEL_CTX_MIN = 1024 };
 
 typedef struct fixture {
-    char path[32];
+    char path[DIRECTORY_PATH];
     tsr_topology *topo;
     tsr_gguf *gguf;
 } fixture;
 
 static int set_up(void **state)
 {
-    static fixture f = {.path = "/tmp/tsr_fit_XXXXXX"};
+    static fixture f;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     config.n_layers = 4;
     config.n_ctx = N_CTX;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     synth_model_write(&config, f.path);
     runner_ok(tsr_topology_load("synthetic:numa:2(memory=2199023255552) core:32 pu:1", NULL, &f.topo),
               "topology");

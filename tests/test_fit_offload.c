@@ -15,13 +15,14 @@
 
 #include "support/fitted.h"
 #include "support/arch_models.h"
+#include "support/directory.h"
 #include "support/plan_check.h"
 #include "support/runner.h"
 
 #define GIB ((size_t)1 << 30)
 
 typedef struct fixture {
-    char moe_path[40], dense_path[40];
+    char moe_path[DIRECTORY_PATH], dense_path[DIRECTORY_PATH];
     tsr_gguf *moe, *dense;
     int n_moe_layers, n_dense_layers;
     tsr_topology *topo;
@@ -42,7 +43,7 @@ static void open_header(const char *title, char *path, tsr_gguf **gguf, int *n_l
     tsr_gguf_config header = tsr_gguf_config_default();
     gguf_writer *w = arch_model_writer(model, TSR_TYPE_Q8_0);
     header.header_only = true;
-    close(mkstemp(path));
+    close(directory_new(path));
     gguf_writer_save_header(w, path, false);
     gguf_writer_destroy(w);
     *n_layers = model->n_layers;
@@ -51,7 +52,7 @@ static void open_header(const char *title, char *path, tsr_gguf **gguf, int *n_l
 
 static int set_up(void **state)
 {
-    static fixture f = {.moe_path = "/tmp/tsr_fit_moe_XXXXXX", .dense_path = "/tmp/tsr_fit_dense_XXXXXX"};
+    static fixture f;
     open_header("Mixtral-8x7B", f.moe_path, &f.moe, &f.n_moe_layers);
     open_header("Qwen2.5-7B", f.dense_path, &f.dense, &f.n_dense_layers);
     runner_ok(tsr_topology_parse("2x rtx3090 nvlink, 1x host 32 cores 256GiB", NULL, &f.topo), "machine");

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include "support/directory.h"
 #include "support/program.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"
@@ -56,9 +57,9 @@ static void a_machine_in_words_is_shown_with_its_guesses(void **state)
 static void gpus_of_unknown_model_are_shown_but_not_planned_for(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_matrix_XXXXXX", line[256];
+    char path[DIRECTORY_PATH], line[512];
     static const char matrix[] = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tPHB\t0-7\nGPU1\tPHB\tX\t0-7\n";
-    int file = mkstemp(path);
+    int file = directory_new(path);
     assert_true(file >= 0);
     assert_int_equal(write(file, matrix, sizeof matrix - 1), sizeof matrix - 1);
     close(file);
@@ -109,8 +110,8 @@ static void plans_are_made_for_described_gpus(void **state)
 static void nccl_files_are_written_and_read_again(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_nccl_XXXXXX", line[256];
-    int file = mkstemp(path);
+    char path[DIRECTORY_PATH], line[512];
+    int file = directory_new(path);
     assert_true(file >= 0);
     close(file);
     snprintf(line, sizeof line, "topo --machine '8x h100 nvswitch, 2x host' --nccl-xml %s", path);

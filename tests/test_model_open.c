@@ -15,6 +15,7 @@
 #include <tsr/plan.h>
 #include <tsr/runtime.h>
 
+#include "support/directory.h"
 #include "support/edited_model.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"
@@ -23,17 +24,17 @@
 /* -- what is expected -- */
 
 typedef struct fixture {
-    char path[32];
+    char path[DIRECTORY_PATH];
     tsr_runtime *rt;
     tsr_device_list *list;
 } fixture;
 
 static int set_up(void **state)
 {
-    static fixture f = {.path = "/tmp/tsr_open_XXXXXX"};
+    static fixture f;
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_topology *topo;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
     runner_ok(tsr_device_list_create(topo, "host:2,threads=1", NULL, &f.list), "devices");
     config.devices = "host:2,threads=1";

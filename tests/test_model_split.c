@@ -17,6 +17,7 @@
 #include "model/load.h"
 #include "plan/dry_run.h"
 #include "runtime/device_props.h"
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -24,7 +25,7 @@
 enum { N_DEVICES = 4, N_LAYERS = 3, MAX_GROUPS = 3, N_TOKENS = 9, N_VOCAB = 300, N_ROUNDS = 60 };
 
 typedef struct fixture {
-    char path[64];
+    char path[DIRECTORY_PATH];
     int32_t tokens[N_TOKENS];
     float plain[N_TOKENS * N_VOCAB];
     tsr_gguf *gguf;
@@ -55,8 +56,7 @@ static int setup(void **state)
     model.weight_type = TSR_TYPE_Q8_0;
     model.n_vocab = N_VOCAB;
     model.tied_output = true;
-    strcpy(f->path, "/tmp/tsr_model_split_XXXXXX");
-    close(mkstemp(f->path));
+    close(directory_new(f->path));
     synth_model_write(&model, f->path);
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (int32_t)random_below(&seed, N_VOCAB);

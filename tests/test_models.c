@@ -15,6 +15,7 @@
 #include <tsr/isa.h>
 
 #include "support/decoder_reference.h"
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/sanitized.h"
@@ -76,13 +77,13 @@ static void check_some(runner *r, const int32_t *tokens, const float *all)
 
 static void check_model(const struct synth_model_config *config, const char *devices, const char *split)
 {
-    char path[] = "/tmp/tsr_models_XXXXXX";
+    char path[DIRECTORY_PATH];
     const double bound = error_bound(config->weight_type);
     int32_t tokens[N_TOKENS];
     uint64_t seed = config->seed;
     tsr_model_config model_config = tsr_model_config_default();
     runner r;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(config, path);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)random_below(&seed, (uint64_t)config->n_vocab);

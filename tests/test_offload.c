@@ -12,6 +12,7 @@
 
 #include "core/runtime.h"
 #include "plan/plan.h"
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/message.h"
 #include "support/random.h"
@@ -28,7 +29,7 @@ static const tsr_type kv_types[N_KV_TYPES] = {TSR_TYPE_F16, TSR_TYPE_Q8_0};
 typedef float logits_of_text[N_TOKENS * N_VOCAB];
 
 typedef struct fixture {
-    char path[64], moe_path[64]; /* a dense model, and a mixture of experts */
+    char path[DIRECTORY_PATH], moe_path[DIRECTORY_PATH]; /* a dense model, and a mixture of experts */
     int32_t tokens[N_TOKENS];
     logits_of_text plain[N_KV_TYPES], moe_plain[N_KV_TYPES];
 } fixture;
@@ -43,11 +44,11 @@ static tsr_model_config small_config(int kv)
     return config;
 }
 
-/* `path` is a template for mkstemp(). */
+/* `path` has room for DIRECTORY_PATH bytes. */
 static void write_and_run(const fixture *f, const struct synth_model_config *model, char *path,
                           logits_of_text *plain)
 {
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(model, path);
     for (int kv = 0; kv < N_KV_TYPES; kv++) {
         tsr_model_config config = small_config(kv);
@@ -69,10 +70,8 @@ static int setup(void **state)
     model.n_vocab = N_VOCAB;
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (int32_t)random_below(&seed, N_VOCAB);
-    strcpy(f->path, "/tmp/tsr_offload_XXXXXX");
     write_and_run(f, &model, f->path, f->plain);
     model.n_experts = 5;
-    strcpy(f->moe_path, "/tmp/tsr_offload_moe_XXXXXX");
     write_and_run(f, &model, f->moe_path, f->moe_plain);
     *state = f;
     return 0;

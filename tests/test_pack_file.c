@@ -11,13 +11,14 @@
 #include <cmocka.h>
 
 #include "../bench/support/pack_file.h"
+#include "support/directory.h"
 
-static char path[] = "/tmp/tsr_pack_file_XXXXXX";
+static char path[DIRECTORY_PATH];
 
 static int set_up(void **state)
 {
     (void)state;
-    int fd = mkstemp(path);
+    int fd = directory_new(path);
     return fd < 0 || close(fd);
 }
 

@@ -12,6 +12,7 @@
 #include <tsr/gguf.h>
 #include <tsr/plan.h>
 
+#include "support/directory.h"
 #include "support/planned.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -69,12 +70,12 @@ static void a_plan_reports_what_rounding_made_of_the_request(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
         tsr_model_config config = tsr_model_config_default();
-        char path[] = "/tmp/tsr_rounding_XXXXXX", spec[32];
+        char path[DIRECTORY_PATH], spec[32];
         double sum = 0;
         tsr_device_list *list;
         tsr_gguf *gguf;
         tsr_plan *plan;
-        close(mkstemp(path));
+        close(directory_new(path));
         model.n_kv_heads = cases[i].n_kv_heads;
         synth_model_write(&model, path);
         snprintf(spec, sizeof spec, "host:%d,threads=1", cases[i].n_devices);

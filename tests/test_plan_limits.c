@@ -15,6 +15,7 @@
 #include <tsr/fit.h>
 #include <tsr/gguf.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/plan_check.h"
 #include "support/random.h"
@@ -23,18 +24,18 @@
 #include "support/synth_model.h"
 
 typedef struct fixture {
-    char path[32];
+    char path[DIRECTORY_PATH];
     tsr_topology *topo;
     tsr_gguf *gguf;
 } fixture;
 
 static int set_up(void **state)
 {
-    static fixture f = {.path = "/tmp/tsr_limits_XXXXXX"};
+    static fixture f;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     config.n_layers = 4;
     config.n_ff = 1024;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     synth_model_write(&config, f.path);
     runner_ok(tsr_topology_load("synthetic:numa:2(memory=2199023255552) core:32 pu:1", NULL, &f.topo),
               "topology");
@@ -250,14 +251,14 @@ static void the_largest_configs_do_not_overflow(void **state)
 static void a_header_is_enough_for_a_plan(void **state)
 {
     const fixture *f = *state;
-    char path[] = "/tmp/tsr_header_XXXXXX";
+    char path[DIRECTORY_PATH];
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
     tsr_gguf_config header = tsr_gguf_config_default();
     static const float split[] = {3, 1, 0, 2};
     synth.n_layers = 4;
     synth.n_ff = 1024;
     synth.header_only = true; /* else the model of the fixture */
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
     header.header_only = true;
     for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
@@ -442,7 +443,7 @@ static double now(void)
 static void planning_a_70b_model_is_quick(void **state)
 {
     const fixture *f = *state;
-    char path[] = "/tmp/tsr_70b_XXXXXX";
+    char path[DIRECTORY_PATH];
     struct synth_model_config synth = {.n_layers = 80,
                                        .n_embd = 8192,
                                        .n_heads = 64,
@@ -461,7 +462,7 @@ static void planning_a_70b_model_is_quick(void **state)
     tsr_gguf *gguf;
     tsr_plan *one, *eight;
     header.header_only = true;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
     runner_ok(tsr_gguf_open(path, &header, &gguf), path);
     runner_ok(plan_over(f, gguf, "host:1", &config, &one), "one device");

@@ -13,6 +13,7 @@
 
 #include <tsr/links.h>
 
+#include "support/directory.h"
 #include "support/plan_check.h"
 #include "support/runner.h"
 #include "support/sanitized.h"
@@ -21,7 +22,7 @@
 #define SHARED "../shared/topo"
 
 typedef struct fixture {
-    char path[40];
+    char path[DIRECTORY_PATH];
     tsr_gguf *gguf;
     int n_planned, n_short, n_unreadable;
     double slowest_s;
@@ -29,7 +30,7 @@ typedef struct fixture {
 
 static int set_up(void **state)
 {
-    static fixture f = {.path = "/tmp/tsr_machines_XXXXXX"};
+    static fixture f;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     tsr_gguf_config header = tsr_gguf_config_default();
     config.n_layers = 80;
@@ -44,7 +45,7 @@ static int set_up(void **state)
     config.tokenizer = false;
     config.header_only = true;
     header.header_only = true;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     synth_model_write(&config, f.path);
     runner_ok(tsr_gguf_open(f.path, &header, &f.gguf), f.path);
     *state = &f;

@@ -14,6 +14,7 @@
 #include <tsr/plan.h>
 #include <tsr/rates.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -21,7 +22,7 @@
 enum { N = 4, N_LAYERS = 8, N_TOKENS = 11, N_VOCAB = 320 };
 
 typedef struct fixture {
-    char path[40];
+    char path[DIRECTORY_PATH];
     tsr_gguf *gguf;
     tsr_device_desc descs[N];
     tsr_device_list list;
@@ -29,7 +30,7 @@ typedef struct fixture {
     tsr_model_config config;
 } fixture;
 
-static fixture f = {.path = "/tmp/tsr_plan_modes_XXXXXX"};
+static fixture f;
 
 static int set_up(void **state)
 {
@@ -41,7 +42,7 @@ static int set_up(void **state)
     config.n_ff = 128 * 8;
     config.n_vocab = N_VOCAB;
     config.weight_type = TSR_TYPE_F16;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     synth_model_write(&config, f.path);
     runner_ok(tsr_gguf_open(f.path, NULL, &f.gguf), f.path);
     return 0;

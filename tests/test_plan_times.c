@@ -15,6 +15,7 @@
 #include <tsr/plan.h>
 #include <tsr/rates.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -22,7 +23,7 @@
 enum { N = 3 };
 
 typedef struct fixture {
-    char path[32];
+    char path[DIRECTORY_PATH];
     tsr_gguf *gguf;
     tsr_device_desc descs[N];
     tsr_device_list list;
@@ -31,7 +32,7 @@ typedef struct fixture {
 /* Three cards of 900, 900 and 300 GB/s, a model of 16 KV heads and 16 FFN granules. */
 static int set_up(void **state)
 {
-    static fixture f = {.path = "/tmp/tsr_times_XXXXXX"};
+    static fixture f;
     static const double speed[N] = {900e9, 900e9, 300e9};
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     config.n_layers = 4;
@@ -39,7 +40,7 @@ static int set_up(void **state)
     config.n_heads = config.n_kv_heads = 14;
     config.n_ff = 128 * 28;
     config.header_only = true;
-    close(mkstemp(f.path));
+    close(directory_new(f.path));
     synth_model_write(&config, f.path);
     tsr_gguf_config header = tsr_gguf_config_default();
     header.header_only = true;

@@ -17,6 +17,7 @@
 #include <tsr/machine.h>
 #include <tsr/plan.h>
 
+#include "support/directory.h"
 #include "support/gguf_writer.h"
 #include "support/runner.h"
 
@@ -71,7 +72,7 @@ static const struct figure figures[] = {
 /* Most that a prediction may be off, of the published figure: decoding, prompts. */
 static const double decode_bound = 0.15, prompt_bound = 0.30;
 
-static char path[] = "/tmp/tsr_published_XXXXXX";
+static char path[DIRECTORY_PATH];
 
 static void add(gguf_writer *w, int layer, const char *name, tsr_type type, int64_t columns, int64_t rows)
 {
@@ -212,7 +213,7 @@ static void a_hosts_tokens_take_as_long_as_its_memory_needs(void **state)
 static int set_up(void **state)
 {
     (void)state;
-    return close(mkstemp(path));
+    return close(directory_new(path));
 }
 
 static int tear_down(void **state)

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/session_check.h"
 #include "support/synth_model.h"
@@ -181,7 +182,7 @@ static void weights_beyond_the_range_are_reported(void **state)
 {
     (void)state;
     static const char *const devices[] = {"host:1,threads=1", "host:2,threads=2", "host:4,threads=1"};
-    char path[] = "/tmp/tsr_session_range_XXXXXX";
+    char path[DIRECTORY_PATH];
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
     uint64_t seed = 25;
     int32_t tokens[8];
@@ -189,7 +190,7 @@ static void weights_beyond_the_range_are_reported(void **state)
     assert_non_null(logits);
     synth.weight_type = TSR_TYPE_F32;
     synth.weight_scale = 1e12f;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
     session_random_tokens(&seed, tokens, 8);
     float *plain = session_plain_logits(NULL, tokens, 8);

@@ -13,6 +13,7 @@
 #include <tsr/runtime.h>
 #include <tsr/session.h>
 
+#include "support/directory.h"
 #include "support/sanitized.h"
 #include "support/synth_model.h"
 
@@ -93,8 +94,8 @@ static void a_warm_token_only_sleeps_and_wakes(void **state)
     (void)state;
     static const char *const devices[] = {"host:1,threads=1", "host:1,threads=2", "host:2,threads=1"};
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
-    char path[] = "/tmp/tsr_test_calls_XXXXXX";
-    close(mkstemp(path));
+    char path[DIRECTORY_PATH];
+    close(directory_new(path));
     synth_model_write(&config, path);
     for (int i = 0; i < 3; i++) {
         const int status = status_of_child(path, devices[i], false);

@@ -76,7 +76,7 @@ static void rates_are_kept_for_plan_and_run(void **state)
 /* Every entry of the file gets the date, which is UTC, and the load, if that is not negative. */
 static void edit_rates(const char *date, double load)
 {
-    char path[64];
+    char path[DIRECTORY_PATH];
     json_t *entry, *device;
     const char *name;
     size_t i;
@@ -236,7 +236,7 @@ static void measured_links_are_kept_and_used(void **state)
 static void spoiled_values_of_links_are_ignored(void **state)
 {
     (void)state;
-    char path[64], file[1 << 16], *at;
+    char path[DIRECTORY_PATH], file[1 << 16], *at;
     static const char *const spoils[][2] = {{"\"ns\"", "\"no\""},
                                             {"\"bytes\"", "\"bites\""},
                                             {"\"devices\": [", "\"devices\": [-7,"},
@@ -265,7 +265,7 @@ static void spoiled_values_of_links_are_ignored(void **state)
 static void a_spoiled_cache_is_ignored_and_replaced(void **state)
 {
     (void)state;
-    char path[64];
+    char path[DIRECTORY_PATH];
     snprintf(path, sizeof path, "%s/tsr/rates.json", directory_path());
     static const char *const contents[] = {"", "[]", "{\"x\": 1", "nonsense"};
     for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {

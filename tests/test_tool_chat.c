@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/program.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"
@@ -98,9 +99,9 @@ static void ctrl_c_stops_the_answer_only(void **state)
 {
     (void)state;
     static const char message[] = "lighthouse\n";
-    char path[] = "/tmp/tsr_output_XXXXXX", told[] = "/tmp/tsr_told_XXXXXX", text[8192] = "";
+    char path[DIRECTORY_PATH], told[DIRECTORY_PATH], text[8192] = "";
     struct stat info = {0};
-    int how, in[2], file = mkstemp(path), err = mkstemp(told);
+    int how, in[2], file = directory_new(path), err = directory_new(told);
     assert_true(file >= 0 && err >= 0 && pipe(in) == 0);
     const char *program = program_path();
     pid_t child = fork();

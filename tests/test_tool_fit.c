@@ -11,13 +11,14 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/program_json.h"
 #include "support/synth_model.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"
 #define CARDS "--machine '1x rtx3090, 1x rtx4060ti' "
 
-static char path[] = "/tmp/tsr_tool_fit_XXXXXX";
+static char path[DIRECTORY_PATH];
 
 /* The header of a model of 13 billion weights and 32768 tokens of context. */
 static int set_up(void **state)
@@ -37,7 +38,7 @@ static int set_up(void **state)
                                         .seed = 1,
                                         .header_only = true,
                                         .n_files = 1};
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&config, path);
     return 0;
 }
@@ -83,7 +84,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 static void tables_show_what_was_wanted_cut_and_placed(void **state)
 {
     (void)state;
-    char line[256], text[1 << 14];
+    char line[512], text[1 << 14];
     static const char *const phrases[] = {"Wanted: 32768 tokens of context, KV in F16 and F16\n",
                                           "  missing\n",
                                           "\nCut to fit:\n",
@@ -112,7 +113,7 @@ static void json_adds_up(void **state)
     static const json_int_t expected[][2] = {
         {1 << 30, 1 << 30}, {INT64_C(4) << 30, 1 << 29}, {0, 0}, {INT64_C(2) << 30, INT64_C(2) << 30}};
     for (size_t i = 0; i < sizeof margins / sizeof *margins; i++) {
-        char arguments[256];
+        char arguments[512];
         snprintf(arguments, sizeof arguments, CARDS "%s", margins[i]);
         json_t *root = json_of("fit", arguments);
         const json_t *wanted = json_object_get(root, "wanted"), *chosen = json_object_get(root, "chosen");
@@ -194,7 +195,7 @@ static void smaller_kv_types_come_before_less_context(void **state)
 static void options_that_are_set_stay(void **state)
 {
     (void)state;
-    char line[256], text[4096];
+    char line[512], text[4096];
     json_t *root = json_of("fit", CARDS "-c 22000 --fit-kv q8_0");
     assert_int_equal(program_json_integer(json_object_get(root, "chosen"), "n_ctx"), 22000);
     assert_string_equal(json_string_value(json_object_get(json_object_get(root, "chosen"), "type_k")),

@@ -11,17 +11,18 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/program_json.h"
 #include "support/synth_model.h"
 
 #define DEVICES "--devices host:2,mem=4GiB,threads=1 -ts 1,1 -c 32768 "
 
-static char path[] = "/tmp/tsr_tool_plan_XXXXXX";
+static char path[DIRECTORY_PATH];
 
 static int set_up(void **state)
 {
     (void)state;
-    close(mkstemp(path));
+    close(directory_new(path));
     return 0;
 }
 
@@ -50,7 +51,7 @@ static void write_header(const char *arch_name, unsigned parts, int window)
 
 static void check_text(const char *options, const char *table)
 {
-    char line[256], text[1 << 14];
+    char line[512], text[1 << 14];
     snprintf(line, sizeof line, "plan -m %s " DEVICES "%s", path, options);
     assert_int_equal(program_run(line, text, sizeof text), 0);
     if (table ? !strstr(text, table) : strstr(text, "window") != NULL)
@@ -91,7 +92,7 @@ static void layers_of_one_kind_have_no_table(void **state)
 
 static void check_json(const char *options, json_int_t n_windowed, json_int_t full, json_int_t windowed)
 {
-    char line[256];
+    char line[512];
     snprintf(line, sizeof line, "plan -m %s --json " DEVICES "%s", path, options);
     json_t *root = program_json(line);
     const json_t *devices = json_object_get(root, "devices");

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include "support/directory.h"
 #include "support/program.h"
 
 #define RUN "run --mpi -m examples/models/glossary-7m-Q8_0.gguf "
@@ -69,9 +70,9 @@ static void processes_draw_one_seed(void **state)
     (void)state;
     static char line[8192], together[4096], alone[4096];
     static const char way[] = "-p 'lighthouse (n.):' -n 24 --devices host:1,threads=1";
-    char path[] = "/tmp/tsr_report_XXXXXX";
+    char path[DIRECTORY_PATH];
     unsigned long long seed;
-    int report = mkstemp(path);
+    int report = directory_new(path);
     assert_true(report >= 0);
     snprintf(line, sizeof line, "%s 2 '%s' " RUN "%s 2>%s", TSR_TEST_MPIEXEC, program_path(), way, path);
     output_of(line, together, sizeof together);

@@ -17,6 +17,7 @@
 
 #include <tsr/gguf.h>
 
+#include "support/directory.h"
 #include "support/program_json.h"
 
 #define MODEL  "examples/models/glossary-7m-Q8_0.gguf"
@@ -204,7 +205,7 @@ static void plan_table_shows_devices_and_shares(void **state)
 static void plan_needs_the_header_only(void **state)
 {
     (void)state;
-    char line[256], text[1 << 14], path[] = "/tmp/tsr_header_XXXXXX";
+    char line[512], text[1 << 14], path[DIRECTORY_PATH];
     tsr_gguf *gguf;
     assert_int_equal(tsr_gguf_open(MODEL, NULL, &gguf), TSR_OK);
     size_t bytes = (size_t)tsr_gguf_tensor_at(gguf, 0)->offset;
@@ -212,7 +213,7 @@ static void plan_needs_the_header_only(void **state)
 
     char *header = malloc(bytes);
     FILE *model = fopen(MODEL, "rb");
-    int file = mkstemp(path);
+    int file = directory_new(path);
     assert_true(header && model && file >= 0);
     assert_int_equal(fread(header, 1, bytes, model), bytes);
     assert_int_equal(write(file, header, bytes), bytes);
@@ -265,7 +266,7 @@ static void seeds_make_different_texts(void **state)
     int n_different = 0;
     generate("-p '" PROMPT "' -n 16 --seed 1 2>/dev/null", first_text, sizeof first_text);
     for (int seed = 2; seed < 6; seed++) {
-        char line[256];
+        char line[512];
         snprintf(line, sizeof line, "-p '" PROMPT "' -n 16 --seed %d 2>/dev/null", seed);
         generate(line, next_text, sizeof next_text);
         n_different += strcmp(first_text, next_text) != 0;
@@ -280,7 +281,7 @@ static void the_seed_is_drawn_and_shown(void **state)
     unsigned long long seed[2];
     static char text[1 << 14];
     for (int i = 0; i < 2; i++) {
-        char line[256];
+        char line[512];
         generate("-p '" PROMPT "' -n 16", text, sizeof text);
         const char *shown = strstr(text, "seed: ");
         assert_non_null(shown);
@@ -313,7 +314,7 @@ static void a_context_beyond_the_training_is_told_once(void **state)
         {"-p '" PROMPT "' -c 300 --ignore-eos --no-display-prompt", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char line[256];
+        char line[512];
         snprintf(line, sizeof line, "%s --temp 0 2>&1 >/dev/null", cases[i].arguments);
         generate(line, next_text, sizeof next_text);
         const char *told = strstr(next_text, warning);
@@ -325,8 +326,8 @@ static void a_context_beyond_the_training_is_told_once(void **state)
 static void prompts_come_from_arguments_files_and_stdin(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_prompt_XXXXXX", line[256];
-    int file = mkstemp(path);
+    char path[DIRECTORY_PATH], line[512];
+    int file = directory_new(path);
     assert_true(file >= 0);
     assert_int_equal(write(file, PROMPT "\n", strlen(PROMPT) + 1), strlen(PROMPT) + 1);
     close(file);
@@ -380,7 +381,7 @@ static void read_whole(const char *path, char *text, size_t bytes)
  * words. */
 static void write_escaping_model(char path[])
 {
-    FILE *in = fopen(MODEL, "rb"), *out = fdopen(mkstemp(path), "wb");
+    FILE *in = fopen(MODEL, "rb"), *out = fdopen(directory_new(path), "wb");
     struct stat info;
     assert_true(in && out && fstat(fileno(in), &info) == 0);
     const size_t bytes = (size_t)info.st_size;
@@ -428,7 +429,7 @@ static void run_on_terminal(const char *model, const char *prompt, char *text, s
 static void text_on_a_terminal_has_no_control_characters(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_model_XXXXXX", line[256], prompt[400];
+    char path[DIRECTORY_PATH], line[512], prompt[400];
     write_escaping_model(path);
     snprintf(line, sizeof line,
              "run -m %s -p '" PROMPT "' -n 16 -c 1024 --temp 0 --devices host:1 2>/dev/null", path);
@@ -457,9 +458,9 @@ static void text_on_a_terminal_has_no_control_characters(void **state)
  * is in next_text. */
 static void interrupt(const char *const *arguments, size_t bytes)
 {
-    char path[] = "/tmp/tsr_output_XXXXXX";
+    char path[DIRECTORY_PATH];
     struct stat info = {0};
-    int how, file = mkstemp(path);
+    int how, file = directory_new(path);
     assert_true(file >= 0);
     const char *program = program_path();
     pid_t child = fork();
@@ -499,8 +500,8 @@ static void ctrl_c_in_a_prompt_counts_the_computed_tokens(void **state)
     (void)state;
     enum { WORDS = 4000 };
     static const char word[] = "lighthouse ";
-    char path[] = "/tmp/tsr_prompt_XXXXXX";
-    int file = mkstemp(path);
+    char path[DIRECTORY_PATH];
+    int file = directory_new(path);
     assert_true(file >= 0);
     FILE *prompt = fdopen(file, "w");
     assert_non_null(prompt);

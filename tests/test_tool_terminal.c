@@ -37,10 +37,10 @@ typedef struct session {
 
 static void start(session *s, char *const arguments[])
 {
-    char path[] = "/tmp/tsr_output_XXXXXX";
+    char path[DIRECTORY_PATH];
     const char *program = program_path();
     struct winsize size = {.ws_row = 24, .ws_col = 80};
-    *s = (session){.terminal = posix_openpt(O_RDWR | O_NOCTTY), .output = mkstemp(path)};
+    *s = (session){.terminal = posix_openpt(O_RDWR | O_NOCTTY), .output = directory_new(path)};
     assert_true(s->terminal >= 0 && s->output >= 0);
     unlink(path);
     assert_true(grantpt(s->terminal) == 0 && unlockpt(s->terminal) == 0);
@@ -311,8 +311,8 @@ static void a_long_prompt_has_a_bar_which_is_erased(void **state)
 {
     (void)state;
     session s;
-    char path[] = "/tmp/tsr_prompt_XXXXXX", text[64];
-    int file = mkstemp(path);
+    char path[DIRECTORY_PATH], text[64];
+    int file = directory_new(path);
     assert_true(file >= 0);
     FILE *prompt = fdopen(file, "w");
     for (int i = 0; i < 4000; i++)
@@ -374,7 +374,7 @@ static void ctrl_c_ends_synth_without_a_file(void **state)
 {
     (void)state;
     session s;
-    char path[300], text[64];
+    char path[DIRECTORY_PATH], text[64];
     snprintf(path, sizeof path, "%s/%s", state_home, "model.gguf");
     assert_int_equal(mkdir(state_home, 0700), 0);
     char *const arguments[] = {"tsr", "synth", "-s", "llama-3-70b:f32", "-o", path, NULL};

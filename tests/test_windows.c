@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -88,7 +89,7 @@ static void check_failed_call(const char *path, const int32_t *tokens, bool swa_
 static void a_failed_call_leaves_what_can_be_continued(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_windows_XXXXXX";
+    char path[DIRECTORY_PATH];
     int32_t tokens[N_CTX + 1];
     float expected[512];
     uint64_t seed = 5;
@@ -97,7 +98,7 @@ static void a_failed_call_leaves_what_can_be_continued(void **state)
     for (size_t i = 0; i < n_synth_archs; i++)
         if (strcmp(synth_archs[i].title, "phi3") == 0)
             config.arch = &synth_archs[i];
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&config, path);
     for (int i = 0; i <= N_CTX; i++)
         tokens[i] = (int32_t)random_below(&seed, (uint64_t)config.n_vocab);

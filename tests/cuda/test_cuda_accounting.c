@@ -18,6 +18,7 @@
 #include "core/runtime.h"
 #include "cuda/context/context.h"
 #include "cuda/simulated.h"
+#include "support/directory.h"
 #include "support/log_lines.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -49,7 +50,7 @@ static void model_file(char *path, int n_ctx)
 {
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
     synth.n_ctx = n_ctx;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
 }
 
@@ -85,7 +86,7 @@ static void collectives_and_libraries_are_in_the_books(void **state)
 static void buffers_for_copies_are_pinned_at_opening_and_never_again(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_books_XXXXXX";
+    char path[DIRECTORY_PATH];
     runner r = {.n_vocab = 512};
     tsr_device_memory m, opened;
     float logits[512];
@@ -218,7 +219,7 @@ static void checksums_are_the_hosts(void **state)
 static void verified_uploads_read_nothing_back(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_books_XXXXXX";
+    char path[DIRECTORY_PATH];
     tsr_model_config config = tsr_model_config_default();
     tsr_model *model = NULL;
     model_file(path, 256);
@@ -242,7 +243,7 @@ static void verified_uploads_read_nothing_back(void **state)
 static void memory_that_others_took_before_loading_is_noticed(void **state)
 {
     (void)state;
-    char path[] = "/tmp/tsr_books_XXXXXX";
+    char path[DIRECTORY_PATH];
     log_lines t = {0};
     tsr_model_config config = tsr_model_config_default();
     tsr_model *model = NULL;

@@ -26,6 +26,7 @@
 #include "cuda/simulated.h"
 #include "core/status.h"
 #include "support/child.h"
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"
 #include "support/sanitized.h"
@@ -34,7 +35,7 @@
 /* Tokens per decode; a KV page has 32. */
 enum { PROMPT = 5, GROWTH = 30, N_TOKENS = PROMPT + GROWTH, N_VOCAB = 264, LIMIT_S = 300 };
 
-static char model_path[] = "/tmp/tsr_cuda_failures_XXXXXX";
+static char model_path[DIRECTORY_PATH];
 static const float halves[] = {1, 1};
 static char under_test[256]; /* said if it hangs */
 static float clean[N_VOCAB];
@@ -48,7 +49,7 @@ static int set_up(void **state)
     config.n_heads = config.n_kv_heads = 2;
     config.n_ff = 128;
     config.n_vocab = N_VOCAB;
-    close(mkstemp(model_path));
+    close(directory_new(model_path));
     synth_model_write(&config, model_path);
     return 0;
 }

@@ -17,6 +17,7 @@
 #include <tsr/runtime.h>
 
 #include "cuda/simulated.h"
+#include "support/directory.h"
 #include "support/fitted.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -57,7 +58,7 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     (void)state;
     enum { N_CTX = 32768, MIB = 1 << 20 };
     static const size_t margin = 4 * MIB;
-    char path[] = "/tmp/tsr_cuda_fit_XXXXXX";
+    char path[DIRECTORY_PATH];
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
     cudasim_config machine = CUDASIM_CONFIG_INIT;
     tsr_runtime_config runtime_config = tsr_runtime_config_default();
@@ -70,7 +71,7 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     void *others;
     cudasim_required("memory of a given size");
     synth.n_ctx = N_CTX;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
     machine.memory = 128 * MIB;
     cudasim_configure(&machine);

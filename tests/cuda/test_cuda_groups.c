@@ -16,12 +16,13 @@
 #include "core/device.h"
 #include "core/runtime.h"
 #include "cuda/simulated.h"
+#include "support/directory.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
 enum { N = 4, N_LAYERS = 4, N_TOKENS = 7, N_VOCAB = 300, N_LOGITS = N_TOKENS * N_VOCAB };
 
-static char path[] = "/tmp/tsr_cuda_groups_XXXXXX";
+static char path[DIRECTORY_PATH];
 
 static int setup(void **state)
 {
@@ -33,7 +34,7 @@ static int setup(void **state)
     model.n_ff = 128 * 8;
     model.n_vocab = N_VOCAB;
     model.weight_type = TSR_TYPE_Q8_0;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&model, path);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include <cudasim.h>
 
 #include "cuda/simulated.h"
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -121,12 +122,12 @@ static void the_shipped_model_has_the_logits_of_the_host(void **state)
 static void check_synthetic(tsr_type type, const way *ways, int n_ways)
 {
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
-    char path[] = "/tmp/tsr_cuda_model_XXXXXX";
+    char path[DIRECTORY_PATH];
     config.weight_type = type;
     config.head_dim = 64;
     config.n_ff = 768;
     config.n_vocab = 384;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&config, path);
     check_ways(path, ways, n_ways);
     unlink(path);
@@ -151,7 +152,7 @@ static void every_architecture_has_the_logits_of_the_host(void **state)
     static const way ways[] = {{1, true, "cuda", NULL, N_TOKENS}, {3, true, "cuda", "1,0.1,2", 2}};
     for (size_t i = 0; i < n_synth_archs; i++) {
         struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
-        char path[] = "/tmp/tsr_cuda_arch_XXXXXX";
+        char path[DIRECTORY_PATH];
         config.arch = &synth_archs[i];
         config.n_layers = strcmp(synth_archs[i].name, "smollm3") == 0 ? 4
                           : synth_archs[i].parts & SYNTH_DENSE_FIRST  ? 3
@@ -162,7 +163,7 @@ static void every_architecture_has_the_logits_of_the_host(void **state)
         config.n_ff = 256;
         config.n_vocab = 261;
         config.tied_output = i % 2;
-        close(mkstemp(path));
+        close(directory_new(path));
         synth_model_write(&config, path);
         check_ways(path, ways, sizeof ways / sizeof *ways);
         unlink(path);
@@ -191,7 +192,7 @@ static void write_small_model(char *path)
     config.head_dim = 64;
     config.n_ff = 768;
     config.n_vocab = 384;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&config, path);
 }
 
@@ -208,7 +209,7 @@ static void collectives_change_no_bit(void **state)
         {3, "nccl", "cuda", "1,0,1"},          {3, "nccl", "cuda:2,cuda:0", "2,1"},
         {1, "staged", "cuda:0,cuda:0", "3,1"}, {1, NULL, "cuda:0", NULL},
     };
-    char path[] = "/tmp/tsr_cuda_model_XXXXXX";
+    char path[DIRECTORY_PATH];
     float *first = NULL;
     write_small_model(path);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -242,7 +243,7 @@ static void mixed_bits_depend_on_what_each_family_holds(void **state)
          {1, false, "host:1,threads=1,cuda:0", "1,1", 3},
          {1, true, "host:2,threads=1,cuda:0", "1,1,2", 4}},
     };
-    char path[] = "/tmp/tsr_cuda_model_XXXXXX";
+    char path[DIRECTORY_PATH];
     write_small_model(path);
     for (size_t g = 0; g < sizeof ways / sizeof *ways; g++) {
         float *first = NULL;

@@ -18,6 +18,7 @@
 #include "core/device.h"
 #include "core/runtime.h"
 #include "cuda/simulated.h"
+#include "support/directory.h"
 #include "support/message.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -28,7 +29,7 @@ enum { N_LAYERS = 2, N_TOKENS = 7, N_VOCAB = 300, N_LOGITS = N_TOKENS * N_VOCAB 
 #define HOST "host:1,threads=1"
 
 /* A dense model, and a mixture of experts. */
-static char path[] = "/tmp/tsr_cuda_offload_XXXXXX", moe_path[] = "/tmp/tsr_cuda_offload_moe_XXXXXX";
+static char path[DIRECTORY_PATH], moe_path[DIRECTORY_PATH];
 
 static int setup(void **state)
 {
@@ -37,10 +38,10 @@ static int setup(void **state)
     model.n_layers = N_LAYERS;
     model.weight_type = TSR_TYPE_Q8_0;
     model.n_vocab = N_VOCAB;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&model, path);
     model.n_experts = 5;
-    close(mkstemp(moe_path));
+    close(directory_new(moe_path));
     synth_model_write(&model, moe_path);
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "support/directory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -79,4 +80,13 @@ const char *directory_write(const char *name, const void *bytes, size_t n)
     assert_int_equal(fwrite(bytes, 1, n, file), n);
     assert_int_equal(fclose(file), 0);
     return directory_file(name);
+}
+
+int directory_new(char path[DIRECTORY_PATH])
+{
+    snprintf(path, DIRECTORY_PATH, "%s/XXXXXX", directory_path());
+    const int file = mkostemp(path, O_CLOEXEC);
+    if (file < 0)
+        fail_msg("%s: %s", path, strerror(errno));
+    return file;
 }

@@ -16,6 +16,7 @@
 #include <tsr/runtime.h>
 #include <tsr/session.h>
 
+#include "support/directory.h"
 #include "support/plan_check.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -41,8 +42,7 @@ void fitted_models_write(fitted_models *models)
             config.n_experts = 4 + i;
             config.n_ff /= 2;
         }
-        snprintf(models->paths[i], sizeof models->paths[i], "/tmp/tsr_fitted_XXXXXX");
-        close(mkstemp(models->paths[i]));
+        close(directory_new(models->paths[i]));
         synth_model_write(&config, models->paths[i]);
     }
 }

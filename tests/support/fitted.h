@@ -8,10 +8,12 @@
 
 #include <tsr/fit.h>
 
+#include "support/directory.h"
+
 enum { FITTED_DENSE_MODELS = 6, FITTED_MODELS = 8 }; /* the others: mixtures of experts */
 
 typedef struct fitted_models {
-    char paths[FITTED_MODELS][64];
+    char paths[FITTED_MODELS][DIRECTORY_PATH];
 } fitted_models;
 
 /* Random models with long contexts, the same every time. */

@@ -11,12 +11,13 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/runner.h"
 
 int header_set_up(void **state)
 {
-    static header_fixture f = {.path = "/tmp/tsr_headers_XXXXXX"};
-    close(mkstemp(f.path));
+    static header_fixture f;
+    close(directory_new(f.path));
     runner_ok(tsr_topology_discover(NULL, &f.topo), "topology");
     *state = &f;
     return 0;

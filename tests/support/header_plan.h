@@ -9,9 +9,10 @@
 #include <tsr/plan.h>
 
 #include "support/arch_models.h"
+#include "support/directory.h"
 
 typedef struct header_fixture {
-    char path[40]; /* of the header */
+    char path[DIRECTORY_PATH]; /* of the header */
     tsr_topology *topo;
 } header_fixture;
 

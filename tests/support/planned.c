@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/plan_check.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -50,8 +51,7 @@ void planned_models_write(planned_models *models)
 {
     uint64_t seed = 31;
     for (int i = 0; i < N_MODELS; i++) {
-        snprintf(models->paths[i], sizeof models->paths[i], "/tmp/tsr_plan_XXXXXX");
-        close(mkstemp(models->paths[i]));
+        close(directory_new(models->paths[i]));
         random_model(&seed, i, models->paths[i]);
     }
 }

@@ -9,13 +9,15 @@
 
 #include <tsr/runtime.h>
 
+#include "support/directory.h"
+
 enum { PLANNED_MODELS = 14 };
 
 /* `n` configurations, less or more where TSR_TEST_ROUNDS (300 by default) says so; at least 8. */
 int planned_rounds(int n);
 
 typedef struct planned_models {
-    char paths[PLANNED_MODELS][64];
+    char paths[PLANNED_MODELS][DIRECTORY_PATH];
 } planned_models;
 
 /* Random models, the same every time. */

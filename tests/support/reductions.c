@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
@@ -50,8 +51,8 @@ static double relative_error(const float *a, const float *exact, int64_t n)
 
 void reductions_check(tsr_type type, const char *devices, const char *collectives, const char *split)
 {
-    char path[] = "/tmp/tsr-reductions-XXXXXX";
-    int file = mkstemp(path);
+    char path[DIRECTORY_PATH];
+    int file = directory_new(path);
     assert_true(file >= 0);
     close(file);
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;

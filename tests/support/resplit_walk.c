@@ -16,11 +16,12 @@
 #include <tsr/runtime.h>
 #include <tsr/split.h>
 
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
-char walk_model_path[] = "/tmp/tsr_resplit_XXXXXX", walk_moe_path[] = "/tmp/tsr_resplit_moe_XXXXXX";
+char walk_model_path[DIRECTORY_PATH], walk_moe_path[DIRECTORY_PATH];
 
 int walk_model_write(void **state)
 {
@@ -31,10 +32,10 @@ int walk_model_write(void **state)
     config.n_ff = 384;
     config.n_vocab = WALK_VOCAB;
     config.tokenizer = true;
-    close(mkstemp(walk_model_path));
+    close(directory_new(walk_model_path));
     synth_model_write(&config, walk_model_path);
     config.n_experts = 5;
-    close(mkstemp(walk_moe_path));
+    close(directory_new(walk_moe_path));
     synth_model_write(&config, walk_moe_path);
     return 0;
 }

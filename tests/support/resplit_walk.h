@@ -6,6 +6,8 @@
 
 #include <tsr/session.h>
 
+#include "support/directory.h"
+
 enum {
     WALK_VOCAB = 288,
     WALK_CTX = 288,
@@ -29,7 +31,7 @@ typedef struct walk {
 } walk;
 
 /* The small model and a mixture of experts, written by the group's setup and removed by its teardown. */
-extern char walk_model_path[], walk_moe_path[];
+extern char walk_model_path[DIRECTORY_PATH], walk_moe_path[DIRECTORY_PATH];
 int walk_model_write(void **state);
 int walk_model_remove(void **state);
 

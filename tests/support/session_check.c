@@ -19,7 +19,7 @@
 
 enum { N_EMBD = 128, F16_NAN = 0x7e00 };
 
-char session_model_path[256];
+char session_model_path[DIRECTORY_PATH];
 
 static void poison_embedding(const char *path)
 {
@@ -48,7 +48,7 @@ int session_model_write(void **state)
     config.n_kv_heads = 2;
     config.n_ff = 384;
     config.n_vocab = SESSION_VOCAB;
-    snprintf(session_model_path, sizeof session_model_path, "%s", directory_file("session.gguf"));
+    close(directory_new(session_model_path));
     synth_model_write(&config, session_model_path);
     poison_embedding(session_model_path);
     return 0;

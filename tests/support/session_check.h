@@ -3,13 +3,14 @@
 #ifndef TSR_TESTS_SESSION_CHECK_H
 #define TSR_TESTS_SESSION_CHECK_H
 
+#include "support/directory.h"
 #include "support/runner.h"
 
 /* The embedding of token SESSION_POISON is not a number, so that a step with it leaves the exact range. */
 enum { SESSION_VOCAB = 320, SESSION_POISON = 319, SESSION_MAX_TOKENS = 160 };
 
 /* The F16 model; written by the group's setup. */
-extern char session_model_path[256];
+extern char session_model_path[DIRECTORY_PATH];
 int session_model_write(void **state);
 
 tsr_model_config session_config(int64_t n_ctx, int n_seq_max, int n_batch, int n_outputs_max);

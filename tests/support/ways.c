@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/sanitized.h"
@@ -150,8 +151,8 @@ static void check_file(const way_family *family, const char *path, const char *t
 static void check_model(const way_family *family, const struct synth_model_config *config, int n_kv_types,
                         int64_t rounds, uint64_t seed)
 {
-    char path[] = "/tmp/tsr_invariance_XXXXXX", title[96];
-    close(mkstemp(path));
+    char path[DIRECTORY_PATH], title[96];
+    close(directory_new(path));
     synth_model_write(config, path);
     snprintf(title, sizeof title, "%s in %s", config->arch ? config->arch->title : "llama",
              tsr_type_name(config->weight_type));

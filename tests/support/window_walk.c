@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "model/session/session.h"
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/resplit_walk.h"
 #include "support/runner.h"
@@ -235,7 +236,7 @@ static void walk_once(pair *p)
 
 void window_walk_check(const way_family *family, const window_walk *plan)
 {
-    char path[] = "/tmp/tsr_window_XXXXXX", saved[] = "/tmp/tsr_window_XXXXXX";
+    char path[DIRECTORY_PATH], saved[DIRECTORY_PATH];
     struct synth_arch arch = *plan->arch;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     for (struct synth_key *key = arch.keys; key->suffix; key++)
@@ -249,8 +250,8 @@ void window_walk_check(const way_family *family, const window_walk *plan)
     config.head_dim = 16;
     config.n_ff = 128;
     config.n_vocab = N_VOCAB;
-    close(mkstemp(path));
-    close(mkstemp(saved));
+    close(directory_new(path));
+    close(directory_new(saved));
     synth_model_write(&config, path);
     pair p = {.family = family, .walk = plan, .path = path, .saved = saved, .seed = plan->seed};
     for (int i = 0; i < plan->rounds; i++)
