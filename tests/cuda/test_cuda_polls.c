@@ -1,5 +1,5 @@
-/* The host thread of a GPU, and the caller that waits for it, poll before they sleep: sleeps are counted at the
- * system call. */
+/* The host thread of a GPU, and the caller that waits for it, poll before they sleep: sleeps are counted
+ * at the system call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

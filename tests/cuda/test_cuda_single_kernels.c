@@ -1,5 +1,5 @@
-/* Kernels that programs reach only through whole models, uploads or probes, each by itself: the gate of a shared
- * expert, the checksum, and the barrier of devices without a sum. */
+/* Kernels that programs reach only through whole models, uploads or probes, each by itself: the gate of a
+ * shared expert, the checksum, and the barrier of devices without a sum. */
 #include "gpu_run.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Races in shared memory, by shadow words: who read a word last and who wrote it, and after how many
  * barriers of the block and of the warp. Two accesses of different threads to the same bytes, one of them a
- * store, are a race unless a barrier of the block, or bar.warp.sync between lanes of a warp, lies between
+ * store, are a race unless a barrier of the block, or bar.warp.sync between lanes of a warp, is between
  * them ("Memory Consistency Model": nothing else that kernels here use orders them). A store of the value
  * that is there already is none: all lanes may write the same. Of accesses to parts of a word only the last
  * of each kind is known. */

@@ -1,5 +1,5 @@
-/* Linked with every program of tests/cuda that runs on GPUs: without a GPU the program ends before its first test,
- * with the exit status that ctest reports as skipped. */
+/* Linked with every program of tests/cuda that runs on GPUs: without a GPU the program ends before its
+ * first test, with the exit status that ctest reports as skipped. */
 #include <stdio.h>
 #include <unistd.h>
 
