@@ -16,7 +16,7 @@ struct Copy {
     unsigned char *to;
     const unsigned char *from;
     uint32_t bytes;
-    uint32_t group; /* how many groups were committed before it */
+    uint32_t group; /* groups that the thread committed before it */
 };
 
 struct Fiber {
