@@ -441,7 +441,7 @@ cudaError_t device_free(uintptr_t va)
         munmap((void *)region.map, region.map_size);
     } else {
         if (!margins_whole(device, region))
-            violate("memory before the first or past the last of %zu bytes of device %d was written",
+            violate("memory before the start or past the end of %zu bytes of device %d was written",
                     region.size, device.ordinal);
         region_unmap(region);
         physical_free(device, region.offset, region.map_size);
