@@ -6,7 +6,7 @@
 
 #include "support/attention_case.h"
 
-enum { N_SEQUENCES = 2, DRIVER_SCRATCH = 24 << 20 /* as devices have it */ };
+enum { DRIVER_SCRATCH = 24 << 20 /* as devices have it */ };
 
 typedef struct cache {
     gpu *g;
@@ -15,17 +15,17 @@ typedef struct cache {
     size_t y_floats;
 } cache;
 
-/* n tokens of each sequence after `past` positions of random keys and values, in a cache whose page table has
- * room for `n_ctx` positions, of which only the used ones have pages. */
-static cache cache_create(gpu *g, attention_setup s, int64_t past, int64_t n, int64_t n_ctx)
+/* n tokens of each of some sequences after `past` positions of random keys and values, in a cache whose page
+ * table has room for `n_ctx` positions, of which only the used ones have pages. */
+static cache cache_create(gpu *g, attention_setup s, int n_sequences, int64_t past, int64_t n, int64_t n_ctx)
 {
     cache c = {.g = g};
     float *q = NULL;
-    attention_case_layout(&c.a, s, N_SEQUENCES, past + n);
+    attention_case_layout(&c.a, s, n_sequences, past + n);
     const int64_t pages = c.a.pages_per_sequence, stride = n_ctx / s.page_tokens;
-    int32_t *table = malloc((size_t)(N_SEQUENCES * stride) * sizeof *table);
-    memset(table, 0x7f, (size_t)(N_SEQUENCES * stride) * sizeof *table);
-    for (int i = 0; i < N_SEQUENCES; i++)
+    int32_t *table = malloc((size_t)(n_sequences * stride) * sizeof *table);
+    memset(table, 0x7f, (size_t)(n_sequences * stride) * sizeof *table);
+    for (int i = 0; i < n_sequences; i++)
         memcpy(table + i * stride, c.a.page_table + i * pages, (size_t)pages * sizeof *table);
     uint16_t *bytes = malloc(c.a.bytes);
     uint64_t seed = 3;
@@ -35,7 +35,7 @@ static cache cache_create(gpu *g, attention_setup s, int64_t past, int64_t n, in
     c.a.kv.base = gpu_put(g, bytes, c.a.bytes, true);
     attention_case_batch(&c.a, past, n);
     c.y_floats = (size_t)(c.a.n_tokens * s.kv_heads * s.group * s.head_dim);
-    const tsr_kv_index index = {gpu_put(g, table, (size_t)(N_SEQUENCES * stride) * sizeof *table, false),
+    const tsr_kv_index index = {gpu_put(g, table, (size_t)(n_sequences * stride) * sizeof *table, false),
                                 stride,
                                 gpu_put(g, c.a.seq_row, (size_t)c.a.n_tokens * sizeof(int32_t), false),
                                 gpu_put(g, c.a.position, (size_t)c.a.n_tokens * sizeof(int32_t), false)};
@@ -78,7 +78,7 @@ static uint64_t launches_so_far(void)
     return cudasim_calls_of("cudaLaunchKernel");
 }
 
-/* 64 query heads, 8 KV heads: a batch of up to 8 tokens whose sequences may be 128K long. */
+/* 64 query heads, 8 KV heads: a batch of 2 to 16 tokens whose sequences may be 128K long. */
 static void test_a_few_tokens_fill_the_card_whatever_the_capacity(void **state)
 {
     (void)state;
@@ -86,12 +86,18 @@ static void test_a_few_tokens_fill_the_card_whatever_the_capacity(void **state)
     const attention_setup s = {TSR_TYPE_F16, TSR_TYPE_F16, 8, 8, 128, 32, 0, 0};
     gpu g = gpu_open();
     g.props.n_sms = N_SMS;
-    for (int64_t n = 1; n <= 4; n *= 4) {
-        cache c = cache_create(&g, s, 260, n, N_CTX);
+    static const struct {
+        int n_sequences;
+        int64_t n;
+        uint64_t most_rounds;
+    } batches[] = {{2, 1, 2}, {2, 4, 6}, {16, 1, 13}};
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        cache c = cache_create(&g, s, batches[i].n_sequences, 260, batches[i].n, N_CTX);
         const uint64_t blocks = cudasim_blocks_of("attention_kernel"), launches = launches_so_far();
         float *y = run_with(&c, DRIVER_SCRATCH);
-        const uint64_t rounds = (launches_so_far() - launches + 1) / 2; /* each of two kernels */
-        assert_in_range(rounds, 1, 6);
+        /* Each of two kernels, and one launch that looks for tiles. */
+        const uint64_t rounds = (launches_so_far() - launches + 1) / 2;
+        assert_in_range(rounds, 1, batches[i].most_rounds);
         assert_true(cudasim_blocks_of("attention_kernel") - blocks >= rounds * 4 * N_SMS);
         float *unsplit = run_with(&c, 0);
         assert_memory_equal(y, unsplit, c.y_floats * sizeof *y);
@@ -120,7 +126,7 @@ static void test_the_scratch_does_not_change_the_bits(void **state)
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         for (int64_t n = 1; n <= 3; n += 2) {
-            cache c = cache_create(&g, setups[i], 1277, n, 4096); /* some tokens are in the sixth group */
+            cache c = cache_create(&g, setups[i], 2, 1277, n, 4096); /* some tokens are in the sixth group */
             float *unsplit = run_with(&c, 0);
             for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
                 float *y = run_with(&c, (size_t)groups[k] * scratch_of_group(&c));
@@ -134,11 +140,32 @@ static void test_the_scratch_does_not_change_the_bits(void **state)
     gpu_close(&g);
 }
 
+/* 9 to 32 tokens: tokens of one sequence make tiles, the others do not, in one batch. */
+static void test_tiles_and_rounds_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    const attention_setup s = {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 0, 0};
+    gpu g = gpu_open();
+    for (int n_sequences = 2; n_sequences <= 4; n_sequences++) {
+        cache c = cache_create(&g, s, n_sequences, 600, 5, 4096);
+        float *unsplit = run_with(&c, 0);
+        for (int groups = 2; groups <= 5; groups++) {
+            float *y = run_with(&c, (size_t)groups * scratch_of_group(&c));
+            assert_memory_equal(y, unsplit, c.y_floats * sizeof *y);
+            free(y);
+        }
+        free(unsplit);
+        cache_destroy(&c);
+    }
+    gpu_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_few_tokens_fill_the_card_whatever_the_capacity),
         cmocka_unit_test(test_the_scratch_does_not_change_the_bits),
+        cmocka_unit_test(test_tiles_and_rounds_give_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,10 @@
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
 
+/* With at most this number of tokens, tiles are not worth it, and groups of each token are distributed. With
+ * more, up to the second number, both: tokens of different sequences make no tiles. */
+enum { MAX_UNTILED_TOKENS = 8, MAX_SPLIT_TOKENS = 32 };
+
 /* One token's work in shared memory, for HEADS query heads; missing heads have zero queries. */
 template <int HEADS> struct attention_block {
     float weight[SEGMENT][HEADS]; /* scores, then weights */
@@ -299,7 +303,7 @@ static __global__ void combine_kernel(const attention_args a)
     const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
     const int64_t left = groups_of(range_of(a.op, head / a.op.n_heads)) - a.first_group;
     const int64_t n = left < a.round_groups ? left : a.round_groups;
-    if (left <= 0)
+    if (left <= 0 || is_tile(a, head / a.op.n_heads))
         return;
     const float *groups = a.groups + head * a.round_groups * (head_dim + 2);
     float *so_far = a.so_far + head * (head_dim + 2);
@@ -371,7 +375,7 @@ static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const 
 /* Dividing groups over blocks pays where one block per token and head leaves the card idle. */
 static bool worth_splitting(const tsr_op_attention *op)
 {
-    return op->n_tokens <= 8 && max_groups(op) > 1;
+    return op->n_tokens <= MAX_SPLIT_TOKENS && max_groups(op) > 1;
 }
 
 extern "C" size_t tsr_cuda_attention_scratch(const tsr_op_attention *op)
@@ -416,15 +420,16 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     a.full_k = op->kv.head_dim % TSR_OCTET == 0 &&
                (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
     a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
-    a.tile_tokens = worth_splitting(op) ? 0 : tsr_cuda_attention_tile_tokens(op, s);
+    if (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS)
+        a.tile_tokens = tsr_cuda_attention_tile_tokens(op, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
     const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
     a.round_groups = worth_splitting(op) ? groups_in_round(op, s->scratch_bytes) : 0;
     const int64_t splits = wanted < a.round_groups ? wanted : a.round_groups;
-    if (splits > 1)
-        return enqueue_rounds(a, heads, dim3((unsigned)items, (unsigned)splits), s);
     if (a.tile_tokens > 0)
         TSR_TRY(tsr_cuda_attention_tiles(a, s));
+    if (splits > 1)
+        return enqueue_rounds(a, heads, dim3((unsigned)items, (unsigned)splits), s);
     TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items), s), "attention_kernel"));
 out:
     return status;
