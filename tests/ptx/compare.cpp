@@ -4,6 +4,7 @@
  * instead, and the test's own assertions judge. A difference or a broken rule makes the program fail at its
  * end. */
 #include "compare.h"
+#include "counts.h"
 
 #include <cudasim_hook.h>
 
@@ -34,7 +35,8 @@ struct Comparison {
     std::map<std::string, Counts> counts;
     std::set<std::string> reported;
     uint64_t n_broken = 0;
-    bool always_replace = false, counting = false;
+    uint64_t n_counted = 0; /* launches, since ptx_take_counts() */
+    bool always_replace = false, counting = false, printing = false;
 
     /* The launch that is being executed. */
     Launch launch;
@@ -194,6 +196,7 @@ int block(const cudasim_launched &launched, uint64_t index, const std::function<
         return -1;
     }
     all->totals[kernel->name].replaced += index == 0;
+    all->n_counted += index == 0;
     return 1;
 }
 
@@ -205,6 +208,7 @@ void end(const cudasim_launched &launched, bool aborted)
     Totals &t = all->totals[kernel->name];
     bool same = all->error.empty();
     t.launches++;
+    all->n_counted++;
     for (size_t k = 0; k < all->originals.size(); k++) {
         const cudasim_memory &m = all->originals[k];
         const uint8_t *copy = all->copies[k].data();
@@ -278,7 +282,7 @@ Session::Session()
         return;
     all = new Comparison();
     all->names = function_names();
-    all->counting = getenv("TSR_PTX_COUNTS") != NULL;
+    all->counting = all->printing = getenv("TSR_PTX_COUNTS") != NULL;
     all->always_replace = getenv("TSR_PTX_REPLACE") != NULL;
     for (const auto &entry : std::filesystem::directory_iterator(folder))
         if (entry.path().extension() == ".ptx")
@@ -307,10 +311,11 @@ Session::~Session()
             continue;
         n_instructions += kernel->code.size();
         n_reached += (size_t)std::count(kernel->reached.begin(), kernel->reached.end(), true);
-        if (all->counting)
+        if (all->printing)
             print_unreached(*kernel);
     }
-    print_counts();
+    if (all->printing)
+        print_counts();
     fprintf(stderr,
             "ptx: %zu kernels, %llu launches and %llu bytes compared, %llu launches differ; %llu launches "
             "replaced; %llu broken rules; %zu of the %zu instructions of these kernels executed\n",
@@ -329,3 +334,32 @@ Session session;
 } // namespace
 
 } // namespace ptx
+
+bool ptx_take_counts(ptx_counts *counts_out)
+{
+    using namespace ptx;
+    Counts sum;
+    if (all == NULL)
+        return false;
+    for (const auto &[name, c] : all->counts)
+        sum.add(c);
+    const uint64_t *n = sum.instructions;
+    *counts_out = {};
+    counts_out->launches = all->n_counted;
+    for (int k = 0; k < CLASSES; k++)
+        counts_out->instructions += n[k];
+    counts_out->arithmetic = n[INTEGER] + n[FLOAT] + n[MOVE];
+    counts_out->lane = n[LANE];
+    counts_out->mma = n[MMA];
+    counts_out->flow = n[FLOW];
+    counts_out->memory = counts_out->instructions - counts_out->arithmetic - n[LANE] - n[MMA] - n[FLOW];
+    counts_out->sectors = sum.sectors;
+    counts_out->bytes = sum.bytes;
+    counts_out->wavefronts = sum.wavefronts;
+    counts_out->ideal = sum.ideal;
+    for (auto &[name, c] : all->counts)
+        c = {};
+    all->n_counted = 0;
+    all->counting = true;
+    return true;
+}
