@@ -277,7 +277,7 @@ static void a_lost_device_ends_the_opening_with_advice(void **state)
     tsr_runtime_close(rt);
 }
 
-/* Three are measured in any case; what lies between them goes by them. */
+/* Three are measured in any case; sizes between them follow them. */
 static void sizes_beyond_the_budget_follow_their_neighbours(void **state)
 {
     (void)state;

@@ -55,7 +55,7 @@ static void cache_destroy(cache *c)
     gpu_clear(c->g);
 }
 
-/* The outputs, with so many bytes of scratch; the caller frees them. */
+/* The outputs, with `bytes` of scratch; the caller frees them. */
 static float *run_with(const cache *c, size_t scratch_bytes)
 {
     float *y = malloc(c->y_floats * sizeof *y);

@@ -15,7 +15,7 @@ struct CUctx_st {
 namespace cudasim
 {
 
-/* Of the primary context of a device: the same for ever. */
+/* Of the primary context of a device: always the same one. */
 static CUcontext handle_of(int ordinal)
 {
     static CUctx_st contexts[CUDASIM_MAX_DEVICES];
@@ -30,9 +30,8 @@ size_t context_bytes_of_card()
 {
     const cudasim_config &config = machine().config;
     const bool wide = config.compute_capability % 10 == 0 && config.compute_capability < 120;
-    return config.context_bytes != 0
-               ? config.context_bytes
-               : (size_t)config.n_sms * (wide ? 2048 : 1536) * 2048 + ((size_t)8 << 20);
+    return config.context_bytes != 0 ? config.context_bytes
+                                     : (size_t)config.n_sms * (wide ? 2048 : 1536) * 2048 + ((size_t)8 << 20);
 }
 
 size_t room(const Device &device)

@@ -408,7 +408,7 @@ static void load(const void *function, const char *name, Device &device)
                 name, device.ordinal);
 }
 
-/* Where so many launches of a queue have not started, the next one waits, and keeps the context's lock. Not
+/* Where this number of launches of a queue have not started, the next one waits, and keeps the context's lock. Not
  * documented; the number is what programs observe. */
 enum { LAUNCH_DEPTH = 1024 };
 

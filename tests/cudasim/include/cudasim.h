@@ -66,21 +66,21 @@ typedef struct cudasim_config {
     uint64_t last_places;                  /* not 0: draws what NVIDIA leaves open; see numbers.cpp */
     int driver_version;                    /* of CUDA, 12040 = 12.4; 0: the runtime's */
     bool weak;                             /* kernels see each other's plain stores as late as GPUs may */
-    size_t context_bytes;                  /* device memory of a context; 0: as on a card of so many SMs */
-    size_t taken;                          /* bytes of each device that other processes use */
-    uint32_t owned; /* devices in exclusive mode that another process uses, one bit each */
-    size_t bar1;                           /* bytes of a GPU's memory that all peers together can map, as over
+    size_t context_bytes; /* device memory of a context; 0: by the number of multiprocessors */
+    size_t taken;         /* bytes of each device that other processes use */
+    uint32_t owned;       /* devices in exclusive mode that another process uses, one bit each */
+    size_t bar1;          /* bytes of a GPU's memory that all peers together can map, as over
                                             * PCIe; 0: all of it (a large BAR1, NVLink) */
 } cudasim_config;
 
-#define CUDASIM_CONFIG_INIT                                                                            \
-    {                                                                                                  \
-        .n_devices = 1, .memory = (size_t)256 << 20, .memory_of = {0}, .seed = 1, .peer_access = true, \
-        .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
-        .register_read_only = true, .compute_capability = 0, .n_sms = 0,                               \
-        .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,  \
-        .last_places = 0, .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0,          \
-        .owned = 0, .bar1 = 0                                                                          \
+#define CUDASIM_CONFIG_INIT                                                                               \
+    {                                                                                                     \
+        .n_devices = 1, .memory = (size_t)256 << 20, .memory_of = {0}, .seed = 1, .peer_access = true,    \
+        .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                      \
+        .register_read_only = true, .compute_capability = 0, .n_sms = 0,                                  \
+        .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,     \
+        .last_places = 0, .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0, .owned = 0, \
+        .bar1 = 0                                                                                         \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while
@@ -121,7 +121,7 @@ void cudasim_corrupt_peer_copies(int reader, int owner);
  * number. */
 int cudasim_leaks(FILE *out);
 
-/* So many bytes of files have been read and are kept by the system: of the memory that integrated GPUs share
+/* `bytes` of files have been read and are kept by the system: of the memory that integrated GPUs share
  * with the host, cudaMemGetInfo counts them as used, and allocations get them nevertheless. */
 void cudasim_cache_files(size_t bytes);
 
