@@ -185,9 +185,9 @@ struct Device {
     int pending = 0;                                /* operations not done */
     std::set<const void *> loaded;                  /* kernels */
     std::map<const Kernel *, size_t> shared_limits; /* that were set */
-    std::vector<std::deque<Op *>> queues; /* hardware queues: what is in one starts in its order */
-    uint64_t n_streams = 0;               /* made so far; stream n is in queue n modulo their number */
-    int launcher = 0;                     /* the thread that waits with the context's lock; 0: none */
+    std::vector<std::deque<Op *>> queues;           /* hardware queues: what is in one starts in its order */
+    uint64_t n_streams = 0; /* made so far; stream n is in queue n modulo their number */
+    int launcher = 0;       /* the thread that waits with the context's lock; 0: none */
     cudaStream_t legacy = NULL;
 };
 

@@ -408,8 +408,8 @@ static void load(const void *function, const char *name, Device &device)
                 name, device.ordinal);
 }
 
-/* Where this number of launches of a queue have not started, the next one waits, and keeps the context's lock. Not
- * documented; the number is what programs observe. */
+/* A launch behind this number of launches of a queue that have not started waits, and keeps the lock of the
+ * context. Not documented; the number is what programs observe. */
 enum { LAUNCH_DEPTH = 1024 };
 
 static void wait_for_room(cudaStream_t stream)
