@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +17,8 @@
 #include "core/device.h"
 #include "cuda/comm/peer.h"
 #include "cuda/device/device.h"
+#include "cuda/simulated.h"
+#include "support/directory.h"
 #include "support/random.h"
 #include "support/resplit_walk.h"
 #include "support/runner.h"
@@ -28,20 +29,20 @@
 enum { N = 12, VOCAB = WALK_VOCAB };
 
 /* About 75 MiB of weights, few of which a token needs. */
-static char model_path[] = "/tmp/tsr_bar1_XXXXXX", saved_path[] = "/tmp/tsr_bar1_saved_XXXXXX";
+static char model_path[DIRECTORY_PATH], saved_path[DIRECTORY_PATH];
 
-static void machine(size_t bar1)
+static void machine_with_nccl(size_t bar1, int nccl_version)
 {
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = 2;
     config.bar1 = bar1;
+    config.nccl_version = nccl_version ? nccl_version : config.nccl_version;
     cudasim_configure(&config);
 }
 
-static void nothing_is_left(void)
+static void machine(size_t bar1)
 {
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
+    machine_with_nccl(bar1, 0);
 }
 
 static tsr_model_config small_batches(void)
@@ -83,17 +84,11 @@ static int write_model(void **state)
     config.n_experts = 16;
     config.n_experts_used = 2;
     config.n_vocab = VOCAB;
-    close(mkstemp(model_path));
-    close(mkstemp(saved_path));
+    close(directory_new(model_path));
+    close(directory_new(saved_path));
     synth_model_write(&config, model_path);
     expect();
     return 0;
-}
-
-static int remove_model(void **state)
-{
-    (void)state;
-    return unlink(model_path) | unlink(saved_path);
 }
 
 static void check_decode(runner *r, int first)
@@ -237,6 +232,18 @@ static void collectives_that_need_peers_fail_with_the_remedy(void **state)
     nothing_is_left();
 }
 
+/* This version writes into peers' buffers, and first into the scratch, to which the window has no room left. */
+static void nccl_does_not_touch_scratch_that_is_closed(void **state)
+{
+    (void)state;
+    runner r;
+    machine_with_nccl(20 * MIB, 22105);
+    assert_int_equal(open_all("nccl", &r), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "no access to the scratch memory"));
+    runner_close(&r);
+    nothing_is_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +251,7 @@ int main(void)
         cmocka_unit_test(a_full_window_ends_peer_access_with_a_warning),
         cmocka_unit_test(small_allocations_succeed_when_the_window_is_full),
         cmocka_unit_test(collectives_that_need_peers_fail_with_the_remedy),
+        cmocka_unit_test(nccl_does_not_touch_scratch_that_is_closed),
     };
-    return cmocka_run_group_tests(tests, write_model, remove_model);
+    return cmocka_run_group_tests(tests, write_model, NULL);
 }

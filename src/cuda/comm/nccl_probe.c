@@ -9,6 +9,7 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "cuda/api/check.h"
+#include "cuda/comm/collective.h"
 
 enum { SMALL = 4096, LARGE = (4 << 20) / sizeof(int64_t) + 5, SLEEP_NS = 20000 };
 
@@ -151,6 +152,10 @@ tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devic
     char text[512];
     TSR_TRY(tsr_mem_array(LARGE, sizeof *t.values, "a first sum", &t.values));
     TSR_TRY(hold_scratch(&t, &room));
+    if (!tsr_cuda_collective_reaches(devices, tsr_device_set_all(n_devices)))
+        TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
+                         "NCCL has no access to the scratch memory of all of its devices; use auto or staged "
+                         "collectives"));
     TSR_TRY(try_sum(&t, TSR_MIN((size_t)SMALL, room), deadline_ns));
     TSR_TRY(try_sum(&t, TSR_MIN((size_t)LARGE, room), deadline_ns));
 out:
