@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
     bool bad = false;
     for (int64_t t = blockIdx.y; t < r.n_tokens; t += gridDim.y) {
         const int64_t at = t * a.n_rows + p.row;
-        int64_t fixed = down_before_exact(a, p, at);
+        int64_t fixed = 0;
         float plain = down_before(a, p, at);
         for (int64_t slot = t * r.n_used; slot < (t + 1) * r.n_used; slot++) {
             const int32_t expert = r.expert[slot];
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
                 plain = plain + bias;
         }
         if (p.stores && a.exact)
-            static_cast<int64_t *>(a.y)[at] = fixed;
+            static_cast<int64_t *>(a.y)[at] = fixed + down_before_exact(a, p, at);
         else if (p.stores)
             tsr_put_sum(a.y, at, plain, a.bf16);
     }
