@@ -18,6 +18,7 @@
 
 #include "comm/probe.h"
 #include "core/runtime.h"
+#include "cuda/simulated.h"
 
 static char warnings[4096];
 static int n_warnings;
@@ -67,12 +68,6 @@ static void check_sums(tsr_runtime *rt)
         assert_string_equal(problem, "");
         tsr_probe_destroy(probe);
     }
-}
-
-static void nothing_is_left(void)
-{
-    assert_int_equal(cudasim_leaks(stderr), 0);
-    assert_string_equal(cudasim_violation(), "");
 }
 
 static bool uses(const tsr_runtime *rt, const char *implementation)

@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include <tsr/topology.h>
 
 #include "core/gpu.h"
+#include "support/directory.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
@@ -28,22 +28,15 @@
 enum { N_SMS = 46, COMPUTE_CAPABILITY = 86, CONTEXT_MIB = N_SMS * 3 + 8, N_VOCAB = 512 };
 
 static const size_t mib = (size_t)1 << 20, card_bytes = (size_t)8 << 30;
-static char model_path[] = "/tmp/tsr_cuda_reserve_XXXXXX";
+static char model_path[DIRECTORY_PATH];
 static int n_warnings;
 
 static int set_up(void **state)
 {
     (void)state;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
-    close(mkstemp(model_path));
+    close(directory_new(model_path));
     synth_model_write(&config, model_path);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    unlink(model_path);
     return 0;
 }
 
@@ -230,5 +223,5 @@ int main(void)
         cmocka_unit_test(estimates_are_above_what_was_seen),
         cmocka_unit_test(the_reserve_depends_on_the_card),
     };
-    return cmocka_run_group_tests_name("what is left to the driver", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("what is left to the driver", tests, set_up, NULL);
 }

@@ -3,7 +3,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -13,10 +12,11 @@
 
 #include "core/runtime.h"
 #include "core/wait/watch.h"
+#include "support/directory.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
-static char path[] = "/tmp/tsr_cuda_step_XXXXXX";
+static char path[DIRECTORY_PATH];
 
 /* The stall timeout of a runtime after a model was opened whose products take `flops_per_s`. */
 static uint64_t limit_after_open(const char *devices, uint64_t stall_timeout_ns, double flops_per_s)
@@ -58,19 +58,13 @@ static int set_up(void **state)
 {
     (void)state;
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
-    close(mkstemp(path));
+    close(directory_new(path));
     synth_model_write(&synth, path);
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return unlink(path);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_default_limit_grows_with_slow_steps)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, NULL);
 }
