@@ -425,6 +425,10 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
     }
     TSR_TRY(try_all(selection, devices, logger));
     TSR_TRY(benchmark_all(selection, devices, budget_ns, logger));
+    if (selection->n_comms == 1 && selection->measured[0] && !tsr_probe_serves(selection->comms[0]))
+        TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
+                         "collectives: %s no longer serves these devices; use auto, nccl or staged",
+                         selection->comms[0]->ops->kind));
     fill_table(selection);
     log_table(selection, logger);
     *comm_out = &selection->base;

@@ -232,7 +232,7 @@ static void collectives_that_need_peers_fail_with_the_remedy(void **state)
     nothing_is_left();
 }
 
-/* This version writes into peers' buffers, and first into the scratch, to which the window has no room left. */
+/* This version writes into peers' buffers, and first into the scratch, for which the window has no room. */
 static void nccl_does_not_touch_scratch_that_is_closed(void **state)
 {
     (void)state;
