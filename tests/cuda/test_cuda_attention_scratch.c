@@ -79,7 +79,7 @@ static uint64_t launches_so_far(void)
 }
 
 /* 64 query heads, 8 KV heads: a batch of 2 to 16 tokens whose sequences may be 128K long. */
-static void test_a_few_tokens_fill_the_card_whatever_the_capacity(void **state)
+static void a_few_tokens_fill_the_card_whatever_the_capacity(void **state)
 {
     (void)state;
     enum { N_SMS = 132, N_CTX = 128 << 10 };
@@ -114,7 +114,7 @@ static size_t scratch_of_group(const cache *c)
     return (size_t)(c->a.n_tokens * c->a.s.kv_heads * c->a.s.group * (c->a.s.head_dim + 2)) * sizeof(float);
 }
 
-static void test_the_scratch_does_not_change_the_bits(void **state)
+static void the_scratch_does_not_change_the_bits(void **state)
 {
     (void)state;
     static const attention_setup setups[] = {
@@ -141,7 +141,7 @@ static void test_the_scratch_does_not_change_the_bits(void **state)
 }
 
 /* 9 to 32 tokens: tokens of one sequence make tiles, the others do not, in one batch. */
-static void test_tiles_and_rounds_give_the_bits_of_the_whole(void **state)
+static void tiles_and_rounds_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     const attention_setup s = {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 0, 0};
@@ -163,9 +163,9 @@ static void test_tiles_and_rounds_give_the_bits_of_the_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_few_tokens_fill_the_card_whatever_the_capacity),
-        cmocka_unit_test(test_the_scratch_does_not_change_the_bits),
-        cmocka_unit_test(test_tiles_and_rounds_give_the_bits_of_the_whole),
+        cmocka_unit_test(a_few_tokens_fill_the_card_whatever_the_capacity),
+        cmocka_unit_test(the_scratch_does_not_change_the_bits),
+        cmocka_unit_test(tiles_and_rounds_give_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static uint32_t float_value(const std::string &body)
     return value(body + "\nmov.b32 %r1, %f1;");
 }
 
-static void test_integer_arithmetic(void **)
+static void integers_are_computed_as_the_isa_says(void **)
 {
     assert_int_equal(value("add.s32 %r1, %r0, -5;"), (uint32_t)-2);
     assert_int_equal(value("sub.s32 %r1, %r0, 5;"), (uint32_t)-2);
@@ -88,7 +88,7 @@ static void test_integer_arithmetic(void **)
     assert_int_equal(value("neg.s32 %r1, %r0;"), (uint32_t)-3);
 }
 
-static void test_bits(void **)
+static void bits_are_moved_and_counted(void **)
 {
     assert_int_equal(value("not.b32 %r1, %r0;"), ~3u);
     assert_int_equal(value("and.b32 %r1, %r0, 6;"), 2);
@@ -110,7 +110,7 @@ static void test_bits(void **)
     assert_int_equal(value(two + "prmt.b32 %r1, %r2, %r3, 0xc830;"), 0x00ff8380);
 }
 
-static void test_float_rounding(void **)
+static void floats_are_rounded_as_asked(void **)
 {
     /* 1 + 2^-24 is a tie and goes to even; below it, .rm and .rn differ */
     assert_int_equal(float_value("mov.f32 %f2, 0f33800000; add.rn.f32 %f1, %f2, 0f3F800000;"), 0x3f800000);
@@ -134,7 +134,7 @@ static void test_float_rounding(void **)
     assert_int_equal(float_value("mov.f32 %f2, 0f7F800000; rcp.approx.ftz.f32 %f1, %f2;"), 0);
 }
 
-static void test_float_signs_and_nans(void **)
+static void signs_and_nans_are_as_the_isa_says(void **)
 {
     assert_int_equal(float_value("mov.f32 %f2, 0f80000000; max.f32 %f1, %f2, 0f00000000;"), 0); /* +0 > -0 */
     assert_int_equal(float_value("mov.f32 %f2, 0f00000000; min.f32 %f1, %f2, 0f80000000;"), 0x80000000);
@@ -155,7 +155,7 @@ static void test_float_signs_and_nans(void **)
     }
 }
 
-static void test_conversions(void **)
+static void conversions_round_and_saturate(void **)
 {
     assert_int_equal(
         value("mov.u32 %r2, 0x1ff; cvt.u16.u32 %rs1, %r2; cvt.s16.s8 %rs2, %rs1; cvt.u32.u16 %r1, %rs2;"),
@@ -184,7 +184,7 @@ static void test_conversions(void **)
     assert_int_equal(value("mov.u32 %r2, 0x20001; mov.b32 {%rs1, %rs2}, %r2; cvt.u32.u16 %r1, %rs2;"), 2);
 }
 
-static void test_lanes_part_and_meet(void **)
+static void lanes_part_and_meet(void **)
 {
     /* lanes below 8 go round a loop lane times; all are together again at the vote */
     const Result r =
@@ -197,7 +197,7 @@ static void test_lanes_part_and_meet(void **)
         assert_int_equal(r.out[lane], (lane < 8 ? 10 * lane : 0) + 0xff);
 }
 
-static void test_some_lanes_return(void **)
+static void some_lanes_return(void **)
 {
     const Result r = run("setp.ge.u32 %p1, %r0, 4;\n@%p1 ret;\nmov.u32 %r1, 7;\nst.global.u32 [%rd0], %r1;");
     assert_string_equal(r.error.c_str(), "");
@@ -205,7 +205,7 @@ static void test_some_lanes_return(void **)
     assert_int_equal(r.out[4], 0);
 }
 
-static void test_shuffles(void **)
+static void shuffles_move_values_between_lanes(void **)
 {
     const std::string rest = " selp.u32 %r2, 100, 0, %p1; add.s32 %r1, %r1, %r2;";
     assert_int_equal(value("shfl.sync.bfly.b32 %r1|%p1, %r0, 5, 31, -1;" + rest), 106);
@@ -222,7 +222,7 @@ static void test_shuffles(void **)
     assert_non_null(strstr(run(parted + "-1;\n$OUT:\n").error.c_str(), "mask 0xffffffff"));
 }
 
-static void test_votes(void **)
+static void votes_are_of_the_active_lanes(void **)
 {
     assert_int_equal(value("setp.lt.u32 %p1, %r0, 5; vote.sync.ballot.b32 %r1, %p1, -1;"), 31);
     assert_int_equal(
@@ -231,7 +231,7 @@ static void test_votes(void **)
         value("setp.lt.u32 %p1, %r0, 31; vote.sync.all.pred %p2, %p1, -1; selp.u32 %r1, 1, 0, %p2;"), 0);
 }
 
-static void test_barriers(void **)
+static void barriers_wait_for_all_warps(void **)
 {
     /* each warp reads what the other wrote before the barrier */
     const char *shared = ".shared .align 4 .b8 s[256];\n";
@@ -271,7 +271,7 @@ static std::string report_of_exchange(const std::string &store, const std::strin
     return r.reported;
 }
 
-static void test_races_in_shared_memory(void **)
+static void races_in_shared_memory_are_reported(void **)
 {
     const std::string store = "st.shared.u32 [%r4], %r0", block = "bar.sync 0", warp = "bar.warp.sync -1",
                       none = "mov.u32 %r8, 0";
@@ -296,7 +296,7 @@ static void test_races_in_shared_memory(void **)
         report_of_exchange("add.s32 %r8, %r2, %r0; st.shared.u8 [%r8], %r0", block, 0).c_str(), "");
 }
 
-static void test_memory_is_checked(void **)
+static void memory_is_checked(void **)
 {
     assert_string_equal(run("st.global.u32 [%rd0+380], %r0;").error.c_str(), "");
     assert_non_null(strstr(run("st.global.u32 [%rd0+388], %r0;").error.c_str(), "outside of global memory"));
@@ -316,7 +316,7 @@ static void test_memory_is_checked(void **)
                      0xfffe);
 }
 
-static void test_atomics(void **)
+static void atomics_add_up(void **)
 {
     Result r = run("atom.global.add.u32 %r1, [%rd9+256], 2; st.global.u32 [%rd0], %r1;\n"
                    "ld.global.u32 %r2, [%rd9+256]; @%p0 bra $OUT;\n$OUT:\n");
@@ -325,7 +325,7 @@ static void test_atomics(void **)
     assert_int_equal(value("atom.global.max.s32 %r2, [%rd9+256], %r0; ld.global.u32 %r1, [%rd9+256];"), 100);
 }
 
-static void test_async_copies_arrive_at_their_wait(void **)
+static void async_copies_arrive_at_their_wait(void **)
 {
     const char *shared = ".shared .align 16 .b8 s[1024];\n";
     const std::string copy =
@@ -351,7 +351,7 @@ static void test_async_copies_arrive_at_their_wait(void **)
     assert_non_null(strstr(run(copy + wait + others, 32, shared).reported.c_str(), "thread 0 reads byte 20"));
 }
 
-static void test_generic_addresses_reach_shared_memory(void **)
+static void generic_addresses_reach_shared_memory(void **)
 {
     const Result r =
         run("mov.u32 %r2, s; cvt.u64.u32 %rd1, %r2; cvta.shared.u64 %rd2, %rd1; add.s64 %rd2, %rd2, %rd8;\n"
@@ -362,7 +362,7 @@ static void test_generic_addresses_reach_shared_memory(void **)
 }
 
 /* Lane 3 has c0 = (0, 6), and column 6 of b is in lanes 24 to 27, whose numbers add up to 102. */
-static void test_products_of_fragments(void **)
+static void products_of_fragments_are_summed(void **)
 {
     const std::string start =
         "mov.u32 %r9, 0; mov.u32 %r2, 0x00000001; mov.u32 %r3, 0x00000200; shl.b32 %r4, %r0, 8;\n";
@@ -403,7 +403,7 @@ static void test_products_of_fragments(void **)
     assert_non_null(strstr(run("setp.lt.u32 %p1, %r0, 9; " + parted).error.c_str(), "only lanes 0x1ff"));
 }
 
-static void test_unknown_instructions_are_refused(void **)
+static void unknown_instructions_are_refused(void **)
 {
     assert_non_null(
         strstr(run("frobnicate.u32 %r1, %r0;").error.c_str(), "unknown instruction frobnicate.u32"));
@@ -413,23 +413,23 @@ static void test_unknown_instructions_are_refused(void **)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_integer_arithmetic),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_float_rounding),
-        cmocka_unit_test(test_float_signs_and_nans),
-        cmocka_unit_test(test_conversions),
-        cmocka_unit_test(test_lanes_part_and_meet),
-        cmocka_unit_test(test_some_lanes_return),
-        cmocka_unit_test(test_shuffles),
-        cmocka_unit_test(test_votes),
-        cmocka_unit_test(test_barriers),
-        cmocka_unit_test(test_races_in_shared_memory),
-        cmocka_unit_test(test_memory_is_checked),
-        cmocka_unit_test(test_atomics),
-        cmocka_unit_test(test_async_copies_arrive_at_their_wait),
-        cmocka_unit_test(test_generic_addresses_reach_shared_memory),
-        cmocka_unit_test(test_products_of_fragments),
-        cmocka_unit_test(test_unknown_instructions_are_refused),
+        cmocka_unit_test(integers_are_computed_as_the_isa_says),
+        cmocka_unit_test(bits_are_moved_and_counted),
+        cmocka_unit_test(floats_are_rounded_as_asked),
+        cmocka_unit_test(signs_and_nans_are_as_the_isa_says),
+        cmocka_unit_test(conversions_round_and_saturate),
+        cmocka_unit_test(lanes_part_and_meet),
+        cmocka_unit_test(some_lanes_return),
+        cmocka_unit_test(shuffles_move_values_between_lanes),
+        cmocka_unit_test(votes_are_of_the_active_lanes),
+        cmocka_unit_test(barriers_wait_for_all_warps),
+        cmocka_unit_test(races_in_shared_memory_are_reported),
+        cmocka_unit_test(memory_is_checked),
+        cmocka_unit_test(atomics_add_up),
+        cmocka_unit_test(async_copies_arrive_at_their_wait),
+        cmocka_unit_test(generic_addresses_reach_shared_memory),
+        cmocka_unit_test(products_of_fragments_are_summed),
+        cmocka_unit_test(unknown_instructions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
