@@ -20,6 +20,7 @@
 #include <tsr/session.h>
 #include <tsr/topology.h>
 
+#include "cuda/api/check.h"
 #include "cuda/simulated.h"
 #include "support/directory.h"
 #include "support/runner.h"
@@ -220,9 +221,11 @@ typedef struct caller {
 static bool is_as_before(const caller *c)
 {
     int current = -1;
+    CUresult (*get_current)(CUcontext *) = NULL; /* programs are not linked with the driver */
     CUcontext context = NULL;
     return cudaGetDevice(&current) == cudaSuccess && current == (c->has_context ? 2 : 0) &&
-           cuCtxGetCurrent(&context) == CUDA_SUCCESS && (context != NULL) == c->has_context;
+           tsr_cuda_entry_point("cuCtxGetCurrent", (void **)&get_current) == cudaSuccess &&
+           get_current(&context) == CUDA_SUCCESS && (context != NULL) == c->has_context;
 }
 
 static void *call_all(void *argument)

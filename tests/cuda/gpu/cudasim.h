@@ -33,14 +33,19 @@ typedef struct cudasim_config {
     int nccl_version;
     unsigned hang_ms;
     bool eager;
+    uint64_t last_places;
     int driver_version;
+    bool weak;
+    size_t context_bytes, taken;
+    uint32_t owned;
+    size_t bar1;
 } cudasim_config;
 
-#define CUDASIM_CONFIG_INIT                                                          \
-    {                                                                                \
-        .n_devices = 1, .memory = (size_t)256 << 20, .seed = 1, .peer_access = true, \
-        .register_read_only = true, .compute_capability = 90, .n_sms = 8,            \
-        .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000 \
+#define CUDASIM_CONFIG_INIT                                                                     \
+    {                                                                                           \
+        .n_devices = 1, .memory = (size_t)256 << 20, .seed = 1, .peer_access = true,            \
+        .register_read_only = true, .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, \
+        .hang_ms = 20000                                                                        \
     }
 
 /* Skip the running test; `what` is what it needs. */
@@ -86,8 +91,10 @@ static inline const char *cudasim_lacking(const cudasim_config *config)
         return "a GPU of another kind";
     if (c->compute_capability != usual.compute_capability || c->n_sms != usual.n_sms ||
         c->vmm_granularity != usual.vmm_granularity || c->nccl_version != usual.nccl_version ||
-        c->driver_version != usual.driver_version)
+        c->driver_version != usual.driver_version || c->context_bytes || c->bar1 || c->last_places || c->weak)
         return "a described GPU, driver or NCCL";
+    if (c->taken || c->owned)
+        return "another process on the GPU";
     if (!cudasim_peers_are(c->n_devices, c->peer_access))
         return c->peer_access ? "GPUs with peer access" : "GPUs without peer access";
     return NULL;
@@ -138,6 +145,8 @@ static inline uint64_t cudasim_skips(const char *what, ...)
 #define CUDASIM_COUNTS           "the simulated machine's counters"
 #define cudasim_used(device)     ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
 #define cudasim_peak(device)     ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
+#define cudasim_context(device)  ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
+#define cudasim_blocks_of(name)  cudasim_skips(CUDASIM_COUNTS, name)
 #define cudasim_calls()          cudasim_skips(CUDASIM_COUNTS)
 #define cudasim_calls_of(name)   cudasim_skips(CUDASIM_COUNTS, name)
 #define cudasim_call_name(index) (cudasim_skips(CUDASIM_COUNTS, index), "")
@@ -158,6 +167,10 @@ static inline uint64_t cudasim_skips(const char *what, ...)
 #define cudasim_poison_device(device, error)       cudasim_skips(CUDASIM_FAULTS, device, error)
 #define cudasim_stall_device(device, stalled)      cudasim_skips(CUDASIM_FAULTS, device, stalled)
 #define cudasim_nccl_async_error(device, error)    cudasim_skips(CUDASIM_FAULTS, device, error)
+#define cudasim_nccl_shared_memory(n_connections)  cudasim_skips(CUDASIM_FAULTS, n_connections)
+#define cudasim_nccl_refuse_capture()              cudasim_skips(CUDASIM_FAULTS)
+#define cudasim_slow_named(name, us)               cudasim_skips(CUDASIM_FAULTS, name, us)
+#define cudasim_cache_files(bytes)                 cudasim_skips(CUDASIM_FAULTS, bytes)
 #define cudasim_nccl_absent(device, absent)        cudasim_skips(CUDASIM_FAULTS, device, absent)
 #define cudasim_remove_cublas()                    cudasim_skips(CUDASIM_FAULTS)
 

@@ -66,10 +66,10 @@ typedef struct cudasim_config {
     uint64_t last_places;                  /* not 0: draws what NVIDIA leaves open; see numbers.cpp */
     int driver_version;                    /* of CUDA, 12040 = 12.4; 0: the runtime's */
     bool weak;                             /* kernels see each other's plain stores as late as GPUs may */
-    size_t context_bytes; /* device memory of a context; 0: by the number of multiprocessors */
-    size_t taken;         /* bytes of each device that other processes use */
-    uint32_t owned;       /* devices in exclusive mode that another process uses, one bit each */
-    size_t bar1;          /* bytes of a GPU's memory that all peers together can map, as over
+    size_t context_bytes;                  /* of device memory for a context; 0: by n_sms */
+    size_t taken;                          /* bytes of each device that other processes use */
+    uint32_t owned;                        /* bits of devices that another process uses exclusively */
+    size_t bar1;                           /* bytes of a GPU's memory that all peers together can map, as over
                                             * PCIe; 0: all of it (a large BAR1, NVLink) */
 } cudasim_config;
 
