@@ -44,7 +44,8 @@ enum {
  * threads, others 1536 ("CUDA C++ Programming Guide", technical specifications per compute capability). */
 static inline uint64_t tsr_gpu_context_bytes(const tsr_gpu *gpu)
 {
-    const bool wide = gpu->compute_capability % 10 == 0 && gpu->compute_capability < 120;
+    const int major = gpu->compute_capability / 10, minor = gpu->compute_capability % 10;
+    const bool wide = major == 10 || (minor == 0 && major < 10);
     return ((uint64_t)gpu->n_sms * (wide ? 2048 : 1536) << 11) + ((uint64_t)8 << 20);
 }
 
@@ -57,7 +58,8 @@ static inline uint64_t tsr_gpu_usable_bytes(const tsr_gpu *gpu)
     const uint64_t part = gpu->memory_bytes / 64, context = tsr_gpu_context_bytes(gpu), mib = 1 << 20;
     const uint64_t least = context + (part < 128 * mib ? part : 128 * mib);
     const uint64_t most = part < 1024 * mib ? part : 1024 * mib;
-    const uint64_t reserve = (least > most ? least : most) - (gpu->has_context ? context : 0);
+    const uint64_t reserve =
+        (least > most ? least : most) - (gpu->has_context && gpu->memory_free_bytes ? context : 0);
     const uint64_t there = gpu->memory_free_bytes ? gpu->memory_free_bytes : gpu->memory_bytes;
     return there > reserve ? there - reserve : 0;
 }

@@ -49,14 +49,19 @@ typedef struct candidates {
     int n;
 } candidates;
 
+static bool share_gpu(const tsr_device *a, const tsr_device *b)
+{
+    return a->ops->kind == TSR_DEVICE_CUDA && b->ops->kind == TSR_DEVICE_CUDA && a->place == b->place;
+}
+
 /* Check that every device reaches all others; the message names the first pair that does not. */
 static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach)
 {
     for (int i = 0; i < rt->n_devices; i++)
         for (int j = 0; j < i; j++)
-            if (!tsr_device_set_has(reach[i], j) && rt->devices[i]->place == rt->devices[j]->place)
+            if (!tsr_device_set_has(reach[i], j) && share_gpu(rt->devices[i], rt->devices[j]))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
-                                "collectives 'peer': devices %s and %s are on a GPU where at most %d devices "
+                                "devices %s and %s are on a GPU where at most %d devices "
                                 "can wait for each other; set CUDA_DEVICE_MAX_CONNECTIONS=32 in the "
                                 "environment of the process, name fewer devices, or use auto or staged",
                                 rt->devices[j]->name, rt->devices[i]->name, tsr_cuda_peers_per_gpu());

@@ -26,7 +26,7 @@ int tsr_cuda_peers_per_gpu(void)
     enum { DEFAULT_QUEUES = 8, MAX_QUEUES = 32, STREAMS = 2 };
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const long n = text ? strtol(text, NULL, 10) : DEFAULT_QUEUES;
-    return (int)(n >= 1 && n <= MAX_QUEUES ? n : DEFAULT_QUEUES) / STREAMS;
+    return TSR_MAX((int)(n >= 1 && n <= MAX_QUEUES ? n : DEFAULT_QUEUES) / STREAMS, 1);
 }
 
 static bool is_cuda(const tsr_device *device)

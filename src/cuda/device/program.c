@@ -277,6 +277,8 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     if (tsr_watch_has_abandoned(device->watch)) { /* a thread may still run the program */
         if (program->holds_scratch)
             tsr_device_drop_scratch(device); /* only its accounting */
+        if (usable)
+            tsr_cuda_leave(cuda);
         return;
     }
     if (usable) {

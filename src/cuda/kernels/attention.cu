@@ -24,6 +24,10 @@ enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_
  * more, up to the second number, both: tokens of different sequences make no tiles. */
 enum { MAX_UNTILED_TOKENS = 8, MAX_SPLIT_TOKENS = 32 };
 
+/* With more tokens than MAX_UNTILED_TOKENS there are blocks enough for most of the card, and more rounds than
+ * this, most of them beyond the end of short sequences, cost more than they gain (an estimate). */
+enum { MAX_ROUNDS = 16 };
+
 /* One token's work in shared memory, for HEADS query heads; missing heads have zero queries. */
 template <int HEADS> struct attention_block {
     float weight[SEGMENT][HEADS]; /* scores, then weights */
@@ -383,11 +387,14 @@ extern "C" size_t tsr_cuda_attention_scratch(const tsr_op_attention *op)
     return worth_splitting(op) ? scratch_of_group(op) * (size_t)(max_groups(op) + 1) : 0;
 }
 
-/* Groups in a round, beside the result of the previous rounds; 0: the scratch does not hold one. */
+/* Groups in a round, beside the result of the previous rounds; 0: the scratch does not hold one, or there
+ * would be too many rounds. */
 static int64_t groups_in_round(const tsr_op_attention *op, size_t scratch_bytes)
 {
     const int64_t fit = (int64_t)(scratch_bytes / scratch_of_group(op)) - 1, all = max_groups(op);
-    return fit < 0 ? 0 : fit < all ? fit : all;
+    if (fit <= 0 || (op->n_tokens > MAX_UNTILED_TOKENS && (all + fit - 1) / fit > MAX_ROUNDS))
+        return 0;
+    return fit < all ? fit : all;
 }
 
 /* Distribute groups over blocks, in rounds. Rounds beyond a token's last group return immediately. */

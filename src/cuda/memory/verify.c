@@ -23,15 +23,17 @@ tsr_status tsr_cuda_checksum(tsr_device *device, const void *bytes, size_t n, ui
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_pool_block *sum = NULL, *home = NULL;
     TSR_TRY(tsr_device_scratch_take(device, sizeof(uint64_t), TSR_STREAM_COPIES, "checksums", &sum));
-    TSR_TRY(tsr_pool_take(cuda->pinned, sizeof(uint64_t), TSR_POOL_HOST, "checksums", &home));
     TSR_TRY(tsr_cuda_enter_to_copy(cuda));
-    atomic_store(&cuda->copies_pending, true);
-    status = sum_up(cuda, bytes, n, sum->data, home->data);
+    status = tsr_pool_take(cuda->pinned, sizeof(uint64_t), TSR_POOL_HOST, "checksums", &home);
+    if (status == TSR_OK) {
+        atomic_store(&cuda->copies_pending, true);
+        status = sum_up(cuda, bytes, n, sum->data, home->data);
+        if (status == TSR_OK)
+            *sum_out = *(const uint64_t *)home->data;
+        else
+            tsr_cuda_quiesce_to_release(cuda); /* no work may write to the blocks when they are given back */
+    }
     tsr_cuda_leave(cuda);
-    if (status == TSR_OK)
-        *sum_out = *(const uint64_t *)home->data;
-    else
-        tsr_cuda_quiesce_to_release(cuda); /* no work may write to the blocks when they are given back */
 out:
     tsr_pool_give(cuda->pinned, home, TSR_POOL_HOST);
     tsr_device_scratch_give(device, sum, status == TSR_OK ? TSR_STREAM_COPIES : TSR_POOL_HOST);
