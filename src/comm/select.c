@@ -403,6 +403,16 @@ static void log_table(const select_comm *selection, const tsr_logger *logger)
 
 /* -- creation -- */
 
+/* Whether some implementation still serves all devices, or never was for all: memory that was allocated since
+ * may have ended the access to peers. */
+static bool serves_some(const select_comm *selection)
+{
+    for (int c = 0; c < selection->n_comms; c++)
+        if (!selection->measured[c] || tsr_probe_serves(selection->comms[c]))
+            return true;
+    return false;
+}
+
 tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
                                   int n_comms, uint64_t budget_ns, const tsr_logger *logger,
                                   tsr_comm **comm_out)
@@ -425,7 +435,7 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
     }
     TSR_TRY(try_all(selection, devices, logger));
     TSR_TRY(benchmark_all(selection, devices, budget_ns, logger));
-    if (selection->n_comms == 1 && selection->measured[0] && !tsr_probe_serves(selection->comms[0]))
+    if (!serves_some(selection))
         TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
                          "collectives: %s no longer serves these devices; use auto, nccl or staged",
                          selection->comms[0]->ops->kind));
