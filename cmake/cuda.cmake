@@ -7,7 +7,7 @@
 set(TSR_CUDA AUTO CACHE STRING "Build the CUDA device: AUTO, ON or OFF")
 option(TSR_CUDA_ALL_ARCHITECTURES "Native code for every GPU generation the toolkit knows (slower build)" OFF)
 
-option(TSR_GPU_TESTS "Build the tests of the CUDA device for this machine's GPUs as well" OFF)
+set(TSR_GPU_TESTS OFF CACHE STRING "Build the tests of the CUDA device for this machine's GPUs as well: ON, OFF, or AUTO, where there is a toolkit")
 
 set(TSR_HAVE_CUDA OFF)
 set(TSR_HAVE_NCCL OFF)
@@ -91,7 +91,7 @@ if(CUDAToolkit_FOUND)
 else()
   message(STATUS "CUDA: no toolkit; building without GPU devices")
 endif()
-if(TSR_GPU_TESTS AND NOT TSR_HAVE_CUDA)
+if(TSR_GPU_TESTS AND NOT TSR_GPU_TESTS STREQUAL "AUTO" AND NOT TSR_HAVE_CUDA)
   message(FATAL_ERROR "TSR_GPU_TESTS=ON, but there is no CUDA toolkit of version 12 or newer (nvcc in PATH or "
                       "/usr/local/cuda). Install one, or leave TSR_GPU_TESTS off.")
 endif()

@@ -51,12 +51,12 @@ void shadow_load(Warp &w, const Instr &i, int lane, uint32_t at, size_t n)
         if (is_race(w, shadow.write, thread, mask))
             report_race(w, i, "reads", thread, word, shadow.write, mask, "wrote");
         if (read.barriers != w.block->barriers + 1 || read.mask != mask)
-            read = {w.block->barriers + 1, w.syncs, thread, mask, Access::NONE};
+            read = {w.block->barriers + 1, w.syncs, thread, mask, Access::NO_OTHERS};
         else if (read.thread / LANES != w.number)
             read.others = Access::WARPS;
         else if (read.syncs != w.syncs && read.others != Access::WARPS)
-            read = {w.block->barriers + 1, w.syncs, thread, mask, Access::NONE};
-        else if (read.thread != thread && read.others == Access::NONE)
+            read = {w.block->barriers + 1, w.syncs, thread, mask, Access::NO_OTHERS};
+        else if (read.thread != thread && read.others == Access::NO_OTHERS)
             read.others = Access::LANES_OF_WARP;
     }
 }
@@ -71,8 +71,8 @@ void shadow_store(Warp &w, const Instr &i, int lane, uint32_t at, size_t n)
             report_race(w, i, "writes", thread, word, shadow.write, mask, "wrote");
         else if (is_race(w, shadow.read, thread, mask))
             report_race(w, i, "writes", thread, word, shadow.read, mask,
-                        shadow.read.others == Access::NONE ? "read" : "and others read");
-        shadow.write = {w.block->barriers + 1, w.syncs, thread, mask, Access::NONE};
+                        shadow.read.others == Access::NO_OTHERS ? "read" : "and others read");
+        shadow.write = {w.block->barriers + 1, w.syncs, thread, mask, Access::NO_OTHERS};
     }
 }
 

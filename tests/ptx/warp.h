@@ -24,8 +24,8 @@ struct Access {        /* to a word of shared memory */
     uint32_t barriers; /* of the block before it, and one; 0: there was no access */
     uint32_t syncs;    /* of the warp */
     uint16_t thread;
-    uint8_t mask;                                         /* bytes */
-    enum : uint8_t { NONE, LANES_OF_WARP, WARPS } others; /* that did the same as `thread` */
+    uint8_t mask;                                              /* bytes */
+    enum : uint8_t { NO_OTHERS, LANES_OF_WARP, WARPS } others; /* that did the same as `thread` */
 };
 
 struct Shadow {

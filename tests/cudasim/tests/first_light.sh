@@ -59,7 +59,7 @@ done
 grep -q '^| Q8_0 | pp8 | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* |' "$work/how-fast/report.md" ||
     fail "the report lacks the speed beside the prediction" how-fast
 run why 1 0
-expect why counters-few-Q4_K "not there"
+PATH=$PATH:/usr/local/cuda/bin command -v ncu >/dev/null || expect why counters-few-Q4_K "not there"
 run several 2 0
 for step in topo all-reduce links prompt-nccl same-text nothing-on-gpu-0 weights-with-peers; do
     expect several $step ok
@@ -72,5 +72,5 @@ rm "$work/why/steps.jsonl"
 run why 1 1
 expect why counters-few-Q4_K 'failed (1)'
 expect why counters-sums 'failed (1)'
-expect why trace 'not there'
+PATH=$PATH:/usr/local/cuda/bin command -v nsys >/dev/null || expect why trace 'not there'
 echo "all lists ran"
