@@ -20,6 +20,12 @@ bool tsr_cuda_collective_reaches(tsr_cuda_device *const *devices, tsr_device_set
     return true;
 }
 
+tsr_status tsr_cuda_collective_refuse(const tsr_collective_desc *desc, const char *why)
+{
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "collective '%s' (%s): %s", desc->name ? desc->name : "?",
+                    tsr_op_kind_name(desc->kind), why);
+}
+
 void tsr_cuda_collective_destroy(tsr_comm *comm, tsr_collective *collective)
 {
     (void)comm;

@@ -21,6 +21,9 @@ tsr_status tsr_cuda_collective_init(tsr_cuda_collective *collective, tsr_comm *c
  * (memory/vmm.h). devices[i] is not NULL for participants. */
 bool tsr_cuda_collective_reaches(tsr_cuda_device *const *devices, tsr_device_set participants);
 
+/* The failure of a collective whose devices are not served; `why` has the reason and the remedy. */
+tsr_status tsr_cuda_collective_refuse(const tsr_collective_desc *desc, const char *why);
+
 /* collective_destroy() of struct tsr_comm_ops, for collectives that have nothing else to release. */
 void tsr_cuda_collective_destroy(tsr_comm *comm, tsr_collective *collective);
 

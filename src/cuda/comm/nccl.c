@@ -68,11 +68,9 @@ static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *d
     if (comm->broken != TSR_OK)
         return tsr_fail(comm->broken, "%s", comm->broken_text);
     if (!nccl_serves(base, desc))
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "collective '%s' (%s): NCCL has no access to the newest memory of all of its devices; "
-            "use auto or staged collectives",
-            desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
+        return tsr_cuda_collective_refuse(desc,
+                                          "NCCL has no access to the newest memory of all of its devices; "
+                                          "use auto or staged collectives");
     TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, base, desc));
     if (!alone)

@@ -190,11 +190,9 @@ static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *d
     tsr_status status = TSR_OK;
     peer_collective *c = NULL;
     if (!peer_serves(comm, desc))
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "collective '%s' (%s): not all of its devices have peer access to each other; use auto, "
-            "nccl or staged collectives",
-            desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
+        return tsr_cuda_collective_refuse(desc,
+                                          "not all of its devices have peer access to each other; use auto, "
+                                          "nccl or staged collectives");
     TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, comm, desc));
     c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);
