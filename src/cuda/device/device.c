@@ -199,8 +199,7 @@ static void announce_compilation(const tsr_cuda_device *cuda)
             &cuda->logger, TSR_LOG_WARN,
             "device %s: this build has no machine code for compute capability %d.%d: the driver compiles the "
             "kernels now, which may take minutes the first time; build with CMAKE_CUDA_ARCHITECTURES=%d, or "
-            "keep "
-            "the driver's cache (CUDA_CACHE_PATH, ~/.nv/ComputeCache) writable",
+            "keep the driver's cache (CUDA_CACHE_PATH, ~/.nv/ComputeCache) writable",
             cuda->base.name, capability / 10, capability % 10, capability);
 }
 

@@ -63,8 +63,8 @@ static tsr_status alloc_any(tsr_cuda_device *cuda, tsr_memory_owner owner, size_
     cudaError_t error = cudaMalloc(pointer_out, bytes);
     if (!cuda->has_vmm || error != cudaErrorMapBufferObjectFailed)
         return tsr_cuda_result(error, "cudaMalloc");
-    (void)
-        cudaGetLastError(); /* BAR1 is full, and peers with access get access to all of cudaMalloc's memory */
+    /* BAR1 is full, and peers with access get access to all of cudaMalloc's memory. */
+    (void)cudaGetLastError();
     return alloc_mapped(cuda, peers_use(owner), bytes, pointer_out);
 }
 

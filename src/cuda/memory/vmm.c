@@ -182,9 +182,9 @@ tsr_status tsr_cuda_vmm_let_peer(tsr_cuda_device *cuda, int ordinal)
     if (ordinal >= TSR_CUDA_MAX_GPUS)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "GPU %d: peers are numbered 0 to %d", ordinal,
                         TSR_CUDA_MAX_GPUS - 1);
+    /* After a failure, access already given stays, which is harmless. */
     for (const tsr_cuda_range *range = cuda->ranges; range; range = range->next)
-        if (range->whole &&
-            range->shared) /* after a failure, access already given stays, which is harmless */
+        if (range->whole && range->shared)
             TSR_TRY(give_access(cuda, range, 0, range->bytes, ordinal));
     cuda->peers |= (uint64_t)1 << ordinal;
 out:
