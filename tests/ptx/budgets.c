@@ -41,11 +41,17 @@ static void add_line(table *t, const char *name, size_t weight_bytes)
              c.ideal ? (double)c.wavefronts / (double)c.ideal : 0.0);
 }
 
-/* Runs the op; the counts before it do not belong to it. */
-static void count_op(table *t, const tsr_op *op, const char *name, size_t weight_bytes)
+/* What ran before does not count. */
+static void forget_counts(void)
 {
     ptx_counts before;
     assert_true(ptx_take_counts(&before));
+}
+
+/* Runs the op and counts it. */
+static void count_op(table *t, const tsr_op *op, const char *name, size_t weight_bytes)
+{
+    forget_counts();
     assert_false(gpu_run(&t->g, op));
     add_line(t, name, weight_bytes);
     gpu_clear(&t->g);
@@ -176,7 +182,6 @@ static void count_rows(table *t)
 static void count_reduce(table *t, int n_parts, int64_t n)
 {
     char name[64];
-    ptx_counts before;
     gpu *g = &t->g;
     tsr_cuda_reduction r = {.type = TSR_REDUCE_EXACT,
                             .n_parts = n_parts,
@@ -195,7 +200,7 @@ static void count_reduce(table *t, int n_parts, int64_t n)
                                   .n_rows = n / 4096,
                                   .eps = 1e-5f};
     const tsr_cuda_stream s = gpu_stream(g, NULL);
-    assert_true(ptx_take_counts(&before));
+    forget_counts();
     assert_int_equal(tsr_cuda_reduce(&r, &norm, &s), TSR_OK);
     assert_false(gpu_fault(g));
     snprintf(name, sizeof name, "reduce+norm %d parts %lld", n_parts, (long long)n);
@@ -231,8 +236,7 @@ static void count_experts(table *t, tsr_type type, int64_t tokens)
     const tsr_op glu = experts_case_glu_op(&c, whole, &memory, route.route.routing, x, hidden);
     const tsr_op down =
         experts_case_down_op(&c, whole, &memory, route.route.routing, hidden, TSR_REDUCE_EXACT, y);
-    ptx_counts before;
-    assert_true(ptx_take_counts(&before));
+    forget_counts();
     assert_false(gpu_run(g, &glu));
     snprintf(name, sizeof name, "experts_glu %s 512x1024 %lld", tsr_type_name(type), (long long)tokens);
     add_line(t, name, bytes[EXPERTS_GATE] + bytes[EXPERTS_UP]);
@@ -247,11 +251,9 @@ static void count_experts(table *t, tsr_type type, int64_t tokens)
 
 static void fill(table *t)
 {
-    ptx_counts none;
     snprintf(t->lines[t->n++], LINE, "# nvcc %s\n", TSR_PTX_NVCC_RELEASE);
     snprintf(t->lines[t->n++], LINE, "%-32s %2s %10s %7s %3s %3s %3s %3s %3s %6s %6s\n", "# op", "n",
              "warp instr", "per B", "ar%", "me%", "la%", "mm%", "fl%", "32B/B", "banks");
-    assert_true(ptx_take_counts(&none));
     count_products(t);
     count_attention(t, TSR_TYPE_F16, 8, 4095, 1);
     count_attention(t, TSR_TYPE_Q8_0, 8, 4095, 1);
