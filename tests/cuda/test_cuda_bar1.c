@@ -19,6 +19,7 @@
 #include "cuda/device/device.h"
 #include "cuda/simulated.h"
 #include "support/directory.h"
+#include "support/log_lines.h"
 #include "support/random.h"
 #include "support/resplit_walk.h"
 #include "support/runner.h"
@@ -134,14 +135,7 @@ static void a_model_larger_than_the_window_is_split_over_peers(void **state)
 
 /* -- a full window -- */
 
-static char warnings[4096];
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    (void)user;
-    if (level == TSR_LOG_WARN)
-        snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", text);
-}
+static log_lines warnings;
 
 static tsr_status open_all(const char *collectives, runner *r)
 {
@@ -149,10 +143,10 @@ static tsr_status open_all(const char *collectives, runner *r)
     tsr_model_config config = small_batches();
     const float even[] = {1, 1};
     *r = (runner){.n_vocab = VOCAB};
-    *warnings = '\0';
+    warnings = (log_lines){0};
     runtime_config.devices = "cuda:0,cuda:1";
     runtime_config.collectives = collectives;
-    runtime_config.logger = (tsr_logger){hear, NULL, TSR_LOG_WARN};
+    runtime_config.logger = (tsr_logger){log_lines_note, &warnings, TSR_LOG_WARN};
     config.split.tensor_split = even;
     config.split.n_tensor_split = 2;
     tsr_status status = tsr_runtime_open(&runtime_config, &r->rt);
@@ -172,7 +166,7 @@ static void a_full_window_ends_peer_access_with_a_warning(void **state)
     runner r;
     machine(0);
     runner_ok(open_all(NULL, &r), "open");
-    assert_string_equal(warnings, "");
+    assert_string_equal(warnings.text, "");
     for (int d = 0; d < 2; d++)
         for (int owner = 0; owner < TSR_MEMORY_COUNT; owner++)
             wide[d][owner] = used_by(r.rt, d, (tsr_memory_owner)owner);
@@ -180,9 +174,9 @@ static void a_full_window_ends_peer_access_with_a_warning(void **state)
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
         machine(windows[i]);
         runner_ok(open_all(NULL, &r), "open");
-        assert_non_null(strstr(warnings, "devices cuda"));
-        assert_true(strstr(warnings, "and cuda0: ") || strstr(warnings, "and cuda1: "));
-        assert_non_null(strstr(warnings, "Resizable BAR"));
+        assert_non_null(strstr(warnings.text, "devices cuda"));
+        assert_true(strstr(warnings.text, "and cuda0: ") || strstr(warnings.text, "and cuda1: "));
+        assert_non_null(strstr(warnings.text, "Resizable BAR"));
         for (int d = 0; d < 2; d++)
             for (int owner = 0; owner < TSR_MEMORY_COUNT; owner++)
                 assert_int_equal(used_by(r.rt, d, (tsr_memory_owner)owner), wide[d][owner]);

@@ -19,19 +19,9 @@
 #include "comm/probe.h"
 #include "core/runtime.h"
 #include "cuda/simulated.h"
+#include "support/log_lines.h"
 
-static char warnings[4096];
-static int n_warnings;
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    (void)user;
-    if (level != TSR_LOG_WARN)
-        return;
-    n_warnings++;
-    size_t used = strlen(warnings);
-    snprintf(warnings + used, sizeof warnings - used, "%s\n", text);
-}
+static log_lines warnings;
 
 static void machine_of(int n_gpus)
 {
@@ -48,9 +38,8 @@ static tsr_status open_runtime(const char *collectives, tsr_runtime **rt_out)
     tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "cuda";
     config.collectives = collectives;
-    config.logger = (tsr_logger){hear, NULL, TSR_LOG_INFO};
-    warnings[0] = '\0';
-    n_warnings = 0;
+    config.logger = (tsr_logger){log_lines_note, &warnings, TSR_LOG_WARN};
+    warnings = (log_lines){0};
     *rt_out = NULL;
     return tsr_runtime_open(&config, rt_out);
 }
@@ -90,9 +79,9 @@ static void nccl_without_shared_memory_is_left_out(void **state)
         cudasim_forbid_peer(1, 2);
         cudasim_nccl_shared_memory(room);
         assert_int_equal(open_runtime(NULL, &rt), TSR_OK);
-        assert_non_null(strstr(warnings, "nccl is not used: "));
-        assert_non_null(strstr(warnings, "unhandled system error; "));
-        assert_non_null(strstr(warnings, "--shm-size=1g"));
+        assert_non_null(strstr(warnings.text, "nccl is not used: "));
+        assert_non_null(strstr(warnings.text, "unhandled system error; "));
+        assert_non_null(strstr(warnings.text, "--shm-size=1g"));
         assert_false(uses(rt, "nccl"));
         check_sums(rt);
         tsr_runtime_close(rt);
@@ -110,7 +99,7 @@ static void nccl_that_cannot_be_captured_serves_without_graphs(void **state)
     machine_of(3);
     cudasim_nccl_refuse_capture();
     assert_int_equal(open_runtime("nccl", &rt), TSR_OK);
-    assert_non_null(strstr(warnings, "runs without a CUDA graph"));
+    assert_non_null(strstr(warnings.text, "runs without a CUDA graph"));
     check_sums(rt);
     tsr_runtime_close(rt);
     assert_int_equal(open_runtime(NULL, &rt), TSR_OK);
@@ -133,9 +122,9 @@ static void what_fails_is_left_out_and_the_next_is_taken(void **state)
             cudasim_fail_named(calls[c], nth, c < 2 ? cudaErrorInvalidValue : 0);
             tsr_status status = open_runtime(NULL, &rt);
             if (status != TSR_OK)
-                fail_msg("%s, call %d: %s (after: %s)", calls[c], (int)nth, tsr_last_error(), warnings);
-            bool hit = cudasim_faults_hit() > 0, left_out = strstr(warnings, " is not used: ") != NULL;
-            if (hit && n_warnings == 0)
+                fail_msg("%s, call %d: %s (after: %s)", calls[c], (int)nth, tsr_last_error(), warnings.text);
+            bool hit = cudasim_faults_hit() > 0, left_out = strstr(warnings.text, " is not used: ") != NULL;
+            if (hit && warnings.n == 0)
                 fail_msg("%s, call %d, fails without a word", calls[c], (int)nth);
             n_left_out += left_out;
             cudasim_clear_faults();
@@ -172,14 +161,14 @@ static void slow_programs_do_not_keep_sizes_from_being_measured(void **state)
     static const size_t always[] = {4 << 10, 256 << 10, 4 << 20};
     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
     tsr_runtime *rt = NULL;
-    for (int tries = 0; tries < 5 && (tries == 0 || *warnings); tries++) {
+    for (int tries = 0; tries < 5 && (tries == 0 || warnings.n > 0); tries++) {
         tsr_runtime_close(rt); /* a busy machine has missed the deadline of a probe */
         machine_of(8);
         cudasim_slow_named("cudaGraphInstantiate", 12000);
         assert_int_equal(open_runtime("peer", &rt), TSR_OK);
         cudasim_slow_named(NULL, 0);
     }
-    assert_string_equal(warnings, "");
+    assert_string_equal(warnings.text, "");
     int n = tsr_runtime_collectives(rt, rows), n_always = 0;
     for (int r = 0; r < n; r++)
         for (int i = 0; i < 3; i++)

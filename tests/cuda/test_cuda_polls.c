@@ -19,6 +19,7 @@
 
 #include "core/runtime.h"
 #include "cuda/device/device.h"
+#include "cuda/simulated.h"
 
 enum { STEPS = 50, MS = 1000000, LONG_ENOUGH = 2000000000 };
 
@@ -38,12 +39,6 @@ __attribute__((no_sanitize_address)) long syscall(long number, ...)
         atomic_fetch_add(&n_sleeps, 1);
     long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
-static void ok(tsr_status status)
-{
-    if (status != TSR_OK)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
 }
 
 static void pause_ms(int ms)

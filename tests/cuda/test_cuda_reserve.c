@@ -21,6 +21,7 @@
 
 #include "core/gpu.h"
 #include "support/directory.h"
+#include "support/log_lines.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
@@ -29,7 +30,7 @@ enum { N_SMS = 46, COMPUTE_CAPABILITY = 86, CONTEXT_MIB = N_SMS * 3 + 8, N_VOCAB
 
 static const size_t mib = (size_t)1 << 20, card_bytes = (size_t)8 << 30;
 static char model_path[DIRECTORY_PATH];
-static int n_warnings;
+static log_lines warnings;
 
 static int set_up(void **state)
 {
@@ -38,15 +39,6 @@ static int set_up(void **state)
     close(directory_new(model_path));
     synth_model_write(&config, model_path);
     return 0;
-}
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    (void)user;
-    if (level >= TSR_LOG_WARN) {
-        print_message("%s\n", text);
-        n_warnings++;
-    }
 }
 
 /* A card of which other processes use `taken` bytes. */
@@ -91,8 +83,8 @@ static tsr_runtime *open_on(const tsr_topology *topo)
     tsr_runtime *rt;
     config.topology = topo;
     config.devices = "cuda:0";
-    config.logger = (tsr_logger){hear, NULL, TSR_LOG_WARN};
-    n_warnings = 0;
+    config.logger = (tsr_logger){log_lines_note, &warnings, TSR_LOG_WARN};
+    warnings = (log_lines){0};
     runner_ok(tsr_runtime_open(&config, &rt), "cuda:0");
     return rt;
 }
@@ -133,7 +125,7 @@ static void check_fits(size_t taken, bool has_context, size_t expected, const fl
     load_and_decode(rt, logits);
     runner_ok(tsr_runtime_memory(rt, 0, &m), "memory");
     assert_int_equal(m.peak_total, expected);
-    assert_int_equal(n_warnings, 0);
+    assert_string_equal(warnings.text, "");
     assert_memory_equal(logits, clean, sizeof logits);
     tsr_runtime_close(rt);
     tsr_topology_destroy(topo);

@@ -21,6 +21,7 @@
 #include "cuda/device/device.h"
 #include "cuda/simulated.h"
 #include "support/directory.h"
+#include "support/log_lines.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
@@ -50,31 +51,20 @@ static void machine(void)
 
 /* -- hardware queues -- */
 
-typedef struct told {
-    char text[4096];
-} told;
-
-static void hear(tsr_log_level level, const char *text, void *user)
-{
-    told *t = user;
-    (void)level;
-    snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), "%s\n", text);
-}
-
-static tsr_status open_n(int n, const char *collectives, told *t, tsr_runtime **rt_out)
+static tsr_status open_n(int n, const char *collectives, log_lines *t, tsr_runtime **rt_out)
 {
     tsr_runtime_config config = tsr_runtime_config_default();
     char devices[128] = "cuda:0";
     for (int d = 1; d < n; d++)
         strcat(devices, ",cuda:0");
-    t->text[0] = '\0';
+    *t = (log_lines){0};
     config.devices = devices;
     config.collectives = collectives;
-    config.logger = (tsr_logger){hear, t, TSR_LOG_WARN};
+    config.logger = (tsr_logger){log_lines_note, t, TSR_LOG_WARN};
     return tsr_runtime_open(&config, rt_out);
 }
 
-static void run_n(int n, const char *collectives, told *t, float *logits)
+static void run_n(int n, const char *collectives, log_lines *t, float *logits)
 {
     float equal[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     runner r = {.n_vocab = N_VOCAB};
@@ -97,7 +87,7 @@ static void as_many_devices_wait_for_each_other_as_have_queues(void **state)
     (void)state;
     static const char *const ways[] = {"peer", "auto"};
     float alone[N_VOCAB], logits[N_VOCAB];
-    told t;
+    log_lines t;
     tsr_runtime *rt = NULL;
     run_n(1, "auto", &t, alone);
     for (int w = 0; w < 2; w++) {
