@@ -62,7 +62,7 @@ static void all_processes_fail_with_the_sentence_of_one(void **state)
     assert_all(processes, N, TSR_OK, "");
 }
 
-/* Rows that are apart, rows that do not, a row that is longer than what is passed on at once. */
+/* Rows with gaps between them, rows without, a row that is longer than what is passed on at once. */
 static const struct {
     size_t stride, width, height;
 } shapes[] = {{12, 7, 5}, {7, 7, 5}, {WIDE + 3, WIDE, 3}, {WIDE, WIDE, 2}, {1000, 900, 3000}, {1, 1, 1}};
