@@ -29,9 +29,9 @@ static CUcontext handle_of(int ordinal)
 size_t context_bytes_of_card()
 {
     const cudasim_config &config = machine().config;
-    const bool wide = config.compute_capability % 10 == 0 && config.compute_capability < 120;
-    return config.context_bytes != 0 ? config.context_bytes
-                                     : (size_t)config.n_sms * (wide ? 2048 : 1536) * 2048 + ((size_t)8 << 20);
+    return config.context_bytes != 0
+               ? config.context_bytes
+               : (size_t)config.n_sms * (size_t)limits().threads * 2048 + ((size_t)8 << 20);
 }
 
 size_t room(const Device &device)
