@@ -215,8 +215,10 @@ static void what_this_library_does_not_have(void **state)
     REFUSED(TSR_ERR_UNSUPPORTED, "8 experts are not a tensor each", {"llama.expert_count", U32, .number = 8},
             {"llama.expert_used_count", U32, .number = 2});
     REFUSED(TSR_ERR_UNSUPPORTED, "longrope", {"llama.rope.scaling.type", STRING, .text = "longrope"});
-    REFUSED(TSR_ERR_UNSUPPORTED, "llama.attention.head_count",
+    REFUSED(TSR_ERR_FORMAT, "blk.1.attn_q.weight",
             {"llama.attention.head_count", U32S, .list = {4, 2}, .n = 2});
+    REFUSED(TSR_ERR_UNSUPPORTED, "layer 1 has 4 heads and 0 KV heads",
+            {"llama.attention.head_count_kv", U32S, .list = {2, 0}, .n = 2});
     REFUSED(TSR_ERR_UNSUPPORTED, "heads of 1040", {"llama.attention.key_length", U32, .number = 1040},
             {"llama.attention.value_length", U32, .number = 1040});
     REFUSED(TSR_ERR_UNSUPPORTED, "(values)", {"llama.attention.key_length", U32, .number = 16},

@@ -224,6 +224,12 @@ static tsr_status read_window(const char *key, tsr_gguf_value_type type, const v
     *hp = (tsr_hparams){.architecture = "x", .n_layers = 6};
     tsr_keys keys = {.gguf = gguf, .architecture = "x"};
     tsr_status status = tsr_hparams_read_window(&keys, 2, hp);
+    for (int64_t l = 0; l < 6 && status == TSR_OK; l++) {
+        tsr_layer_kind kind;
+        status = tsr_layer_kind_read(&keys, hp, l, &kind);
+        if (status == TSR_OK)
+            status = tsr_hparams_set_layer(hp, l, &kind);
+    }
     tsr_gguf_close(gguf);
     return status;
 }
@@ -231,7 +237,7 @@ static tsr_status read_window(const char *key, tsr_gguf_value_type type, const v
 static void check_windows(const tsr_hparams *hp, const char *layers)
 {
     for (int l = 0; l < 6; l++)
-        assert_int_equal(tsr_hparams_window(hp, l), layers[l] == 'w' ? 7 : 0);
+        assert_int_equal(tsr_hparams_layer(hp, l)->window, layers[l] == 'w' ? 7 : 0);
 }
 
 static void patterns_say_which_layers_have_windows(void **state)
@@ -256,25 +262,37 @@ static void patterns_say_which_layers_have_windows(void **state)
     check_windows(&hp, "wwwwww");
     runner_ok(read_window(key, TSR_GGUF_BOOL, none, 6, &hp), "flags");
     check_windows(&hp, "------");
-    assert_int_equal(read_window(key, TSR_GGUF_BOOL, odd, 6, &hp), TSR_ERR_UNSUPPORTED);
+    runner_ok(read_window(key, TSR_GGUF_BOOL, odd, 6, &hp), "flags");
+    check_windows(&hp, "w--www");
+    assert_int_equal(hp.n_kinds, 2);
     assert_int_equal(read_window(key, TSR_GGUF_BOOL, thirds, 5, &hp), TSR_ERR_FORMAT);
+}
+
+static tsr_layer_kind layer_of(const tsr_hparams *hp, int64_t l)
+{
+    gguf_writer *w = gguf_writer_create(3);
+    tsr_gguf *gguf = gguf_writer_open(w);
+    tsr_keys keys = {.gguf = gguf, .architecture = "x"};
+    tsr_layer_kind kind;
+    runner_ok(tsr_layer_kind_read(&keys, hp, l, &kind), "layer");
+    tsr_gguf_close(gguf);
+    return kind;
 }
 
 static void each_layer_has_its_own_rotation(void **state)
 {
     (void)state;
     tsr_hparams hp = {.n_layers = 8, .window = 7, .window_period = 2};
+    assert_int_equal(layer_of(&hp, 0).rope_q, -1);
     hp.rope[TSR_ROPE_MAIN] = plain(64, 10000);
-    assert_int_equal(tsr_hparams_rope(&hp, 0, true), TSR_ROPE_MAIN); /* no other there */
+    assert_int_equal(layer_of(&hp, 0).rope_q, TSR_ROPE_MAIN); /* no other there */
     hp.rope[TSR_ROPE_WINDOWED] = plain(64, 500);
-    assert_int_equal(tsr_hparams_rope(&hp, 0, true), TSR_ROPE_WINDOWED);
-    assert_int_equal(tsr_hparams_rope(&hp, 1, true), TSR_ROPE_MAIN);
+    assert_int_equal(layer_of(&hp, 0).rope_q, TSR_ROPE_WINDOWED);
+    assert_int_equal(layer_of(&hp, 0).rope_k, TSR_ROPE_WINDOWED);
+    assert_int_equal(layer_of(&hp, 1).rope_q, TSR_ROPE_MAIN);
     hp.rope[TSR_ROPE_QUERIES] = plain(64, 10000);
-    assert_int_equal(tsr_hparams_rope(&hp, 1, true), TSR_ROPE_QUERIES);
-    assert_int_equal(tsr_hparams_rope(&hp, 1, false), TSR_ROPE_MAIN);
-    hp.no_rope_period = 4;
-    assert_int_equal(tsr_hparams_rope(&hp, 3, false), -1);
-    assert_int_equal(tsr_hparams_rope(&hp, 4, false), TSR_ROPE_WINDOWED);
+    assert_int_equal(layer_of(&hp, 1).rope_q, TSR_ROPE_QUERIES);
+    assert_int_equal(layer_of(&hp, 1).rope_k, TSR_ROPE_MAIN);
 }
 
 /* -- from the keys of a file -- */

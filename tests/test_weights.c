@@ -354,10 +354,10 @@ static void a_map_is_scaled_to_any_extent(void **state)
     (void)state;
     const tsr_shard_map like = {.extent = 12, .granule = 3, .n_devices = 2, .begin = {0, 3, 4}};
     tsr_shard_map map;
-    tsr_weights_scale_map(&like, 100, 8, &map);
+    tsr_shard_map_scale(&like, 100, 8, &map);
     assert_int_equal(map.begin[1], 10); /* of 13: 9.75 */
     assert_int_equal(map.begin[2], 13);
-    tsr_weights_scale_map(&like, INT64_MAX, 1, &map);
+    tsr_shard_map_scale(&like, INT64_MAX, 1, &map);
     assert_true(map.begin[1] == INT64_MAX / 4 * 3 + 2); /* 3/4 of 2^63 - 1, to the nearest */
     assert_true(map.begin[2] == INT64_MAX);
 }

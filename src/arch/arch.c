@@ -55,12 +55,12 @@ tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out)
 static void drop_unused_rotations(tsr_hparams *hp)
 {
     bool used[TSR_ROPE_SLOTS] = {false};
-    for (int64_t l = 0; l < hp->n_layers; l++)
-        for (int queries = 0; queries < 2; queries++) {
-            int slot = tsr_hparams_rope(hp, l, queries);
-            if (slot >= 0)
-                used[slot] = true;
-        }
+    for (int i = 0; i < hp->n_kinds; i++) {
+        if (hp->kinds[i].rope_q >= 0)
+            used[hp->kinds[i].rope_q] = true;
+        if (hp->kinds[i].rope_k >= 0)
+            used[hp->kinds[i].rope_k] = true;
+    }
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         if (!used[i])
             hp->rope[i] = (tsr_rope_params){0};
@@ -84,14 +84,51 @@ static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, cons
     return TSR_OK;
 }
 
-/* For predictions of time: layers with a window read no more positions than the window. */
-static void count_windows(tsr_hparams *hp)
+/* The means over the layers, for predictions of time. Layers with a window read no more positions than the
+ * window. */
+static void summarize_kv(tsr_hparams *hp)
 {
-    int64_t n = 0;
-    for (int64_t l = 0; l < hp->n_layers; l++)
-        n += tsr_hparams_window(hp, l) > 0;
-    hp->kv.window = hp->window;
-    hp->kv.windowed = (double)n / (double)hp->n_layers;
+    double n = (double)hp->n_layers;
+    hp->kv = (tsr_kv_shape){.window = hp->window};
+    for (int64_t l = 0; l < hp->n_layers; l++) {
+        const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
+        hp->kv.k_elems += (double)(k->n_head_kv * k->head_dim) / n;
+        hp->kv.v_elems += (double)(k->n_head_kv * k->head_dim) / n;
+        hp->kv.windowed += (k->window > 0) / n;
+    }
+}
+
+static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_kind *k)
+{
+    if (k->mixer == TSR_MIXER_ATTENTION && (k->n_head < 1 || k->n_head_kv < 1))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: layer %lld has %lld heads and %lld KV heads; layers "
+                        "without attention are not supported for this architecture",
+                        tsr_gguf_path(gguf), (long long)l, (long long)k->n_head, (long long)k->n_head_kv);
+    if (k->mixer == TSR_MIXER_ATTENTION && k->n_head % k->n_head_kv != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
+                        tsr_gguf_path(gguf), (long long)k->n_head, (long long)k->n_head_kv);
+    if (k->ffn == TSR_FFN_DENSE && k->n_ff < 1)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: layer %lld has an FFN of %lld columns; layers without "
+                        "an FFN are not supported for this architecture",
+                        tsr_gguf_path(gguf), (long long)l, (long long)k->n_ff);
+    return TSR_OK;
+}
+
+static tsr_status read_layers(const tsr_arch *arch, tsr_keys *keys, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    for (int64_t l = 0; l < hp->n_layers; l++) {
+        tsr_layer_kind kind;
+        TSR_TRY(tsr_layer_kind_read(keys, hp, l, &kind));
+        if (arch->read_layer)
+            TSR_TRY(arch->read_layer(keys, hp, l, &kind));
+        TSR_TRY(check_layer(keys->gguf, l, &kind));
+        TSR_TRY(tsr_hparams_set_layer(hp, l, &kind));
+    }
+out:
+    return status;
 }
 
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
@@ -104,6 +141,7 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
         TSR_TRY(check_experts(arch, gguf, &hp));
     if (arch->read_hparams)
         TSR_TRY(arch->read_hparams(&keys, &hp));
+    TSR_TRY(read_layers(arch, &keys, &hp));
     TSR_TRY(tsr_hparams_read_norm(&keys, &hp));
     if (hp.n_expert > 0) /* files may say otherwise than their architecture does */
         TSR_TRY(tsr_keys_bool(&keys, "expert_weights_norm", &hp.expert_normalize));
@@ -111,15 +149,41 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
         tsr_keys_ignore(&keys, "rope.dimension_sections");
     TSR_TRY(tsr_keys_refuse_unread(&keys, hp.n_expert == 0));
     drop_unused_rotations(&hp);
-    count_windows(&hp);
+    summarize_kv(&hp);
     *hparams_out = hp;
 out:
     return status;
 }
 
-tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hp)
+/* The class of attention counts granules of the main kind. Tensors of other kinds are cut at the same
+ * proportions, at granules of their own. */
+static void cut_attention(tsr_weights *weights, const tsr_hparams *hp, const tsr_model_granules *granules)
 {
-    return arch->declare ? arch->declare(weights, hp) : tsr_declare_decoder(weights, hp, arch->declare_layer);
+    for (int i = 0; i < weights->n; i++) {
+        tsr_weight *weight = weights->list[i];
+        if (weight->layer < 0 || hp->kind_of[weight->layer] == granules->main_kind)
+            continue;
+        const tsr_layer_kind *k = tsr_hparams_layer(hp, weight->layer);
+        int64_t heads = granules->kind_heads[hp->kind_of[weight->layer]], group = k->n_head / k->n_head_kv;
+        if (weight->role == TSR_WEIGHT_KV_ROWS)
+            weight->granule = heads * k->head_dim;
+        else if (weight->role == TSR_WEIGHT_Q_ROWS || weight->role == TSR_WEIGHT_Q_COLUMNS)
+            weight->granule = heads * group * k->head_dim;
+        else if (weight->role == TSR_WEIGHT_Q_HEADS)
+            weight->granule = heads * group;
+    }
+}
+
+tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hp,
+                            const tsr_model_granules *granules)
+{
+    tsr_status status =
+        arch->declare ? arch->declare(weights, hp) : tsr_declare_decoder(weights, hp, arch->declare_layer);
+    if (status == TSR_OK && granules) {
+        weights->ffn_columns = granules->ffn_columns;
+        cut_attention(weights, hp, granules);
+    }
+    return status;
 }
 
 /* Read where the rotary tables are made (model/load.c). */

@@ -81,6 +81,7 @@ tsr_status tsr_declare_renamed_layer(tsr_weights *weights, const tsr_hparams *hp
 typedef struct tsr_layer {
     const tsr_step_graph *step;
     const tsr_hparams *hp;
+    const tsr_layer_kind *kind;
     const tsr_layer_weights *w;
     int64_t ffn_columns; /* tsr_weights.ffn_columns */
     int index;

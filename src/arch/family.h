@@ -31,6 +31,9 @@ typedef struct tsr_arch {
      * such keys. */
     tsr_status (*read_hparams)(tsr_keys *keys, tsr_hparams *hparams);
 
+    /* Change the shape of layer l from what tsr_layer_kind_read() says. NULL: nothing to change. */
+    tsr_status (*read_layer)(tsr_keys *keys, const tsr_hparams *hparams, int64_t l, tsr_layer_kind *layer);
+
     /* Declare every tensor of the model with its shape and class. NULL: a decoder, see declare_layer. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
 

@@ -102,12 +102,10 @@ out:
 static tsr_status read_heads(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_keys_int(keys, "attention.head_count", TSR_ALL_LAYERS, true, 1, 1 << 16, &hp->n_head));
+    TSR_TRY(tsr_keys_int(keys, "attention.head_count", TSR_LARGEST_LAYER, true, 1, 1 << 16, &hp->n_head));
     hp->n_head_kv = hp->n_head;
-    TSR_TRY(tsr_keys_int(keys, "attention.head_count_kv", TSR_ALL_LAYERS, false, 1, 1 << 16, &hp->n_head_kv));
-    if (hp->n_head % hp->n_head_kv != 0)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
-                        tsr_gguf_path(keys->gguf), (long long)hp->n_head, (long long)hp->n_head_kv);
+    TSR_TRY(
+        tsr_keys_int(keys, "attention.head_count_kv", TSR_LARGEST_LAYER, false, 1, 1 << 16, &hp->n_head_kv));
     hp->head_dim = hp->n_embd / hp->n_head;
     TSR_TRY(tsr_keys_int(keys, "attention.key_length", TSR_ALL_LAYERS, false, 1, 1 << 16, &hp->head_dim));
     int64_t value_length = hp->head_dim;
@@ -176,7 +174,7 @@ out:
 static tsr_status read_layers(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_keys_int(keys, "block_count", TSR_ALL_LAYERS, true, 1, 1 << 12, &hp->n_layers));
+    TSR_TRY(tsr_keys_int(keys, "block_count", TSR_ALL_LAYERS, true, 1, TSR_MAX_LAYERS, &hp->n_layers));
     TSR_TRY(tsr_keys_int(keys, "nextn_predict_layers", TSR_ALL_LAYERS, false, 0, hp->n_layers - 1,
                          &hp->n_predict_layers));
     hp->n_layers -= hp->n_predict_layers;
@@ -193,7 +191,7 @@ tsr_status tsr_hparams_read(tsr_keys *keys, tsr_hparams *hparams_out)
     copy_string(keys->gguf, "general.name", hp.name, sizeof hp.name);
     TSR_TRY(read_layers(keys, &hp));
     TSR_TRY(tsr_keys_int(keys, "embedding_length", TSR_ALL_LAYERS, true, 1, 1 << 20, &hp.n_embd));
-    TSR_TRY(tsr_keys_int(keys, "feed_forward_length", TSR_ALL_LAYERS, true, 1, 1 << 22, &hp.n_ff));
+    TSR_TRY(tsr_keys_int(keys, "feed_forward_length", TSR_LARGEST_LAYER, true, 1, 1 << 22, &hp.n_ff));
     TSR_TRY(tsr_keys_int(keys, "context_length", TSR_ALL_LAYERS, true, 1, INT32_MAX, &hp.n_ctx_train));
     TSR_TRY(read_experts(keys, &hp));
     TSR_TRY(read_heads(keys, &hp));
@@ -216,64 +214,74 @@ tsr_status tsr_hparams_read_norm(tsr_keys *keys, tsr_hparams *hp)
 
 /* -- what differs between layers -- */
 
-bool tsr_hparams_is_mixture(const tsr_hparams *hp, int64_t layer)
+static const char window_pattern[] = "attention.sliding_window_pattern";
+
+static tsr_status read_window(tsr_keys *keys, const tsr_hparams *hp, int64_t l, int64_t *window_out)
 {
-    return hp->n_expert > 0 && layer >= hp->n_dense_layers;
+    int64_t period = hp->window_period, flag = period == 0 || l % period < period - 1;
+    tsr_status status = TSR_OK;
+    if (period == TSR_WINDOW_BY_LAYER)
+        status = tsr_keys_int(keys, window_pattern, l, true, 0, 1, &flag);
+    *window_out = flag ? hp->window : 0;
+    return status;
 }
 
-static bool has_window(int64_t period, int64_t layer)
+/* A slot that the model has, or -1. */
+static int rope_slot(const tsr_hparams *hp, int slot)
 {
-    return period == 0 || layer % period < period - 1;
-}
-
-int64_t tsr_hparams_window(const tsr_hparams *hp, int64_t layer)
-{
-    return has_window(hp->window_period, layer) ? hp->window : 0;
-}
-
-int tsr_hparams_rope(const tsr_hparams *hp, int64_t layer, bool queries)
-{
-    if (hp->no_rope_period > 0 && layer % hp->no_rope_period == hp->no_rope_period - 1)
-        return -1;
-    int slot = tsr_hparams_window(hp, layer) > 0 ? TSR_ROPE_WINDOWED
-               : queries                         ? TSR_ROPE_QUERIES
-                                                 : TSR_ROPE_MAIN;
     slot = hp->rope[slot].n_rot > 0 ? slot : TSR_ROPE_MAIN;
     return hp->rope[slot].n_rot > 0 ? slot : -1;
 }
 
-/* Convert a flag per layer to the equivalent period; 0: all layers. */
-static tsr_status period_of_flags(tsr_keys *keys, int64_t n, const tsr_hparams *hp, int64_t *period_out)
+tsr_status tsr_layer_kind_read(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *kind_out)
 {
     tsr_status status = TSR_OK;
-    int64_t flag, first_full = n;
-    if (n != hp->n_layers + hp->n_predict_layers)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries for %lld layers", tsr_gguf_path(keys->gguf),
-                        keys->name, (long long)n, (long long)(hp->n_layers + hp->n_predict_layers));
-    for (int64_t i = 0; i < hp->n_layers; i++) {
-        TSR_TRY(tsr_gguf_array_i64(keys->gguf, keys->name, i, &flag));
-        if (flag == 0 && first_full == n)
-            first_full = i;
-        if (first_full < n && has_window(first_full + 1, i) != (flag != 0))
-            return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is not periodic", tsr_gguf_path(keys->gguf),
-                            keys->name);
-    }
-    *period_out = first_full < n ? first_full + 1 : 0;
+    tsr_layer_kind k = {.n_head = hp->n_head, .head_dim = hp->head_dim};
+    k.ffn = hp->n_expert > 0 && l >= hp->n_dense_layers ? TSR_FFN_EXPERTS : TSR_FFN_DENSE;
+    TSR_TRY(tsr_keys_int(keys, "attention.head_count", l, false, 0, 1 << 16, &k.n_head));
+    k.n_head_kv = k.n_head;
+    TSR_TRY(tsr_keys_int(keys, "attention.head_count_kv", l, false, 0, 1 << 16, &k.n_head_kv));
+    if (k.ffn == TSR_FFN_DENSE)
+        TSR_TRY(tsr_keys_int(keys, "feed_forward_length", l, false, 0, 1 << 22, &k.n_ff));
+    TSR_TRY(read_window(keys, hp, l, &k.window));
+    k.rope_q = rope_slot(hp, k.window > 0 ? TSR_ROPE_WINDOWED : TSR_ROPE_QUERIES);
+    k.rope_k = rope_slot(hp, k.window > 0 ? TSR_ROPE_WINDOWED : TSR_ROPE_MAIN);
+    *kind_out = k;
 out:
     return status;
 }
 
+_Static_assert(sizeof(tsr_layer_kind) == 5 * sizeof(int64_t) + 4 * sizeof(int),
+               "kinds are compared as bytes, so they have no padding");
+
+tsr_status tsr_hparams_set_layer(tsr_hparams *hp, int64_t l, const tsr_layer_kind *kind)
+{
+    int i = 0;
+    while (i < hp->n_kinds && memcmp(&hp->kinds[i], kind, sizeof *kind) != 0)
+        i++;
+    if (i == TSR_MAX_LAYER_KINDS)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "layers of more than %d shapes (layer %lld has one more)",
+                        TSR_MAX_LAYER_KINDS, (long long)l);
+    hp->n_kinds = TSR_MAX(hp->n_kinds, i + 1);
+    hp->kinds[i] = *kind;
+    hp->kind_of[l] = (unsigned char)i;
+    return TSR_OK;
+}
+
 static tsr_status read_window_pattern(tsr_keys *keys, tsr_hparams *hp)
 {
-    static const char suffix[] = "attention.sliding_window_pattern";
     tsr_gguf_value_type type;
-    int64_t n;
-    if (tsr_keys_have(keys, suffix) && tsr_gguf_get_array(keys->gguf, keys->name, &type, &n) == TSR_OK) {
-        tsr_keys_ignore(keys, suffix);
-        return period_of_flags(keys, n, hp, &hp->window_period);
+    int64_t n, n_layers = hp->n_layers + hp->n_predict_layers;
+    if (!tsr_keys_have(keys, window_pattern) ||
+        tsr_gguf_get_array(keys->gguf, keys->name, &type, &n) != TSR_OK) {
+        tsr_fail_clear();
+        return tsr_keys_int(keys, window_pattern, TSR_ALL_LAYERS, false, 0, 1 << 12, &hp->window_period);
     }
-    tsr_fail_clear();
-    return tsr_keys_int(keys, suffix, TSR_ALL_LAYERS, false, 0, 1 << 12, &hp->window_period);
+    if (n != n_layers)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries for %lld layers", tsr_gguf_path(keys->gguf),
+                        keys->name, (long long)n, (long long)n_layers);
+    hp->window_period = TSR_WINDOW_BY_LAYER;
+    return TSR_OK;
 }
 
 tsr_status tsr_hparams_read_window(tsr_keys *keys, int64_t period, tsr_hparams *hp)

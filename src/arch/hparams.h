@@ -50,15 +50,34 @@ typedef struct tsr_kv_shape {
     int64_t window;
 } tsr_kv_shape;
 
+/* Families have layers of few kinds; a model of more kinds is refused. */
+enum { TSR_MAX_LAYERS = 1 << 12, TSR_MAX_LAYER_KINDS = 16 };
+
+/* What a layer mixes the tokens of a sequence with. */
+typedef enum tsr_mixer { TSR_MIXER_ATTENTION = 0 } tsr_mixer;
+
+typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS } tsr_ffn;
+
+/* The shape of a layer. Layers of equal shape are of one kind. Compared as bytes: no padding. */
+typedef struct tsr_layer_kind {
+    int64_t n_head, n_head_kv, head_dim;
+    int64_t window; /* positions that the layer sees, its own included; 0: all */
+    int64_t n_ff;   /* length of a dense FFN */
+    tsr_mixer mixer;
+    tsr_ffn ffn;
+    int rope_q, rope_k; /* rotations of queries and keys, tsr_rope_slot; -1: none */
+} tsr_layer_kind;
+
 typedef struct tsr_hparams {
     char architecture[32];
     char name[128];
-    int64_t n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx_train;
+    int64_t n_layers, n_embd, n_vocab, n_ctx_train;
+    int64_t n_head, n_head_kv, n_ff; /* of the layer with the most; n_ff: with a mixture, of an expert */
+    int64_t head_dim;
     int64_t n_predict_layers;        /* layers after these that predict further tokens; not loaded */
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
     int64_t n_dense_layers;          /* layers with dense FFNs before the first layer with a mixture */
-    int64_t n_ff_dense;              /* length of a dense FFN in these layers; n_ff is then an expert's
-                                      * length. 0: no mixture */
+    int64_t n_ff_dense;              /* length of a dense FFN beside mixtures; 0: no mixture */
     int64_t n_ff_shared;             /* length of the shared experts as one FFN; 0: no shared experts */
     bool expert_normalize;           /* weights of the chosen experts sum to 1 (times the scale) */
     float expert_scale;
@@ -72,8 +91,7 @@ typedef struct tsr_hparams {
     bool relu_squared;    /* activation of FFNs without a gate; false: GELU */
 
     tsr_rope_params rope[TSR_ROPE_SLOTS];
-    bool rope_interleaved;  /* pairs of neighbours (llama); false: pairs half a rotation apart (neox) */
-    int64_t no_rope_period; /* the last layer of every period has no rotation; 0: all have */
+    bool rope_interleaved; /* pairs of neighbours (llama); false: pairs half a rotation apart (neox) */
 
     /* Factors; 0: no factor. */
     double embedding_scale; /* on the embedding */
@@ -85,9 +103,16 @@ typedef struct tsr_hparams {
     double attention_softcap, logit_softcap;
 
     int64_t window;        /* positions that a layer with a sliding window sees; 0: no such layers */
-    int64_t window_period; /* all but the last layer of every period have the window; 0: all have */
+    int64_t window_period; /* all but the last layer of every period have the window; 0: all have;
+                            * TSR_WINDOW_BY_LAYER: the file has a flag per layer */
     tsr_glu_kind ffn_activation;
+
+    tsr_layer_kind kinds[TSR_MAX_LAYER_KINDS];
+    int n_kinds;
+    unsigned char kind_of[TSR_MAX_LAYERS]; /* [n_layers] */
 } tsr_hparams;
+
+enum { TSR_WINDOW_BY_LAYER = -1 };
 
 /* Read the hyper-parameters of a decoder-only transformer. TSR_ERR_FORMAT names the key that is missing or
  * out of range, TSR_ERR_UNSUPPORTED the feature. */
@@ -96,14 +121,17 @@ tsr_status tsr_hparams_read(tsr_keys *keys, tsr_hparams *hparams_out);
 /* Read the epsilon of the kind of norm that the model has (hparams->layer_norm). */
 tsr_status tsr_hparams_read_norm(tsr_keys *keys, tsr_hparams *hparams);
 
-/* Whether the FFN of `layer` is a mixture of experts. */
-bool tsr_hparams_is_mixture(const tsr_hparams *hparams, int64_t layer);
+/* The shape of layer l as the keys say, with the windows and rotations of *hparams. */
+tsr_status tsr_layer_kind_read(tsr_keys *keys, const tsr_hparams *hparams, int64_t l,
+                               tsr_layer_kind *kind_out);
 
-/* Positions that `layer` sees, itself included; 0: all. */
-int64_t tsr_hparams_window(const tsr_hparams *hparams, int64_t layer);
+/* Give layer l a shape; layers are given in order. TSR_ERR_UNSUPPORTED: too many kinds. */
+tsr_status tsr_hparams_set_layer(tsr_hparams *hparams, int64_t l, const tsr_layer_kind *kind);
 
-/* The rotation of the queries (or keys) of `layer`; -1: none. */
-int tsr_hparams_rope(const tsr_hparams *hparams, int64_t layer, bool queries);
+static inline const tsr_layer_kind *tsr_hparams_layer(const tsr_hparams *hparams, int64_t l)
+{
+    return &hparams->kinds[hparams->kind_of[l]];
+}
 
 /* The sliding window, "attention.sliding_window", and the layers that have it:
  * "attention.sliding_window_pattern" (a period, or a flag per layer), otherwise `period`. The rotation of

@@ -49,14 +49,10 @@ static bool find(tsr_keys *keys, const char *suffix, bool required, tsr_status *
 }
 
 /* Some files give one number per layer where others give one for all; equal numbers are one number. */
-static tsr_status uniform_array(const tsr_keys *keys, int64_t *value_out)
+static tsr_status uniform(const tsr_keys *keys, int64_t n, int64_t *value_out)
 {
-    tsr_gguf_value_type type;
-    int64_t n, first, value;
+    int64_t first, value;
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_gguf_get_array(keys->gguf, keys->name, &type, &n));
-    if (n < 1)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is an empty array", tsr_gguf_path(keys->gguf), keys->name);
     TSR_TRY(tsr_gguf_array_i64(keys->gguf, keys->name, 0, &first));
     for (int64_t i = 1; i < n; i++) {
         TSR_TRY(tsr_gguf_array_i64(keys->gguf, keys->name, i, &value));
@@ -69,8 +65,27 @@ out:
     return status;
 }
 
+static tsr_status largest(const tsr_keys *keys, int64_t n, int64_t *value_out)
+{
+    tsr_status status = TSR_OK;
+    int64_t value, most = INT64_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        TSR_TRY(tsr_gguf_array_i64(keys->gguf, keys->name, i, &value));
+        most = TSR_MAX(most, value);
+    }
+    *value_out = most;
+out:
+    return status;
+}
+
 static tsr_status element(const tsr_keys *keys, int64_t n, int64_t layer, int64_t *value_out)
 {
+    if (n < 1)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is an empty array", tsr_gguf_path(keys->gguf), keys->name);
+    if (layer == TSR_ALL_LAYERS)
+        return uniform(keys, n, value_out);
+    if (layer == TSR_LARGEST_LAYER)
+        return largest(keys, n, value_out);
     if (layer < n)
         return tsr_gguf_array_i64(keys->gguf, keys->name, layer, value_out);
     return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries, none for layer %lld", tsr_gguf_path(keys->gguf),
@@ -87,7 +102,7 @@ tsr_status tsr_keys_int(tsr_keys *keys, const char *suffix, int64_t layer, bool 
     if (!find(keys, suffix, required, &status))
         return status;
     if (tsr_gguf_get_array(keys->gguf, keys->name, &type, &n) == TSR_OK) {
-        TSR_TRY(layer == TSR_ALL_LAYERS ? uniform_array(keys, &number) : element(keys, n, layer, &number));
+        TSR_TRY(element(keys, n, layer, &number));
     } else {
         tsr_fail_clear();
         TSR_TRY(tsr_gguf_get_u64(keys->gguf, keys->name, &scalar));

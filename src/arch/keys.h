@@ -20,7 +20,8 @@ typedef struct tsr_keys {
     int n_read;
 } tsr_keys;
 
-enum { TSR_ALL_LAYERS = -1 };
+/* Instead of a layer: all layers together, or the layer with the largest entry. */
+enum { TSR_ALL_LAYERS = -1, TSR_LARGEST_LAYER = -2 };
 
 /* An integer in [low, high]. Files give some keys as an array with one entry per layer: `layer` says which;
  * TSR_ALL_LAYERS refuses entries that differ (TSR_ERR_UNSUPPORTED). *value keeps its default where the key is

@@ -4,23 +4,49 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "split/round.h"
 
-tsr_status tsr_model_granules_find(const tsr_hparams *hp, int64_t attention_block, int64_t ffn_block,
-                                   tsr_model_granules *granules_out)
+static tsr_status find_attention(const tsr_hparams *hp, const int64_t *blocks, tsr_model_granules *g)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < hp->n_kinds; i++) {
+        const tsr_layer_kind *k = &hp->kinds[i];
+        TSR_TRY(tsr_granule_attention(k->head_dim, k->n_head, k->n_head_kv, blocks[i], &g->kind_heads[i]));
+        int64_t n = (k->n_head_kv + g->kind_heads[i] - 1) / g->kind_heads[i];
+        if (n > g->n[TSR_CLASS_ATTENTION]) {
+            g->n[TSR_CLASS_ATTENTION] = n;
+            g->main_kind = i;
+        }
+    }
+    g->kv_heads = g->kind_heads[g->main_kind];
+out:
+    return status;
+}
+
+tsr_status tsr_model_granules_find(const tsr_hparams *hp, const int64_t attention_blocks[TSR_MAX_LAYER_KINDS],
+                                   int64_t ffn_block, tsr_model_granules *granules_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_granules g = {0};
-    TSR_TRY(tsr_granule_attention(hp->head_dim, hp->n_head, hp->n_head_kv, attention_block, &g.kv_heads));
+    TSR_TRY(find_attention(hp, attention_blocks, &g));
     TSR_TRY(tsr_granule_ffn(hp->n_ff, ffn_block, &g.ffn_columns));
     g.size[TSR_CLASS_ATTENTION] = g.kv_heads;
     g.size[TSR_CLASS_FFN] = g.ffn_columns;
     g.size[TSR_CLASS_OUTPUT] = TSR_GRANULE_ROWS;
-    g.n[TSR_CLASS_ATTENTION] = (hp->n_head_kv + g.kv_heads - 1) / g.kv_heads;
     g.n[TSR_CLASS_FFN] = (hp->n_ff + g.ffn_columns - 1) / g.ffn_columns;
     g.n[TSR_CLASS_OUTPUT] = hp->n_vocab;
     *granules_out = g;
 out:
     return status;
+}
+
+void tsr_shard_map_scale(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
+{
+    tsr_split_wide n = (tsr_split_wide)(extent / granule + (extent % granule > 0));
+    tsr_split_wide all = (tsr_split_wide)tsr_shard_map_n_granules(like);
+    *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
+    for (int d = 0; all > 0 && d <= like->n_devices; d++) /* to the nearest */
+        map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
 }
 
 /* The map of a class without granules in the group has no elements. */
@@ -41,12 +67,13 @@ static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g,
     const int64_t *attention = counts + TSR_CLASS_ATTENTION * n_devices;
     const int64_t *ffn = counts + TSR_CLASS_FFN * n_devices;
     const int64_t *output = counts + TSR_CLASS_OUTPUT * n_devices;
-    int64_t head_group = hp->n_head / hp->n_head_kv * hp->head_dim; /* query elements per KV head */
+    const tsr_layer_kind *k = &hp->kinds[g->main_kind];
+    int64_t head_group = k->n_head / k->n_head_kv * k->head_dim; /* query elements per KV head */
 
-    TSR_TRY(map_init(hp->n_head_kv, g->kv_heads, n_devices, attention, &group->kv_heads));
+    TSR_TRY(map_init(k->n_head_kv, g->kv_heads, n_devices, attention, &group->kv_heads));
     TSR_TRY(
-        map_init(hp->n_head_kv * hp->head_dim, g->kv_heads * hp->head_dim, n_devices, attention, &group->kv));
-    TSR_TRY(map_init(hp->n_head * hp->head_dim, g->kv_heads * head_group, n_devices, attention, &group->q));
+        map_init(k->n_head_kv * k->head_dim, g->kv_heads * k->head_dim, n_devices, attention, &group->kv));
+    TSR_TRY(map_init(k->n_head * k->head_dim, g->kv_heads * head_group, n_devices, attention, &group->q));
     if (hp->by_expert)
         TSR_TRY(map_init(hp->n_expert, 1, n_devices, ffn, &group->ffn));
     else
@@ -188,4 +215,14 @@ const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_b
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id)
 {
     return id == TSR_CLASS_ATTENTION ? &group->kv_heads : id == TSR_CLASS_FFN ? &group->ffn : &group->vocab;
+}
+
+void tsr_split_group_kv_heads(const tsr_split_group *group, const tsr_hparams *hp,
+                              const tsr_model_granules *granules, int kind, tsr_shard_map *heads_out)
+{
+    if (kind == granules->main_kind)
+        *heads_out = group->kv_heads;
+    else
+        tsr_shard_map_scale(&group->kv_heads, hp->kinds[kind].n_head_kv, granules->kind_heads[kind],
+                            heads_out);
 }

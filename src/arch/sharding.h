@@ -20,17 +20,22 @@
 #include "arch/hparams.h"
 #include "core/device_set.h"
 
-/* Sizes of the granules, from the shape and the quantization blocks of the matrices divided by columns. */
+/* Sizes of the granules, from the shape and the quantization blocks of the matrices divided by columns.
+ * Attention has the granules of the kind of layers with the most, the main kind; layers of other kinds are
+ * divided in the same proportions. */
 typedef struct tsr_model_granules {
-    int64_t kv_heads;              /* per attention granule */
-    int64_t ffn_columns;           /* per FFN granule */
-    int64_t n[TSR_CLASS_COUNT];    /* granules of each class */
-    int64_t size[TSR_CLASS_COUNT]; /* KV heads, columns, rows */
+    int main_kind;
+    int64_t kind_heads[TSR_MAX_LAYER_KINDS]; /* KV heads per granule of each kind */
+    int64_t kv_heads;                        /* per attention granule */
+    int64_t ffn_columns;                     /* per FFN granule */
+    int64_t n[TSR_CLASS_COUNT];              /* granules of each class */
+    int64_t size[TSR_CLASS_COUNT];           /* KV heads, columns, rows */
 } tsr_model_granules;
 
-/* `attention_block`, `ffn_block`: the columns of W_o and W_down are cut at multiples of this number of
- * elements (the least common multiple over layers). */
-tsr_status tsr_model_granules_find(const tsr_hparams *hparams, int64_t attention_block, int64_t ffn_block,
+/* `attention_blocks` (of each kind), `ffn_block`: the columns of W_o and W_down are cut at multiples of this
+ * number of elements (the least common multiple over layers). */
+tsr_status tsr_model_granules_find(const tsr_hparams *hparams,
+                                   const int64_t attention_blocks[TSR_MAX_LAYER_KINDS], int64_t ffn_block,
                                    tsr_model_granules *granules_out);
 
 typedef enum tsr_block {
@@ -103,5 +108,13 @@ const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_b
 
 /* The map that counts granules of a class in a group. */
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id);
+
+/* A map of another axis of the same class: cut at the proportions of `like`, at the nearest whole granule.
+ * Axes of different lengths are then divided alike. */
+void tsr_shard_map_scale(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out);
+
+/* The KV heads of a kind on each device of a group. */
+void tsr_split_group_kv_heads(const tsr_split_group *group, const tsr_hparams *hparams,
+                              const tsr_model_granules *granules, int kind, tsr_shard_map *heads_out);
 
 #endif

@@ -224,14 +224,29 @@ tsr_status tsr_weights_tie_output(tsr_weights *weights)
     return TSR_OK;
 }
 
+/* Least common multiple of `block` and the quantization block of the weight's type. */
+static int64_t common_block(int64_t block, const tsr_weight *weight)
+{
+    int64_t elems = tsr_type_block_elems(weight->source->type);
+    return block / tsr_gcd(block, elems) * elems;
+}
+
 int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role)
 {
     int64_t block = 1;
     for (int i = 0; i < weights->n; i++)
-        if (weights->list[i]->role == role) { /* least common multiple */
-            int64_t elems = tsr_type_block_elems(weights->list[i]->source->type);
-            block = block / tsr_gcd(block, elems) * elems;
-        }
+        if (weights->list[i]->role == role)
+            block = common_block(block, weights->list[i]);
+    return block;
+}
+
+int64_t tsr_weights_kind_block(const tsr_weights *weights, tsr_weight_role role, const tsr_hparams *hp,
+                               int kind)
+{
+    int64_t block = 1;
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->role == role && hp->kind_of[weights->list[i]->layer] == kind)
+            block = common_block(block, weights->list[i]);
     return block;
 }
 
@@ -342,15 +357,6 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     return place;
 }
 
-void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
-{
-    tsr_split_wide n = (tsr_split_wide)(extent / granule + (extent % granule > 0));
-    tsr_split_wide all = (tsr_split_wide)tsr_shard_map_n_granules(like);
-    *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
-    for (int d = 0; all > 0 && d <= like->n_devices; d++) /* to the nearest */
-        map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
-}
-
 /* Elements of the divided axis that stay together, if that axis is not the axis of its class; otherwise 0. */
 static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
 {
@@ -414,7 +420,7 @@ static void list_tensor(tsr_weight *weight, const tsr_weight *previous, tsr_runt
     weight->tensor.rt = rt;
     int64_t granule = own_granule(weight, place.map);
     if (granule > 0) {
-        tsr_weights_scale_map(place.map, weight->tensor.ne[place.axis], granule, &l->maps[l->n_maps]);
+        tsr_shard_map_scale(place.map, weight->tensor.ne[place.axis], granule, &l->maps[l->n_maps]);
         place.map = &l->maps[l->n_maps++];
     }
     l->tensors[l->n] = &weight->tensor;

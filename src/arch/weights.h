@@ -127,6 +127,9 @@ tsr_status tsr_weights_tie_output(tsr_weights *weights);
 
 /* Least common multiple of the quantization blocks of the tensors in one role; 1 if there are none. */
 int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role);
+/* ... in layers of one kind only. */
+int64_t tsr_weights_kind_block(const tsr_weights *weights, tsr_weight_role role, const tsr_hparams *hparams,
+                               int kind);
 
 tsr_block tsr_weight_block(const tsr_weight *weight);
 
@@ -141,11 +144,6 @@ size_t tsr_weights_bytes(const tsr_weights *weights);
 
 /* Bytes over all layers (or, for VOCAB_ROWS, the matrices) of the tensors in the roles of one class. */
 size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id);
-
-/* A map of another axis of the same class: cut at the proportions of `like`, at the nearest whole granule.
- * Axes of different lengths are then divided alike. */
-void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule,
-                           tsr_shard_map *map_out);
 
 /* How tensors are placed; flags and `later` are those of tsr_buffer_load(). */
 typedef struct tsr_weights_placing {

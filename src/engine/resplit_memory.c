@@ -151,7 +151,7 @@ tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
     tsr_status status = TSR_OK;
     size_t besides[TSR_MAX_DEVICES], taken[TSR_MAX_DEVICES];
     tsr_kv_layer *layers = NULL;
-    TSR_TRY(tsr_session_kv_layers(&r->model->shape.hparams, &r->plan->split, &layers));
+    TSR_TRY(tsr_session_kv_layers(&r->model->shape, &r->plan->split, &layers));
     for (int d = 0; d < all->rt->n_devices; d++) {
         need n = need_of(r->model, r->plan, layers, d);
         size_t room = excess(all->caps[d], all->present[d]);

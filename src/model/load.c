@@ -101,8 +101,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
-    model->weights.ffn_columns = shape->granules.ffn_columns;
+    TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams, &shape->granules));
     tsr_weights_placing placing = {.flags = tsr_model_load_flags(resolved),
                                    .progress = resolved->load.progress,
                                    .user = resolved->load.progress_user,

@@ -14,6 +14,16 @@ static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
+static tsr_status find_granules(const tsr_weights *weights, const tsr_hparams *hp,
+                                tsr_model_granules *granules)
+{
+    int64_t attention[TSR_MAX_LAYER_KINDS];
+    tsr_weight_role down = hp->n_expert ? TSR_WEIGHT_EXPERT_COLUMNS : TSR_WEIGHT_FFN_COLUMNS;
+    for (int i = 0; i < hp->n_kinds; i++)
+        attention[i] = tsr_weights_kind_block(weights, TSR_WEIGHT_Q_COLUMNS, hp, i);
+    return tsr_model_granules_find(hp, attention, tsr_weights_block(weights, down), granules);
+}
+
 tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
 {
     tsr_status status = TSR_OK;
@@ -23,13 +33,9 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
     TSR_TRY(tsr_arch_read_hparams(shape.arch, gguf, &shape.hparams));
     TSR_TRY(read_vocab(gguf, &shape.hparams));
     TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
-    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
+    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams, NULL));
     TSR_TRY(tsr_arch_refuse_unused(&weights, &shape.hparams));
-    TSR_TRY(
-        tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
-                                tsr_weights_block(&weights, shape.hparams.n_expert ? TSR_WEIGHT_EXPERT_COLUMNS
-                                                                                   : TSR_WEIGHT_FFN_COLUMNS),
-                                &shape.granules));
+    TSR_TRY(find_granules(&weights, &shape.hparams, &shape.granules));
     *shape_out = shape;
 out:
     tsr_weights_free(&weights);

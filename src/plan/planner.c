@@ -32,7 +32,9 @@ tsr_status tsr_planner_declare_weights(tsr_planner *planner)
     tsr_weights_free(&planner->weights);
     planner->weights = (tsr_weights){0};
     tsr_status status = tsr_weights_init(&planner->weights, shape->gguf, shape->hparams.n_layers);
-    return status == TSR_OK ? tsr_arch_declare(shape->arch, &planner->weights, &shape->hparams) : status;
+    if (status == TSR_OK)
+        status = tsr_arch_declare(shape->arch, &planner->weights, &shape->hparams, &shape->granules);
+    return status;
 }
 
 void tsr_planner_free(tsr_planner *planner)

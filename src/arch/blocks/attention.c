@@ -12,7 +12,9 @@ static tsr_status declare_fused(tsr_weights *w, const tsr_hparams *hp, int l, in
                                 tsr_tensor **q, tsr_tensor **k, tsr_tensor **v)
 {
     tsr_status status = TSR_OK;
-    int64_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim, all = n_q + 2 * n_kv;
+    const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    int64_t n_q = kind->n_head * kind->head_dim, n_kv = kind->n_head_kv * kind->head_dim;
+    int64_t all = n_q + 2 * n_kv;
     bool required = ne0 > 1;
     char name[TSR_MAX_NAME];
     snprintf(name, sizeof name, "blk.%d.attn_qkv.%s", l, suffix);
@@ -37,7 +39,8 @@ static tsr_status declare_qkv(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
-    int64_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
+    const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    int64_t n_q = kind->n_head * kind->head_dim, n_kv = kind->n_head_kv * kind->head_dim;
     if (is_fused(w, l)) {
         TSR_TRY(declare_fused(w, hp, l, hp->n_embd, "weight", &layer->wq, &layer->wk, &layer->wv));
         TSR_TRY(declare_fused(w, hp, l, 1, "bias", &layer->bq, &layer->bk, &layer->bv));
@@ -57,10 +60,12 @@ tsr_status tsr_declare_attention(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
+    const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    int64_t n_q = kind->n_head * kind->head_dim;
     TSR_TRY(declare_qkv(w, hp, l));
-    TSR_DECLARE(wo, true, TSR_WEIGHT_Q_COLUMNS, hp->n_head * hp->head_dim, hp->n_embd, "attn_output.weight");
+    TSR_DECLARE(wo, true, TSR_WEIGHT_Q_COLUMNS, n_q, hp->n_embd, "attn_output.weight");
     TSR_DECLARE(bo, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->n_embd, 1, "attn_output.bias");
-    TSR_DECLARE(sinks, false, TSR_WEIGHT_Q_HEADS, hp->n_head, 1, "attn_sinks.weight");
+    TSR_DECLARE(sinks, false, TSR_WEIGHT_Q_HEADS, kind->n_head, 1, "attn_sinks.weight");
 out:
     return status;
 }
@@ -81,16 +86,16 @@ static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *wei
     if (!weight)
         return x;
     tsr_tensor *y = tsr_block_norm(at, x, weight);
-    return weight->ne[0] > at->hp->head_dim ? tsr_divide_like(at->step->graph, y, x) : y;
+    return weight->ne[0] > at->kind->head_dim ? tsr_divide_like(at->step->graph, y, x) : y;
 }
 
-static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, bool queries)
+/* slot -1: no rotation. */
+static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, int slot)
 {
-    const tsr_hparams *hp = at->hp;
-    int slot = tsr_hparams_rope(hp, at->index, queries);
     if (slot < 0)
         return x;
-    return tsr_rope(at->step->graph, x, at->step->rope_tables[slot], hp->head_dim, hp->rope_interleaved);
+    return tsr_rope(at->step->graph, x, at->step->rope_tables[slot], at->kind->head_dim,
+                    at->hp->rope_interleaved);
 }
 
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
@@ -101,13 +106,13 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *q = tsr_block_linear(at, w->wq, w->bq, h);
     tsr_tensor *k = tsr_block_linear(at, w->wk, w->bk, h);
     tsr_tensor *v = tsr_block_linear(at, w->wv, w->bv, h);
-    q = rotate(at, head_norm(at, q, w->q_norm), true);
-    k = rotate(at, head_norm(at, k, w->k_norm), false);
+    q = rotate(at, head_norm(at, q, w->q_norm), at->kind->rope_q);
+    k = rotate(at, head_norm(at, k, w->k_norm), at->kind->rope_k);
     const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
     tsr_kv_store(step->graph, step->kv, at->index, k, v, inputs);
-    double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)hp->head_dim);
+    double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)at->kind->head_dim);
     tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
-                                  (float)hp->attention_softcap, tsr_hparams_window(hp, at->index));
+                                  (float)hp->attention_softcap, at->kind->window);
     a = tsr_attention_sinks(step->graph, a, w->sinks);
     return tsr_block_linear(at, w->wo, w->bo, a);
 }

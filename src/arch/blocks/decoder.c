@@ -37,8 +37,12 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
     tsr_graph *graph = step->graph;
     tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
     for (int l = 0; l < (int)hp->n_layers; l++) {
-        tsr_layer at = {
-            .step = step, .hp = hp, .w = &w->layers[l], .ffn_columns = w->ffn_columns, .index = l};
+        tsr_layer at = {.step = step,
+                        .hp = hp,
+                        .kind = tsr_hparams_layer(hp, l),
+                        .w = &w->layers[l],
+                        .ffn_columns = w->ffn_columns,
+                        .index = l};
         x = layer(&at, x);
     }
     x = hp->layer_norm ? tsr_layer_norm(graph, x, w->output_norm, w->output_norm_bias, hp->norm_eps)
@@ -77,7 +81,8 @@ out:
 
 tsr_status tsr_declare_ffn_or_experts(tsr_weights *w, const tsr_hparams *hp, int l)
 {
-    return tsr_hparams_is_mixture(hp, l) ? tsr_declare_experts(w, hp, l) : tsr_declare_ffn(w, hp, l);
+    return tsr_hparams_layer(hp, l)->ffn == TSR_FFN_EXPERTS ? tsr_declare_experts(w, hp, l)
+                                                            : tsr_declare_ffn(w, hp, l);
 }
 
 tsr_status tsr_declare_renamed_layer(tsr_weights *w, const tsr_hparams *hp, int l)

@@ -71,9 +71,9 @@ out:
     return status;
 }
 
-/* The FFN class of a mixture counts columns of experts, or experts. The shared experts therefore have
- * granules of their own. */
-static tsr_status declare_beside_mixture(const ffn_place *p, tsr_ffn_weights *f)
+/* The FFN class counts columns of experts, whole experts, or columns of the longest dense FFN. The shared
+ * experts and FFNs of another length therefore have granules of their own. */
+static tsr_status declare_with_own_granules(const ffn_place *p, tsr_ffn_weights *f)
 {
     tsr_status status = TSR_OK;
     int64_t columns;
@@ -89,9 +89,10 @@ out:
 
 tsr_status tsr_declare_ffn(tsr_weights *w, const tsr_hparams *hp, int l)
 {
-    const bool beside = hp->n_ff_dense > 0;
-    const ffn_place p = {w, l, "", hp->n_embd, beside ? hp->n_ff_dense : hp->n_ff, !hp->ungated_ffn};
-    return beside ? declare_beside_mixture(&p, &w->layers[l].ffn) : declare(&p, &w->layers[l].ffn);
+    const int64_t n_ff = tsr_hparams_layer(hp, l)->n_ff;
+    const ffn_place p = {w, l, "", hp->n_embd, n_ff, !hp->ungated_ffn};
+    return hp->n_expert > 0 || n_ff != hp->n_ff ? declare_with_own_granules(&p, &w->layers[l].ffn)
+                                                : declare(&p, &w->layers[l].ffn);
 }
 
 tsr_status tsr_declare_shared_experts(tsr_weights *w, const tsr_hparams *hp, int l)
@@ -99,7 +100,7 @@ tsr_status tsr_declare_shared_experts(tsr_weights *w, const tsr_hparams *hp, int
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
     const ffn_place p = {w, l, "_shexp", hp->n_embd, hp->n_ff_shared, true};
-    TSR_TRY(declare_beside_mixture(&p, &layer->shared));
+    TSR_TRY(declare_with_own_granules(&p, &layer->shared));
     TSR_DECLARE(shared_gate, false, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, 1, "ffn_gate_inp_shexp.weight");
 out:
     return status;

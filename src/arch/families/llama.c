@@ -42,11 +42,12 @@ out:
     return status;
 }
 
-static tsr_status read_smollm3(tsr_keys *keys, tsr_hparams *hp)
+static tsr_status read_smollm3_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
     (void)keys;
-    hp->rope_interleaved = true;
-    hp->no_rope_period = 4;
+    (void)hp;
+    if (l % 4 == 3)
+        layer->rope_q = layer->rope_k = -1;
     return TSR_OK;
 }
 
@@ -61,6 +62,10 @@ LLAMA(llama, read_llama, true);
 LLAMA(internlm2, read_llama, false);
 LLAMA(xverse, read_llama, false);
 LLAMA(mistral3, read_mistral3, false);
-LLAMA(smollm3, read_smollm3, false);
 LLAMA(exaone, NULL, false);
 LLAMA(ernie4_5, read_llama, false);
+const tsr_arch tsr_arch_smollm3 = {.name = "smollm3",
+                                   .read_hparams = read_llama,
+                                   .read_layer = read_smollm3_layer,
+                                   .declare_layer = tsr_declare_plain_layer,
+                                   .build_layer = tsr_build_layer};

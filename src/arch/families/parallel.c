@@ -55,19 +55,29 @@ static tsr_status read_cohere2(tsr_keys *keys, tsr_hparams *hp)
     tsr_status status = TSR_OK;
     TSR_TRY(read_cohere(keys, true, hp));
     TSR_TRY(tsr_hparams_read_window(keys, 4, hp));
-    hp->no_rope_period = hp->window_period;
 out:
     return status;
 }
 
-#define PARALLEL(identifier, arch, read)                                                   \
+static tsr_status read_cohere2_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
+{
+    (void)keys;
+    (void)hp;
+    (void)l;
+    if (layer->window == 0)
+        layer->rope_q = layer->rope_k = -1;
+    return TSR_OK;
+}
+
+#define PARALLEL(identifier, arch, read, layer)                                            \
     const tsr_arch tsr_arch_##identifier = {.name = arch,                                  \
                                             .read_hparams = read,                          \
+                                            .read_layer = layer,                           \
                                             .declare_layer = tsr_declare_layer_norm_layer, \
                                             .build_layer = tsr_build_layer_norm_layer}
 
-PARALLEL(gptneox, "gptneox", read_gptneox);
-PARALLEL(phi2, "phi2", read_ungated);
-PARALLEL(falcon, "falcon", read_ungated);
-PARALLEL(command_r, "command-r", read_command_r);
-PARALLEL(cohere2, "cohere2", read_cohere2);
+PARALLEL(gptneox, "gptneox", read_gptneox, NULL);
+PARALLEL(phi2, "phi2", read_ungated, NULL);
+PARALLEL(falcon, "falcon", read_ungated, NULL);
+PARALLEL(command_r, "command-r", read_command_r, NULL);
+PARALLEL(cohere2, "cohere2", read_cohere2, read_cohere2_layer);

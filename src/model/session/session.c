@@ -9,19 +9,25 @@
 
 /* -- creation -- */
 
-tsr_status tsr_session_kv_layers(const tsr_hparams *hp, const tsr_model_split *split,
+/* The maps of the heads follow the layers in the same block of memory. */
+tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
 {
+    const tsr_hparams *hp = &shape->hparams;
     tsr_kv_layer *layers = NULL;
-    tsr_status status = tsr_mem_array((size_t)hp->n_layers, sizeof *layers, "KV layers", &layers);
-    for (int l = 0; l < hp->n_layers && status == TSR_OK; l++) {
+    tsr_status status =
+        tsr_mem_array((size_t)hp->n_layers, sizeof *layers + sizeof(tsr_shard_map), "KV layers", &layers);
+    if (status != TSR_OK)
+        return status;
+    tsr_shard_map *maps = (tsr_shard_map *)(layers + hp->n_layers);
+    for (int l = 0; l < hp->n_layers; l++) {
         const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
+        tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[l]);
         layers[l] = (tsr_kv_layer){
-            .devices = group->devices, .kv_heads = &group->kv_heads, .window = tsr_hparams_window(hp, l)};
+            .devices = group->devices, .kv_heads = &maps[l], .window = tsr_hparams_layer(hp, l)->window};
     }
-    if (status == TSR_OK)
-        *layers_out = layers;
-    return status;
+    *layers_out = layers;
+    return TSR_OK;
 }
 
 static tsr_status create_kv(tsr_session *session)
@@ -29,7 +35,7 @@ static tsr_status create_kv(tsr_session *session)
     tsr_status status = TSR_OK;
     const tsr_model *model = session->model;
     tsr_kv_layer *layers = NULL;
-    TSR_TRY(tsr_session_kv_layers(&model->shape.hparams, &model->split, &layers));
+    TSR_TRY(tsr_session_kv_layers(&model->shape, &model->split, &layers));
     tsr_kv_config config = {.n_layers = (int)model->shape.hparams.n_layers,
                             .layers = layers,
                             .head_dim = model->shape.hparams.head_dim,

@@ -44,8 +44,8 @@ struct tsr_session {
                                            * a rollback */
 };
 
-/* The layers of the KV region, for the caller to free with tsr_mem_free(); they point into the split. */
-tsr_status tsr_session_kv_layers(const tsr_hparams *hparams, const tsr_model_split *split,
+/* The layers of the KV region, for the caller to free with tsr_mem_free(); one block of memory. */
+tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out);
 
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */

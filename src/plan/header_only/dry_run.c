@@ -17,7 +17,7 @@ static tsr_status place_weights(tsr_runtime *rt, const tsr_planner *planner, con
     const tsr_model_shape *shape = &planner->shape;
     tsr_weights weights = {0}; /* placing changes them, so that the planner's are not used */
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams, &shape->granules));
     const tsr_weights_placing placing = {.flags = planner->config.load.copy_weights ? TSR_LOAD_COPY : 0};
     TSR_TRY(tsr_weights_place(&weights, rt, split, &placing));
     for (int d = 0; d < rt->n_devices; d++)

@@ -295,7 +295,7 @@ tsr_status tsr_header_kv_bytes(const tsr_model_shape *shape, const tsr_model_con
         const tsr_shard_map *map = &tsr_model_split_group(split, TSR_BLOCK_ATTENTION, i)->kv_heads;
         tsr_shard_map heads;
         TSR_TRY(tsr_header_layer_read(&p, i, &l));
-        tsr_weights_scale_map(map, l.n_head_kv, 1, &heads);
+        tsr_shard_map_scale(map, l.n_head_kv, 1, &heads);
         for (int d = 0; d < split->n_devices && l.n_head_kv > 0; d++)
             if (map->begin[d] < map->begin[d + 1])
                 TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d),

@@ -366,6 +366,20 @@ static void fill_hparams(const tsr_header *p, tsr_hparams *hp)
     tsr_fail_clear();
 }
 
+/* All layers of the graph are of one kind. */
+static void make_layers_alike(tsr_model_shape *shape)
+{
+    tsr_hparams *hp = &shape->hparams;
+    hp->n_kinds = 1;
+    hp->kinds[0] = (tsr_layer_kind){.n_head = hp->n_head,
+                                    .n_head_kv = hp->n_head_kv,
+                                    .head_dim = hp->head_dim,
+                                    .n_ff = hp->n_ff,
+                                    .rope_q = TSR_ROPE_MAIN,
+                                    .rope_k = TSR_ROPE_MAIN};
+    shape->granules.kind_heads[0] = shape->granules.kv_heads;
+}
+
 /* Tensors that the table lacks are whole on every device. One remark names the first of them. */
 static void remark_unknown_tensors(tsr_model_shape *shape)
 {
@@ -440,13 +454,14 @@ tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
     fill_hparams(&p, &shape.hparams);
     shape.arch = p.by_size ? &tsr_arch_by_size : &tsr_arch_header_only;
     TSR_TRY(tsr_weights_init(&weights, gguf, p.n_layers));
-    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
+    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams, NULL));
     if (p.by_size) {
         TSR_TRY(find_rows(&p, &weights, &shape));
     } else {
         TSR_TRY(find_attention(&p, &weights, &shape));
         TSR_TRY(find_ffn(&p, &weights, &shape));
     }
+    make_layers_alike(&shape);
     shape.granules.n[TSR_CLASS_OUTPUT] = p.n_vocab;
     shape.granules.size[TSR_CLASS_OUTPUT] = TSR_GRANULE_ROWS;
     write_remarks(&p, reason, &shape);
