@@ -74,7 +74,7 @@ static void read_reference(const char *prefix, int64_t n_vocab, reference *ref)
     }
 }
 
-static double relative_error(const float *a, const float *exact, int64_t n)
+double reference_relative_error(const float *a, const float *exact, int64_t n)
 {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -84,7 +84,7 @@ static double relative_error(const float *a, const float *exact, int64_t n)
     return sqrt(difference / norm);
 }
 
-static double largest_error(const float *a, const float *exact, int64_t n)
+double reference_largest_error(const float *a, const float *exact, int64_t n)
 {
     double largest = 0;
     for (int64_t i = 0; i < n; i++)
@@ -107,12 +107,12 @@ static void check_prompt(runner *r, const char *name, int prompt, int64_t chunk,
     runner_decode(r, ref.greedy, N_FORCED, chunk, true, logits + r->n_vocab);
     for (int k = 0; k < 2; k++) {
         const float *mine = logits + (k ? N_FORCED * r->n_vocab : 0);
-        double error = relative_error(mine, ref.exact[k], r->n_vocab);
-        double engine = ref.engine[k] ? relative_error(ref.engine[k], ref.exact[k], r->n_vocab) : 0;
+        double error = reference_relative_error(mine, ref.exact[k], r->n_vocab);
+        double engine = ref.engine[k] ? reference_relative_error(ref.engine[k], ref.exact[k], r->n_vocab) : 0;
         print_message("%s.p%d %s: error %.2e, other engine %.2e\n", name, prompt, k ? "after 32" : "prompt",
                       error, engine);
         assert_true(error <= fmax(2e-3, times_engine * engine));
-        largest = fmax(largest, largest_error(mine, ref.exact[k], r->n_vocab));
+        largest = fmax(largest, reference_largest_error(mine, ref.exact[k], r->n_vocab));
     }
     for (int i = 0; i < N_FORCED; i++)
         if (ref.exact_margin[i] > 2 * largest)

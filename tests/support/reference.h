@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* ||a - exact|| / ||exact||, and the largest |a - exact|, of n elements. */
+double reference_relative_error(const float *a, const float *exact, int64_t n);
+double reference_largest_error(const float *a, const float *exact, int64_t n);
+
 /* The path of the model; false, with a line that says so, if it is missing. */
 bool reference_path(const char *name, char *path, size_t capacity);
 

@@ -59,7 +59,7 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
     }
 }
 
-static way random_way(const way_family *family, uint64_t *seed)
+way ways_draw(const way_family *family, uint64_t *seed)
 {
     way w = {.config = tsr_model_config_default()};
     int n_devices = family->prepare(seed, &w);
@@ -84,6 +84,18 @@ static void run_way(const char *path, const way *w, const int32_t *tokens, float
     runner_open_on(&r, w->machine, path, w->devices, w->collectives, w->split, &w->config);
     runner_decode(&r, tokens, N_TOKENS, w->chunk, true, logits);
     runner_close(&r);
+}
+
+void ways_fail(const char *title, const way *w)
+{
+    fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, activations of %d bits, copy %d, "
+             "keeping %d layers from %s, override %s, experts by %s%s: other bits",
+             title, w->devices, w->split, tsr_split_mode_name(w->config.split.mode), (long long)w->chunk,
+             w->config.session.n_batch, tsr_type_name(w->config.session.type_k),
+             w->config.compute.activation_bits, w->config.load.copy_weights, w->config.offload.n_gpu_layers,
+             w->config.offload.device ? w->config.offload.device : "-",
+             w->config.offload.n_rules ? w->config.offload.rules->pattern : "-",
+             tsr_expert_split_name(w->config.split.experts), w->about);
 }
 
 /* The logits on one plain device, one token at a time. */
@@ -119,7 +131,7 @@ static void check_file(const way_family *family, const char *path, const char *t
         float **reference = &references[few_bits][k];
         if (!*reference)
             *reference = make_reference(family, machine, path, tokens, bytes, kv_types[k], few_bits ? 8 : 16);
-        way w = random_way(family, &seed);
+        way w = ways_draw(family, &seed);
         w.machine = machine;
         w.config.split.experts = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
         w.config.session.type_k = w.config.session.type_v = kv_types[k];
@@ -127,15 +139,7 @@ static void check_file(const way_family *family, const char *path, const char *t
         memset(logits, 0xff, bytes);
         run_way(path, &w, tokens, logits);
         if (memcmp(logits, *reference, bytes) != 0)
-            fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, activations of %d bits, "
-                     "copy %d, keeping %d layers "
-                     "from %s, override %s, experts by %s%s: other bits",
-                     title, w.devices, w.split, tsr_split_mode_name(w.config.split.mode), (long long)w.chunk,
-                     w.config.session.n_batch, tsr_type_name(kv_types[k]), w.config.compute.activation_bits,
-                     w.config.load.copy_weights, w.config.offload.n_gpu_layers,
-                     w.config.offload.device ? w.config.offload.device : "-",
-                     w.config.offload.n_rules ? w.config.offload.rules->pattern : "-",
-                     tsr_expert_split_name(w.config.split.experts), w.about);
+            ways_fail(title, &w);
         if (family->done)
             family->done(&w);
     }

@@ -33,6 +33,12 @@ typedef struct way_family {
     void (*done)(const way *w);
 } way_family;
 
+/* Draw a way for short texts: devices, split, mode, offload, batch and chunk. */
+way ways_draw(const way_family *family, uint64_t *seed);
+
+/* Fail the test: `title`, run this way, has other bits. */
+void ways_fail(const char *title, const way *w);
+
 /* What TSR_TEST_ROUNDS says, 300 by default: how many ways the test on host devices tries per weight type. */
 int64_t ways_rounds(void);
 
