@@ -85,8 +85,6 @@ static const char *const unsupported[] = {"afmoe",
                                           "qwen35-mtp",
                                           "qwen35moe",
                                           "qwen3next",
-                                          "qwen3vl",
-                                          "seed_oss",
 
                                           "step35"};
 

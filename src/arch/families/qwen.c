@@ -1,8 +1,13 @@
-/* qwen2, qwen3 and qwen3moe: llama's layers, rotation of elements half a head apart. Qwen 2 has biases of
- * queries, keys and values; Qwen 3 has none, but norms over every query and key head.
+/* qwen2, qwen3, qwen3moe, qwen3vl and seed_oss: llama's layers, rotation of elements half a head apart. Qwen
+ * 2 has biases of queries, keys and values; Qwen 3 has none, but norms over every query and key head.
  *
  *     x = x + Wo attn(norm(x))                                 Qwen 3: attention of norm(q), norm(k), v
- *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
+ *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x))
+ *
+ * - qwen3vl: the text part of Qwen 3 VL, a qwen3 with M-RoPE. Layers add embeddings of images, which a text
+ * has none of.
+ *
+ * - seed_oss: Seed OSS, a qwen2 whose files call the norm before the FFN post_attention_norm. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -19,6 +24,20 @@ const tsr_arch tsr_arch_qwen2 = {
     .name = "qwen2", .declare_layer = tsr_declare_plain_layer, .build_layer = tsr_build_layer};
 const tsr_arch tsr_arch_qwen3 = {
     .name = "qwen3", .declare_layer = declare_qwen3_layer, .build_layer = tsr_build_layer};
+
+static tsr_status read_qwen3vl(tsr_keys *keys, tsr_hparams *hp)
+{
+    (void)hp;
+    tsr_keys_ignore(keys, "n_deepstack_layers"); /* the first layers add embeddings of images */
+    return TSR_OK;
+}
+
+const tsr_arch tsr_arch_qwen3vl = {.name = "qwen3vl",
+                                   .read_hparams = read_qwen3vl,
+                                   .declare_layer = declare_qwen3_layer,
+                                   .build_layer = tsr_build_layer};
+const tsr_arch tsr_arch_seed_oss = {
+    .name = "seed_oss", .declare_layer = tsr_declare_renamed_layer, .build_layer = tsr_build_layer};
 
 static tsr_status read_qwen3moe(tsr_keys *keys, tsr_hparams *hp)
 {
