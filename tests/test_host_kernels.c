@@ -254,7 +254,7 @@ static void rope_is_close_to_its_formula(void **state)
 static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, float range)
 {
     float *gate = random_floats(n, -range, range, 1), *up = random_floats(n, -9, 9, 2), *y = floats(n);
-    tsr_op op = {.kind = TSR_OP_GLU, .glu = {kind, gate, up, y, n}};
+    tsr_op op = {.kind = TSR_OP_GLU, .glu = {kind, gate, up, y, n, 1.5f}};
     for (int threads = MAX_THREADS; threads >= 1; threads--) {
         kernel_run(set, &op, threads);
         for (int64_t i = 0; i < n; i++) {
@@ -264,7 +264,8 @@ static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, f
                                 : kind == TSR_GLU_GELU_TANH || kind == TSR_GLU_GELU_GATE
                                     ? 70
                                     : 4 + 0.9 * (double)range;
-            check_near((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
+            check_near((double)y[i], glu_exact(kind, 1.5f, (double)gate[i], (double)up[i]), ulps * ulp,
+                       1e-30);
         }
     }
     op.glu.y = gate;
@@ -288,6 +289,8 @@ static void glu_is_close_to_its_formula(void **state)
         check_glu(set, TSR_GLU_CLAMPED, 7, 2);
         check_glu(set, TSR_GLU_GELU_GATE, 12345, 4);
         check_glu(set, TSR_GLU_RELU, 12345, 4);
+        check_glu(set, TSR_GLU_SIGMOID, 12345, 20);
+        check_glu(set, TSR_GLU_CAPPED, 12345, 20);
     }
 }
 

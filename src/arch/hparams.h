@@ -65,7 +65,9 @@ typedef struct tsr_layer_kind {
     int64_t n_ff;   /* length of a dense FFN */
     tsr_mixer mixer;
     tsr_ffn ffn;
-    int rope_q, rope_k; /* rotations of queries and keys, tsr_rope_slot; -1: none */
+    int rope_q, rope_k;            /* rotations of queries and keys, tsr_rope_slot; -1: none */
+    float ffn_limit, expert_limit; /* of TSR_GLU_CAPPED in the dense FFN or the shared experts, and in the
+                                    * experts; 0: hparams->ffn_activation */
 } tsr_layer_kind;
 
 typedef struct tsr_hparams {

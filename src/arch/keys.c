@@ -78,6 +78,12 @@ out:
     return status;
 }
 
+static tsr_status no_entry(const tsr_keys *keys, int64_t n, int64_t layer)
+{
+    return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries, none for layer %lld", tsr_gguf_path(keys->gguf),
+                    keys->name, (long long)n, (long long)layer);
+}
+
 static tsr_status element(const tsr_keys *keys, int64_t n, int64_t layer, int64_t *value_out)
 {
     if (n < 1)
@@ -86,10 +92,8 @@ static tsr_status element(const tsr_keys *keys, int64_t n, int64_t layer, int64_
         return uniform(keys, n, value_out);
     if (layer == TSR_LARGEST_LAYER)
         return largest(keys, n, value_out);
-    if (layer < n)
-        return tsr_gguf_array_i64(keys->gguf, keys->name, layer, value_out);
-    return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries, none for layer %lld", tsr_gguf_path(keys->gguf),
-                    keys->name, (long long)n, (long long)layer);
+    return layer < n ? tsr_gguf_array_i64(keys->gguf, keys->name, layer, value_out)
+                     : no_entry(keys, n, layer);
 }
 
 tsr_status tsr_keys_int(tsr_keys *keys, const char *suffix, int64_t layer, bool required, int64_t low,
@@ -117,6 +121,14 @@ out:
     return status;
 }
 
+static tsr_status check_real(const tsr_keys *keys, double number, double low, double high)
+{
+    if (number >= low && number <= high)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %g; it must be in [%g, %g]", tsr_gguf_path(keys->gguf),
+                    keys->name, number, low, high);
+}
+
 tsr_status tsr_keys_real(tsr_keys *keys, const char *suffix, bool required, double low, double high,
                          double *value)
 {
@@ -125,9 +137,29 @@ tsr_status tsr_keys_real(tsr_keys *keys, const char *suffix, bool required, doub
     if (!find(keys, suffix, required, &status))
         return status;
     TSR_TRY(tsr_gguf_get_f64(keys->gguf, keys->name, &number));
-    if (!(number >= low && number <= high))
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %g; it must be in [%g, %g]", tsr_gguf_path(keys->gguf),
-                        keys->name, number, low, high);
+    TSR_TRY(check_real(keys, number, low, high));
+    *value = number;
+out:
+    return status;
+}
+
+tsr_status tsr_keys_layer_real(tsr_keys *keys, const char *suffix, int64_t layer, double low, double high,
+                               double *value)
+{
+    tsr_gguf_value_type type;
+    double number;
+    int64_t n;
+    tsr_status status = TSR_OK;
+    if (!find(keys, suffix, false, &status))
+        return status;
+    if (tsr_gguf_get_array(keys->gguf, keys->name, &type, &n) != TSR_OK) {
+        tsr_fail_clear();
+        return tsr_keys_real(keys, suffix, false, low, high, value);
+    }
+    if (layer >= n)
+        return no_entry(keys, n, layer);
+    TSR_TRY(tsr_gguf_array_f64(keys->gguf, keys->name, layer, &number));
+    TSR_TRY(check_real(keys, number, low, high));
     *value = number;
 out:
     return status;

@@ -33,6 +33,9 @@ tsr_status tsr_keys_int(tsr_keys *keys, const char *suffix, int64_t layer, bool 
 /* A real number in [low, high]; a bool; a string. *value keeps its default where the key is absent. */
 tsr_status tsr_keys_real(tsr_keys *keys, const char *suffix, bool required, double low, double high,
                          double *value);
+/* A real number, or that of a layer where the file has an array. */
+tsr_status tsr_keys_layer_real(tsr_keys *keys, const char *suffix, int64_t layer, double low, double high,
+                               double *value);
 tsr_status tsr_keys_bool(tsr_keys *keys, const char *suffix, bool *value);
 tsr_status tsr_keys_string(tsr_keys *keys, const char *suffix, tsr_gguf_string *value);
 

@@ -364,8 +364,8 @@ static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
         return weight->tensor.ne[0] / map->extent * map->granule;
     if (map && weight->role == TSR_WEIGHT_EXPERTS && !weight->by_expert)
         return 1;
-    if (map && weight->role == TSR_WEIGHT_Q_HEADS)
-        return map->granule / (map->extent / weight->tensor.ne[0]);
+    if (map && weight->role == TSR_WEIGHT_Q_HEADS && weight->granule == 0)
+        return map->granule / (map->extent / weight->tensor.ne[weight->tensor.ne[1] > 1]);
     return map ? weight->granule : 0;
 }
 

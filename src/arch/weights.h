@@ -13,7 +13,7 @@ typedef enum tsr_weight_role {
     TSR_WEIGHT_Q_ROWS,              /* by query heads */
     TSR_WEIGHT_KV_ROWS,             /* by KV heads */
     TSR_WEIGHT_Q_COLUMNS,           /* W_o */
-    TSR_WEIGHT_Q_HEADS,             /* an element per query head */
+    TSR_WEIGHT_Q_HEADS,             /* an element, or a row, per query head */
     TSR_WEIGHT_FFN_WHOLE,
     TSR_WEIGHT_FFN_ROWS,       /* gate, up */
     TSR_WEIGHT_FFN_COLUMNS,    /* down */
@@ -39,6 +39,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *q_norm, *k_norm, *attn_post_norm;
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
     tsr_tensor *sinks;
+    tsr_tensor *attn_gate; /* gates of attention's result: a row for each element, or for each head */
     tsr_tensor *ffn_norm, *ffn_post_norm;
     tsr_ffn_weights ffn, shared;                                /* a dense FFN; the shared experts */
     tsr_tensor *shared_gate;                                    /* gate per token of the shared experts */

@@ -184,7 +184,9 @@ typedef enum tsr_glu_kind {
     TSR_GLU_CLAMPED = 2,   /* gpt-oss: with g = min(gate, L) and u = up within [-L, L],
                               act(gate) = g / (1 + exp(-A g)) and up counts as u + 1 */
     TSR_GLU_GELU_GATE = 3, /* gelu_tanh(x) / x: what GELU multiplies x by */
-    TSR_GLU_RELU = 4       /* max(x, 0); times x its square (arXiv:2109.08668) */
+    TSR_GLU_RELU = 4,      /* max(x, 0); times x its square (arXiv:2109.08668) */
+    TSR_GLU_SIGMOID = 5,   /* 1 / (1 + exp(-x)): gated attention (arXiv:2505.06708) */
+    TSR_GLU_CAPPED = 6     /* Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
 } tsr_glu_kind;
 
 /* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha
@@ -198,6 +200,7 @@ typedef struct tsr_op_glu {
     const float *gate, *up;
     float *y;
     int64_t n;
+    float limit; /* TSR_GLU_CAPPED */
 } tsr_op_glu;
 
 /* y[r][i] = a[r][i] + b[r or 0][i]. a or b may equal y. */
@@ -302,7 +305,8 @@ typedef struct tsr_expert_bias {
  * read. */
 typedef struct tsr_op_experts_glu {
     tsr_glu_kind kind;
-    int x_bits; /* as in tsr_op_mul_mat */
+    float limit; /* TSR_GLU_CAPPED */
+    int x_bits;  /* as in tsr_op_mul_mat */
     tsr_expert_matrix gate, up;
     tsr_expert_bias gate_bias, up_bias; /* [n_rows] each, of the experts of `held` */
     tsr_expert_range held;

@@ -46,6 +46,7 @@ typedef struct tsr_expert_weights {
     int64_t n_experts, n_ff;
     int64_t granule; /* columns of down that are summed as one granule */
     tsr_glu_kind glu;
+    float limit; /* of TSR_GLU_CAPPED */
 } tsr_expert_weights;
 
 /* The rule by which a router's logits choose experts: the arguments of ROUTE (core/op.h). */
@@ -66,6 +67,7 @@ typedef struct tsr_node_args {
     float softcap;              /* ATTENTION, SOFTCAP */
     int64_t window;             /* ATTENTION */
     tsr_glu_kind glu;           /* GLU */
+    float limit;                /* GLU: of TSR_GLU_CAPPED */
     int64_t head_dim;           /* ROPE */
     bool interleaved;           /* ROPE */
     struct tsr_kv *kv;          /* KV_WRITE, ATTENTION */
@@ -104,7 +106,11 @@ void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
  * `like` is SPLIT. For values that are computed from whole rows and used divided. */
 tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like);
 
-/* Row r of x times sigmoid(gate[r]); gate is [1, rows of x]. */
+/* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED. */
+tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up);
+
+/* x times sigmoid(gate), which has as many rows; its ne0 divides that of x: a factor for each such part of a
+ * row (each head). */
 tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
 
 /* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no

@@ -127,7 +127,7 @@ tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t
     return &node->tensor;
 }
 
-static tsr_tensor *glu(tsr_graph *graph, tsr_glu_kind kind, tsr_tensor *gate, tsr_tensor *up)
+tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up)
 {
     if (operands_missing(graph, "glu", gate, up))
         return NULL;
@@ -138,27 +138,28 @@ static tsr_tensor *glu(tsr_graph *graph, tsr_glu_kind kind, tsr_tensor *gate, ts
         return NULL;
     node->tensor.src[1] = up;
     node->args.glu = kind;
+    node->args.limit = limit;
     return &node->tensor;
 }
 
 tsr_tensor *tsr_swiglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up)
 {
-    return glu(graph, TSR_GLU_SILU, gate, up);
+    return tsr_glu(graph, TSR_GLU_SILU, 0, gate, up);
 }
 
 tsr_tensor *tsr_geglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up)
 {
-    return glu(graph, TSR_GLU_GELU_TANH, gate, up);
+    return tsr_glu(graph, TSR_GLU_GELU_TANH, 0, gate, up);
 }
 
 tsr_tensor *tsr_gelu(tsr_graph *graph, tsr_tensor *x)
 {
-    return glu(graph, TSR_GLU_GELU_GATE, x, x);
+    return tsr_glu(graph, TSR_GLU_GELU_GATE, 0, x, x);
 }
 
 tsr_tensor *tsr_relu_squared(tsr_graph *graph, tsr_tensor *x)
 {
-    return glu(graph, TSR_GLU_RELU, x, x);
+    return tsr_glu(graph, TSR_GLU_RELU, 0, x, x);
 }
 
 tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b)
@@ -198,8 +199,10 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate)
 {
     if (operands_missing(graph, "gate", x, gate))
         return NULL;
-    if (!is_f32(gate) || gate->ne[0] != 1 || gate->ne[1] != x->ne[1])
-        return bad(graph, "gate", x, gate, "the second operand must be F32 with one element per row");
+    if (!is_f32(gate) || x->ne[0] % gate->ne[0] != 0 || gate->ne[1] != x->ne[1])
+        return bad(
+            graph, "gate", x, gate,
+            "the second operand must be F32 with as many rows, and its ne[0] divide that of the first");
     tsr_node *node = unary(graph, TSR_OP_GATE, x);
     if (!node)
         return NULL;

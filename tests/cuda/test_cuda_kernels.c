@@ -226,7 +226,7 @@ static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
     float *gate, *up;
     tsr_op op = {.kind = TSR_OP_GLU,
                  .glu = {kind, gpu_random(g, n, -range, range, 1, &gate), gpu_random(g, n, -9, 9, 2, &up),
-                         gpu_alloc(g, (size_t)n * sizeof(float), false), n}};
+                         gpu_alloc(g, (size_t)n * sizeof(float), false), n, 1.5f}};
     gpu_run(g, &op);
     float *y = floats_back(op.glu.y, n);
     for (int64_t i = 0; i < n; i++) {
@@ -235,7 +235,7 @@ static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
                             : kind == TSR_GLU_GELU_TANH || kind == TSR_GLU_GELU_GATE
                                 ? 90
                                 : 4 + 0.9 * (double)range;
-        check_near((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
+        check_near((double)y[i], glu_exact(kind, 1.5f, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
     }
     op.glu.y = (float *)op.glu.gate; /* in place */
     gpu_run(g, &op);
@@ -257,6 +257,8 @@ static void glu_is_close_to_its_formula(void **state)
     check_glu(&g, TSR_GLU_CLAMPED, 1234, 20);
     check_glu(&g, TSR_GLU_GELU_GATE, 1234, 4);
     check_glu(&g, TSR_GLU_RELU, 1234, 4);
+    check_glu(&g, TSR_GLU_SIGMOID, 1234, 20);
+    check_glu(&g, TSR_GLU_CAPPED, 1234, 20);
     gpu_close(&g);
 }
 

@@ -13,16 +13,19 @@ void check_near(double got, double exact, double relative, double absolute)
         fail_msg("%.9g, exact %.9g", got, exact);
 }
 
-double glu_exact(tsr_glu_kind kind, double x, double up)
+double glu_exact(tsr_glu_kind kind, float limit, double x, double up)
 {
     if (kind == TSR_GLU_CLAMPED) {
         const double g = fmin(x, 7);
         return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
     }
+    if (kind == TSR_GLU_CAPPED)
+        return fmin(x / (1 + exp(-x)), (double)limit) * fmax(-(double)limit, fmin((double)limit, up));
     const double gate = 0.5 * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
     return up * (kind == TSR_GLU_SILU        ? x / (1 + exp(-x))
                  : kind == TSR_GLU_GELU_TANH ? x * gate
                  : kind == TSR_GLU_GELU_GATE ? gate
+                 : kind == TSR_GLU_SIGMOID   ? 1 / (1 + exp(-x))
                                              : fmax(x, 0));
 }
 

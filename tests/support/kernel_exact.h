@@ -14,7 +14,7 @@ static const double ulp = 0x1p-23;
 void check_near(double got, double exact, double relative, double absolute);
 
 /* act(x) * up, with the two constants of TSR_GLU_CLAMPED. */
-double glu_exact(tsr_glu_kind kind, double x, double up);
+double glu_exact(tsr_glu_kind kind, float limit, double x, double up);
 
 /* op->y is op->x with its pairs turned by the table's angles, and the rest of every head untouched. */
 void check_rotated(const tsr_op_rope *op);

@@ -98,6 +98,13 @@ static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, int slot)
                     at->hp->rope_interleaved);
 }
 
+/* The sigmoid of a gate for each head, or for each element, is a factor on the result. */
+static tsr_tensor *gate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *gates)
+{
+    return gates->ne[0] == x->ne[0] ? tsr_glu(at->step->graph, TSR_GLU_SIGMOID, 0, gates, x)
+                                    : tsr_gate(at->step->graph, x, gates);
+}
+
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
 {
     const tsr_step_graph *step = at->step;
@@ -114,5 +121,7 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
                                   (float)hp->attention_softcap, at->kind->window);
     a = tsr_attention_sinks(step->graph, a, w->sinks);
+    if (w->attn_gate)
+        a = gate(at, a, tsr_mul_mat(step->graph, w->attn_gate, h));
     return tsr_block_linear(at, w->wo, w->bo, a);
 }

@@ -51,6 +51,7 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
 {
     const tsr_hparams *hp = at->hp;
     tsr_graph *graph = at->step->graph;
+    const float limit = at->kind->expert_limit;
     const tsr_routing_rule rule = {.n_used = hp->n_expert_used,
                                    .gating = hp->expert_gating,
                                    .normalize = hp->expert_normalize,
@@ -65,7 +66,8 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
                                         .n_experts = hp->n_expert,
                                         .n_ff = hp->n_ff,
                                         .granule = at->ffn_columns,
-                                        .glu = hp->ffn_activation};
+                                        .glu = limit > 0 ? TSR_GLU_CAPPED : hp->ffn_activation,
+                                        .limit = limit};
     tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, h);
     tsr_tensor *routing = tsr_route(graph, logits, &rule);
     tsr_tensor *shared = at->w->shared.down ? tsr_block_shared_experts(at, h) : NULL;

@@ -114,8 +114,9 @@ static tsr_tensor *hidden(const tsr_layer *at, const tsr_ffn_weights *w, tsr_ten
     tsr_tensor *up = tsr_block_linear(at, w->up, w->up_bias, h);
     if (!gate)
         return at->hp->relu_squared ? tsr_relu_squared(graph, up) : tsr_gelu(graph, up);
-    return at->hp->ffn_activation == TSR_GLU_GELU_TANH ? tsr_geglu(graph, gate, up)
-                                                       : tsr_swiglu(graph, gate, up);
+    if (at->kind->ffn_limit > 0)
+        return tsr_glu(graph, TSR_GLU_CAPPED, at->kind->ffn_limit, gate, up);
+    return tsr_glu(graph, at->hp->ffn_activation, 0, gate, up);
 }
 
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h)

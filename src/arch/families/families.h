@@ -11,6 +11,6 @@ extern const tsr_arch tsr_arch_llama, tsr_arch_mistral3, tsr_arch_internlm2, tsr
     tsr_arch_gpt_oss, tsr_arch_qwen2moe, tsr_arch_deepseek, tsr_arch_bailingmoe, tsr_arch_ernie4_5_moe,
     tsr_arch_dots1, tsr_arch_glm4moe, tsr_arch_starcoder2, tsr_arch_nemotron, tsr_arch_stablelm,
     tsr_arch_gptneox, tsr_arch_phi2, tsr_arch_falcon, tsr_arch_command_r, tsr_arch_cohere2, tsr_arch_qwen3vl,
-    tsr_arch_seed_oss;
+    tsr_arch_seed_oss, tsr_arch_afmoe, tsr_arch_step35;
 
 #endif

@@ -12,6 +12,7 @@ struct experts_glu_args {
     expert_rows gate, up; /* of the pass: GLU_GATE has no up, GLU_UP no gate */
     tsr_expert_bias gate_bias, up_bias;
     tsr_glu_kind kind;
+    float limit;
     glu_pass pass;
     tsr_expert_range held;
     tsr_routing routing;
@@ -23,8 +24,8 @@ struct experts_glu_args {
 TSR_DEVICE void experts_glu_store(const experts_glu_args &a, int64_t expert, int64_t row, float *y,
                                   float gate, float up)
 {
-    const float act = tsr_glu_activation(a.kind, gate + expert_bias_at(a.gate_bias, expert, row));
-    const float factor = tsr_glu_factor(a.kind, up + expert_bias_at(a.up_bias, expert, row));
+    const float act = tsr_glu_activation(a.kind, gate + expert_bias_at(a.gate_bias, expert, row), a.limit);
+    const float factor = tsr_glu_factor(a.kind, up + expert_bias_at(a.up_bias, expert, row), a.limit);
     if (a.pass == GLU_BOTH)
         *y = act * factor;
     else if (a.pass == GLU_GATE)
@@ -99,6 +100,7 @@ extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const t
     a.gate_bias = op->gate_bias;
     a.up_bias = op->up_bias;
     a.kind = op->kind;
+    a.limit = op->limit;
     a.held = op->held;
     a.routing = op->routing;
     a.n_rows = op->n_rows;

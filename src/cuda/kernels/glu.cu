@@ -2,16 +2,16 @@
 #include "cuda/kernels/glu.cuh"
 
 template <tsr_glu_kind KIND>
-static __global__ void glu_kernel(const float *gate, const float *up, float *y, int64_t n)
+static __global__ void glu_kernel(const float *gate, const float *up, float *y, int64_t n, float limit)
 {
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
-        y[i] = tsr_glu_activation(KIND, gate[i]) * tsr_glu_factor(KIND, up[i]);
+        y[i] = tsr_glu_activation(KIND, gate[i], limit) * tsr_glu_factor(KIND, up[i], limit);
 }
 
 template <tsr_glu_kind KIND> static tsr_status launch(const tsr_op_glu *op, const tsr_cuda_stream *s)
 {
     return tsr_cuda_result(TSR_LAUNCH((glu_kernel<KIND>), tsr_flat_grid(op->n, s), dim3(TSR_FLAT_THREADS), 0,
-                                      s->stream, op->gate, op->up, op->y, op->n),
+                                      s->stream, op->gate, op->up, op->y, op->n, op->limit),
                            "glu_kernel");
 }
 
@@ -30,6 +30,10 @@ extern "C" tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *
         return launch<TSR_GLU_GELU_GATE>(op, s);
     case TSR_GLU_RELU:
         return launch<TSR_GLU_RELU>(op, s);
+    case TSR_GLU_SIGMOID:
+        return launch<TSR_GLU_SIGMOID>(op, s);
+    case TSR_GLU_CAPPED:
+        return launch<TSR_GLU_CAPPED>(op, s);
     }
     return tsr_cuda_result(cudaErrorNotSupported, "glu_kernel");
 }

@@ -193,7 +193,8 @@ static bool emit_glu(const emission *e, tsr_op *op)
                            .gate = in_address(e, 0),
                            .up = in_address(e, 1),
                            .y = out_address(e),
-                           .n = out_cols(e) * e->out->ne1};
+                           .n = out_cols(e) * e->out->ne1,
+                           .limit = e->instr->args->limit};
     return op->glu.n > 0;
 }
 
@@ -234,11 +235,13 @@ static bool emit_softcap(const emission *e, tsr_op *op)
 
 static bool emit_gate(const emission *e, tsr_op *op)
 {
+    const int64_t n_gates = e->emitter->low->values[e->instr->in[1]].ne0;
+    const int64_t n = n_gates == 1 ? out_cols(e) : e->out->ne0 / n_gates;
     op->gate = (tsr_op_gate){.x = in_address(e, 0),
                              .gate = in_address(e, 1),
                              .y = out_address(e),
-                             .n = out_cols(e),
-                             .n_rows = e->out->ne1};
+                             .n = n,
+                             .n_rows = n > 0 ? out_cols(e) * e->out->ne1 / n : 0};
     return op->gate.n > 0 && op->gate.n_rows > 0;
 }
 

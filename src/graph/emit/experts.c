@@ -73,6 +73,7 @@ bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
     const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
     tsr_op_experts_glu *a = &op->experts_glu;
     *a = (tsr_op_experts_glu){.kind = args->experts.glu,
+                              .limit = args->experts.limit,
                               .x_bits = e->emitter->x_bits,
                               .held = held(e),
                               .n_rows = tsr_value_cols(e->out, e->d),

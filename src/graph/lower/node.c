@@ -195,6 +195,37 @@ static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
     return TSR_OK;
 }
 
+/* Whether the parts of x that have an element of `gate` each are divided as these elements are. */
+static bool parts_alike(const tsr_value *x, const tsr_value *gate)
+{
+    const int64_t n = x->ne0 / gate->ne0;
+    bool alike = x->sharding == TSR_SHARDING_SPLIT && gate->sharding == TSR_SHARDING_SPLIT &&
+                 x->devices == gate->devices;
+    for (int d = 0; alike && d < x->map->n_devices; d++)
+        alike = tsr_shard_map_first(gate->map, d) * n == tsr_shard_map_first(x->map, d);
+    return alike;
+}
+
+static tsr_status lower_gate(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {
+        .in = {tsr_lowering_value_of(low, node->src[0]), tsr_lowering_value_of(low, node->src[1])},
+        .n_in = 2};
+    if (node->src[1]->ne[0] == 1)
+        return lower_by_head(low, node);
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[1], &instr.in[1]));
+    tsr_device_set devices = tsr_lowering_value(low, instr.in[0])->devices;
+    if (!parts_alike(tsr_lowering_value(low, instr.in[0]), tsr_lowering_value(low, instr.in[1])))
+        for (int i = 0; i < 2; i++)
+            TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    return emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
 static tsr_status lower_attention(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -392,8 +423,9 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_ROPE:
     case TSR_OP_SCALE:
     case TSR_OP_SOFTCAP:
-    case TSR_OP_GATE:
         return lower_by_head(low, node);
+    case TSR_OP_GATE:
+        return lower_gate(low, node);
     case TSR_OP_SOFTMAX:
     case TSR_OP_ARGMAX:
         return lower_whole_rows(low, node);

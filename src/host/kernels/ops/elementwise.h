@@ -26,33 +26,40 @@ enum { LINE_FLOATS = 16 }; /* threads write whole cache lines */
 
 /* -- glu -- */
 
-ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate)
+ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate, float limit)
 {
     return kind == TSR_GLU_SILU        ? v16_silu(gate)
            : kind == TSR_GLU_GELU_TANH ? v16_gelu_tanh(gate)
            : kind == TSR_GLU_CLAMPED   ? v16_clamped_silu(gate, TSR_GLU_LIMIT, TSR_GLU_ALPHA)
            : kind == TSR_GLU_GELU_GATE ? v16_gelu_gate(gate)
+           : kind == TSR_GLU_SIGMOID   ? v16_sigmoid(gate)
+           : kind == TSR_GLU_CAPPED    ? v16_min(v16_set1(limit), v16_silu(gate))
                                        : v16_max(v16_zero(), gate); /* v16_max() keeps a NaN */
 }
 
-ALWAYS_INLINE v16 glu_product(tsr_glu_kind kind, v16 gate, v16 up)
+ALWAYS_INLINE v16 v16_within(v16 x, float limit)
 {
-    if (kind == TSR_GLU_CLAMPED) {
-        const v16 within = v16_max(v16_set1(-TSR_GLU_LIMIT), v16_min(v16_set1(TSR_GLU_LIMIT), up));
-        up = v16_add(within, v16_set1(1.0f));
-    }
-    return v16_mul(glu_activation(kind, gate), up);
+    return v16_max(v16_set1(-limit), v16_min(v16_set1(limit), x));
+}
+
+ALWAYS_INLINE v16 glu_product(tsr_glu_kind kind, v16 gate, v16 up, float limit)
+{
+    if (kind == TSR_GLU_CLAMPED)
+        up = v16_add(v16_within(up, TSR_GLU_LIMIT), v16_set1(1.0f));
+    if (kind == TSR_GLU_CAPPED)
+        up = v16_within(up, limit);
+    return v16_mul(glu_activation(kind, gate, limit), up);
 }
 
 ALWAYS_INLINE void glu_part_of(tsr_glu_kind kind, const tsr_op_glu *op, range part)
 {
     int64_t i = part.begin;
     for (; i + 16 <= part.end; i += 16)
-        v16_store(op->y + i, glu_product(kind, v16_load(op->gate + i), v16_load(op->up + i)));
+        v16_store(op->y + i, glu_product(kind, v16_load(op->gate + i), v16_load(op->up + i), op->limit));
     if (i < part.end) {
         const int64_t n = part.end - i;
         const v16 gate = v16_load_n(op->gate + i, n), up = v16_load_n(op->up + i, n);
-        v16_store_n(op->y + i, glu_product(kind, gate, up), n);
+        v16_store_n(op->y + i, glu_product(kind, gate, up, op->limit), n);
     }
 }
 
@@ -66,6 +73,10 @@ static void glu_part(tsr_glu_kind kind, const tsr_op_glu *op, range part)
         glu_part_of(TSR_GLU_GELU_GATE, op, part);
     else if (kind == TSR_GLU_RELU)
         glu_part_of(TSR_GLU_RELU, op, part);
+    else if (kind == TSR_GLU_SIGMOID)
+        glu_part_of(TSR_GLU_SIGMOID, op, part);
+    else if (kind == TSR_GLU_CAPPED)
+        glu_part_of(TSR_GLU_CAPPED, op, part);
     else
         glu_part_of(TSR_GLU_CLAMPED, op, part);
 }

@@ -275,7 +275,8 @@ static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int6
         for (int64_t j = 0; j < in.n; j++) {
             const tsr_op_glu glu = {.gate = gate + j * EXPERT_ROWS,
                                     .up = up + j * EXPERT_ROWS,
-                                    .y = op->y + in.slots[j] * op->n_rows + row};
+                                    .y = op->y + in.slots[j] * op->n_rows + row,
+                                    .limit = op->limit};
             glu_part(op->kind, &glu, (range){0, n_rows});
         }
     }

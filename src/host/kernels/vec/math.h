@@ -98,6 +98,12 @@ ALWAYS_INLINE v16 v16_clamped_silu(v16 x, float limit, float alpha)
     return v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_mul(v16_set1(-alpha), g))));
 }
 
+ALWAYS_INLINE v16 v16_sigmoid(v16 x)
+{
+    const v16 one = v16_set1(1.0f);
+    return v16_div(one, v16_add(one, v16_exp(v16_sub(v16_zero(), x))));
+}
+
 /* The factor of x in GELU. */
 ALWAYS_INLINE v16 v16_gelu_gate(v16 x)
 {
