@@ -48,24 +48,24 @@ static const double error_bound = 2e-5;
 
 /* Folders of architectures that this version refuses. A model that begins to work fails until it is removed
  * from this list. */
-static const char *const unsupported[] = {"bailingmoe2",      "cohere2moe",
-                                          "deepseek2-v2lite", "deepseek2-v3",
-                                          "deepseek4",        "exaone4",
-                                          "exaone4-hybrid",   "falcon-h1",
-                                          "falcon-h1-norm",   "gemma4-dense",
-                                          "gemma4-e",         "gemma4-keqv",
-                                          "gemma4-moe",       "glm-dsa",
-                                          "glm4-moe-lite",    "glm4-moe-lite-mtp",
-                                          "granitehybrid",    "granitehybrid-moe",
-                                          "hunyuan-dense",    "hunyuan-moe",
-                                          "kimi-linear",      "lfm2",
-                                          "lfm2moe",          "llama4",
-                                          "llama4-long",      "minimax-m2",
-                                          "minimax-m3",       "mistral4",
-                                          "mistral4-temp",    "nemotron_h",
-                                          "nemotron_h_moe",   "nemotron_h_moe-latent",
-                                          "qwen35",           "qwen35-mtp",
-                                          "qwen35moe",        "qwen3next"};
+static const char *const unsupported[] = {
+    "bailingmoe2",      "cohere2moe",
+    "deepseek2-v2lite", "deepseek2-v3",
+    "deepseek4",        "falcon-h1",
+    "falcon-h1-norm",   "gemma4-dense",
+    "gemma4-e",         "gemma4-keqv",
+    "gemma4-moe",       "glm-dsa",
+    "glm4-moe-lite",    "glm4-moe-lite-mtp",
+    "granitehybrid",    "granitehybrid-moe",
+    "kimi-linear",      "lfm2",
+    "lfm2moe",          "llama4",
+    "llama4-long",      "minimax-m2",
+    "minimax-m3",       "mistral4",
+    "mistral4-temp",    "nemotron_h",
+    "nemotron_h_moe",   "nemotron_h_moe-latent",
+    "qwen35",           "qwen35-mtp",
+    "qwen35moe",        "qwen3next",
+};
 
 /* A prompt, and behind it the recorded next tokens except the last. */
 typedef struct text {

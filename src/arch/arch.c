@@ -8,19 +8,10 @@
 #include "core/mem.h"
 #include "arch/blocks.h"
 
-static const tsr_arch *const archs[] = {
-    &tsr_arch_llama,      &tsr_arch_mistral3,     &tsr_arch_qwen2,     &tsr_arch_qwen3,
-    &tsr_arch_gemma,      &tsr_arch_gemma2,       &tsr_arch_gemma3,    &tsr_arch_phi3,
-    &tsr_arch_granite,    &tsr_arch_olmo2,        &tsr_arch_smollm3,   &tsr_arch_exaone,
-    &tsr_arch_internlm2,  &tsr_arch_xverse,       &tsr_arch_ernie4_5,  &tsr_arch_minicpm,
-    &tsr_arch_chatglm,    &tsr_arch_glm4,         &tsr_arch_qwen3moe,  &tsr_arch_olmoe,
-    &tsr_arch_granitemoe, &tsr_arch_gpt_oss,      &tsr_arch_qwen2moe,  &tsr_arch_deepseek,
-    &tsr_arch_bailingmoe, &tsr_arch_ernie4_5_moe, &tsr_arch_dots1,     &tsr_arch_glm4moe,
-    &tsr_arch_starcoder2, &tsr_arch_nemotron,     &tsr_arch_stablelm,  &tsr_arch_gptneox,
-    &tsr_arch_phi2,       &tsr_arch_falcon,       &tsr_arch_command_r, &tsr_arch_cohere2,
-    &tsr_arch_qwen3vl,    &tsr_arch_seed_oss,     &tsr_arch_afmoe,     &tsr_arch_step35};
+#define FAMILY(name) &tsr_arch_##name,
+static const tsr_arch *const archs[] = {TSR_FAMILIES(FAMILY)};
 
-enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
+enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 1200 };
 
 /* "llama, qwen2, ..." */
 static void list_archs(char *text)

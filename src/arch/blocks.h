@@ -16,6 +16,12 @@
 
 #include "arch/family.h"
 
+/* -- reading -- */
+
+/* A read_layer of a family: of a model with windows, only layers with a window are rotated. */
+tsr_status tsr_layer_rotate_windows(tsr_keys *keys, const tsr_hparams *hparams, int64_t l,
+                                    tsr_layer_kind *layer);
+
 /* -- declaring -- */
 
 /* Declare the embedding, every layer with `layer`, the last norm, and the output matrix (the embedding again

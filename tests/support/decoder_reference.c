@@ -137,12 +137,12 @@ static bool is_told_to_be_sequential(const model *m)
 static void read_family(model *m)
 {
     bool gemma = is_one_of(m->arch, "gemma gemma2 gemma3");
-    m->neighbours =
-        is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
-                           "chatglm glm4 granitemoe deepseek bailingmoe ernie4_5-moe command-r cohere2");
+    m->neighbours = is_one_of(
+        m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
+                 "chatglm glm4 granitemoe deepseek bailingmoe ernie4_5-moe command-r cohere2 arcee");
     if (!m->neighbours && !gemma &&
         !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss qwen2moe dots1 glm4moe "
-                            "starcoder2 nemotron stablelm gptneox phi2 falcon"))
+                            "starcoder2 nemotron stablelm gptneox phi2 falcon hunyuan-dense exaone4"))
         fail_msg("the reference does not know %s", m->arch);
     if (is_one_of(m->arch, "glm4")) /* the order of Q and K in files with M-RoPE */
         m->neighbours = !tsr_gguf_has_key(m->gguf, "glm4.rope.dimension_sections");
@@ -167,10 +167,10 @@ static void read_family(model *m)
         m->logit_scale = key(m, "logit_scale", 1);
     m->window = (int64_t)key(m, "attention.sliding_window", 0);
     m->period = (int64_t)key(m, "attention.sliding_window_pattern",
-                             is_one_of(m->arch, "gemma2 gpt-oss")  ? 2
-                             : is_one_of(m->arch, "gemma3")        ? 6
-                             : is_one_of(m->arch, "olmo2 cohere2") ? 4
-                                                                   : 0);
+                             is_one_of(m->arch, "gemma2 gpt-oss")          ? 2
+                             : is_one_of(m->arch, "gemma3")                ? 6
+                             : is_one_of(m->arch, "olmo2 cohere2 exaone4") ? 4
+                                                                           : 0);
     m->window_is_plain = is_one_of(m->arch, "gemma3 olmo2");
     m->local_base =
         key(m, "rope.freq_base_swa", is_one_of(m->arch, "gemma3") ? 10000 : key(m, "rope.freq_base", 10000));
@@ -323,14 +323,21 @@ static double *project(const model *m, int64_t layer, const char *name, int64_t 
     return y;
 }
 
+static void norm_heads(const model *m, int64_t l, double *q, double *k)
+{
+    named_norm(m, l, "attn_q_norm.weight", m->n_head * m->d, q);
+    named_norm(m, l, "attn_k_norm.weight", m->n_head_kv * m->d, k);
+}
+
 static double *attention(const model *m, int64_t l, const double *h, int64_t n)
 {
     int64_t n_q = m->n_head * m->d, n_kv = m->n_head_kv * m->d, group = m->n_head / m->n_head_kv;
     bool fused = find(m, l, "attn_qkv.weight");
     bool windowed = m->window > 0 && (m->period == 0 || l % m->period < m->period - 1);
     bool still = m->skip_every_fourth && l % 4 == 3;
-    if (strcmp(m->arch, "cohere2") == 0)
-        still = !windowed;
+    if (is_one_of(m->arch, "cohere2 exaone4"))
+        still = m->window > 0 && !windowed;
+    bool rotated_first = is_one_of(m->arch, "hunyuan-dense");
     double *q = project(m, l, fused ? "attn_qkv" : "attn_q", 0, m->n_embd, n_q, h, n);
     double *k = project(m, l, fused ? "attn_qkv" : "attn_k", fused ? n_q : 0, m->n_embd, n_kv, h, n);
     double *v = project(m, l, fused ? "attn_qkv" : "attn_v", fused ? n_q + n_kv : 0, m->n_embd, n_kv, h, n);
@@ -339,13 +346,15 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
     assert_non_null(a);
     for (int64_t t = 0; t < n; t++) {
         double orig = key(m, "rope.scaling.original_context_length", key(m, "context_length", 1));
-        named_norm(m, l, "attn_q_norm.weight", n_q, q + t * n_q);
-        named_norm(m, l, "attn_k_norm.weight", n_kv, k + t * n_kv);
+        if (!rotated_first)
+            norm_heads(m, l, q + t * n_q, k + t * n_kv);
         if (!still) {
             rotate(m, t, windowed, 1 + m->temperature * log(1 + floor((double)t / orig)), m->n_head,
                    q + t * n_q);
             rotate(m, t, windowed, 1, m->n_head_kv, k + t * n_kv);
         }
+        if (rotated_first)
+            norm_heads(m, l, q + t * n_q, k + t * n_kv);
         int64_t first = windowed && t >= m->window ? t - m->window + 1 : 0;
         for (int64_t i = 0; i < m->n_head; i++)
             attend(m, q + t * n_q + i * m->d, k + i / group * m->d, v + i / group * m->d,
@@ -460,7 +469,7 @@ static double *mixture(const model *m, int64_t l, const double *h, int64_t n)
 static double *ungated(const model *m, int64_t l, const double *h, int64_t n)
 {
     double *up = project(m, l, "ffn_up", 0, m->n_embd, m->n_ff, h, n);
-    bool squared = strcmp(m->arch, "nemotron") == 0;
+    bool squared = is_one_of(m->arch, "nemotron arcee");
     for (int64_t i = 0; i < n * m->n_ff; i++) {
         double x = up[i];
         up[i] = squared ? (x > 0 ? x * x : 0) : x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
@@ -472,7 +481,7 @@ static double *ungated(const model *m, int64_t l, const double *h, int64_t n)
 
 static double *feed_forward(const model *m, int64_t l, const double *h, int64_t n)
 {
-    if (is_one_of(m->arch, "starcoder2 nemotron gptneox phi2 falcon"))
+    if (is_one_of(m->arch, "starcoder2 nemotron gptneox phi2 falcon arcee"))
         return ungated(m, l, h, n);
     if (l >= m->n_dense && find(m, l, "ffn_gate_inp.weight"))
         return mixture(m, l, h, n);

@@ -162,6 +162,12 @@ const struct synth_arch synth_archs[] = {
      "cohere2",
      SYNTH_LAYER_NORM | SYNTH_NO_FFN_NORM,
      {REAL("logit_scale", 0.25), INT("attention.sliding_window", 5), REAL("rope.freq_base_swa", 500)}},
+    {"arcee", "arcee", SYNTH_NO_GATE, {{NULL}}},
+    {"hunyuan-dense", "hunyuan-dense", SYNTH_HEAD_NORMS, {{NULL}}},
+    {"exaone4 with windows",
+     "exaone4",
+     SYNTH_HEAD_NORMS | SYNTH_POST_NORMS | SYNTH_NO_PRE_NORMS,
+     {INT("attention.sliding_window", 5), INT("attention.sliding_window_pattern", 2)}},
     {"llama with every bias", "llama", SYNTH_QKV_BIASES | SYNTH_OTHER_BIASES, {{NULL}}},
 };
 

@@ -6,6 +6,15 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
+tsr_status tsr_layer_rotate_windows(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
+{
+    (void)keys;
+    (void)l;
+    if (hp->window > 0 && layer->window == 0)
+        layer->rope_q = layer->rope_k = -1;
+    return TSR_OK;
+}
+
 /* Declare W_q, W_k and W_v as parts of one tensor of rows, or their biases as parts of one tensor of elements
  * (ne0 1): queries, then keys, then values. */
 static tsr_status declare_fused(tsr_weights *w, const tsr_hparams *hp, int l, int64_t ne0, const char *suffix,
@@ -105,6 +114,12 @@ static tsr_tensor *gate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *gates)
                                     : tsr_gate(at->step->graph, x, gates);
 }
 
+static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, int slot)
+{
+    return at->hp->norm_after_rope ? head_norm(at, rotate(at, x, slot), weight)
+                                   : rotate(at, head_norm(at, x, weight), slot);
+}
+
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
 {
     const tsr_step_graph *step = at->step;
@@ -113,8 +128,8 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *q = tsr_block_linear(at, w->wq, w->bq, h);
     tsr_tensor *k = tsr_block_linear(at, w->wk, w->bk, h);
     tsr_tensor *v = tsr_block_linear(at, w->wv, w->bv, h);
-    q = rotate(at, head_norm(at, q, w->q_norm), at->kind->rope_q);
-    k = rotate(at, head_norm(at, k, w->k_norm), at->kind->rope_k);
+    q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
+    k = norm_and_rotate(at, k, w->k_norm, at->kind->rope_k);
     const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
     tsr_kv_store(step->graph, step->kv, at->index, k, v, inputs);
     double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)at->kind->head_dim);

@@ -4,13 +4,55 @@
 
 #include "arch/family.h"
 
-extern const tsr_arch tsr_arch_llama, tsr_arch_mistral3, tsr_arch_internlm2, tsr_arch_xverse,
-    tsr_arch_ernie4_5, tsr_arch_smollm3, tsr_arch_exaone, tsr_arch_qwen2, tsr_arch_qwen3, tsr_arch_gemma,
-    tsr_arch_gemma2, tsr_arch_gemma3, tsr_arch_phi3, tsr_arch_chatglm, tsr_arch_glm4, tsr_arch_granite,
-    tsr_arch_minicpm, tsr_arch_olmo2, tsr_arch_qwen3moe, tsr_arch_olmoe, tsr_arch_granitemoe,
-    tsr_arch_gpt_oss, tsr_arch_qwen2moe, tsr_arch_deepseek, tsr_arch_bailingmoe, tsr_arch_ernie4_5_moe,
-    tsr_arch_dots1, tsr_arch_glm4moe, tsr_arch_starcoder2, tsr_arch_nemotron, tsr_arch_stablelm,
-    tsr_arch_gptneox, tsr_arch_phi2, tsr_arch_falcon, tsr_arch_command_r, tsr_arch_cohere2, tsr_arch_qwen3vl,
-    tsr_arch_seed_oss, tsr_arch_afmoe, tsr_arch_step35;
+/* clang-format off */
+#define TSR_FAMILIES(X) \
+    X(llama) \
+    X(mistral3) \
+    X(internlm2) \
+    X(xverse) \
+    X(ernie4_5) \
+    X(smollm3) \
+    X(exaone) \
+    X(qwen2) \
+    X(qwen3) \
+    X(gemma) \
+    X(gemma2) \
+    X(gemma3) \
+    X(phi3) \
+    X(chatglm) \
+    X(glm4) \
+    X(granite) \
+    X(minicpm) \
+    X(olmo2) \
+    X(qwen3moe) \
+    X(olmoe) \
+    X(granitemoe) \
+    X(gpt_oss) \
+    X(qwen2moe) \
+    X(deepseek) \
+    X(bailingmoe) \
+    X(ernie4_5_moe) \
+    X(dots1) \
+    X(glm4moe) \
+    X(starcoder2) \
+    X(nemotron) \
+    X(stablelm) \
+    X(gptneox) \
+    X(phi2) \
+    X(falcon) \
+    X(command_r) \
+    X(cohere2) \
+    X(qwen3vl) \
+    X(seed_oss) \
+    X(afmoe) \
+    X(step35) \
+    X(hunyuan_dense) \
+    X(hunyuan_moe) \
+    X(arcee) \
+    X(exaone4)
+/* clang-format on */
+
+#define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;
+TSR_FAMILIES(TSR_DECLARE_FAMILY)
 
 #endif

@@ -22,16 +22,6 @@ static tsr_status read_afmoe(tsr_keys *keys, tsr_hparams *hp)
     return tsr_hparams_read_window(keys, 4, hp);
 }
 
-static tsr_status read_afmoe_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
-{
-    (void)keys;
-    (void)hp;
-    (void)l;
-    if (layer->window == 0)
-        layer->rope_q = layer->rope_k = -1;
-    return TSR_OK;
-}
-
 static tsr_status declare_gate(tsr_weights *w, tsr_weight_role role, int l, int64_t n_embd, int64_t n)
 {
     tsr_status status = TSR_OK;
@@ -102,7 +92,7 @@ out:
 const tsr_arch tsr_arch_afmoe = {.name = "afmoe",
                                  .experts = true,
                                  .read_hparams = read_afmoe,
-                                 .read_layer = read_afmoe_layer,
+                                 .read_layer = tsr_layer_rotate_windows,
                                  .declare_layer = declare_afmoe_layer,
                                  .build_layer = tsr_build_layer};
 const tsr_arch tsr_arch_step35 = {.name = "step35",

@@ -8,6 +8,7 @@
  *
  *     mistral3    Ministral 3: queries grow with the logarithm of their position
  *     smollm3     every fourth layer has no rotation (NoPE in arXiv:2501.18795)
+ *     arcee       AFM: the square of ReLU, without a gate
  *     exaone      EXAONE 3, rotation of elements half a head apart
  *     internlm2, xverse, ernie4_5 */
 #include "core/status.h"
@@ -51,6 +52,15 @@ static tsr_status read_smollm3_layer(tsr_keys *keys, const tsr_hparams *hp, int6
     return TSR_OK;
 }
 
+static tsr_status read_arcee(tsr_keys *keys, tsr_hparams *hp)
+{
+    (void)keys;
+    hp->rope_interleaved = true;
+    hp->ungated_ffn = true;
+    hp->relu_squared = true;
+    return TSR_OK;
+}
+
 #define LLAMA(arch, read, with_experts)                                         \
     const tsr_arch tsr_arch_##arch = {.name = #arch,                            \
                                       .experts = with_experts,                  \
@@ -62,6 +72,7 @@ LLAMA(llama, read_llama, true);
 LLAMA(internlm2, read_llama, false);
 LLAMA(xverse, read_llama, false);
 LLAMA(mistral3, read_mistral3, false);
+LLAMA(arcee, read_arcee, false);
 LLAMA(exaone, NULL, false);
 LLAMA(ernie4_5, read_llama, false);
 const tsr_arch tsr_arch_smollm3 = {.name = "smollm3",

@@ -59,16 +59,6 @@ out:
     return status;
 }
 
-static tsr_status read_cohere2_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
-{
-    (void)keys;
-    (void)hp;
-    (void)l;
-    if (layer->window == 0)
-        layer->rope_q = layer->rope_k = -1;
-    return TSR_OK;
-}
-
 #define PARALLEL(identifier, arch, read, layer)                                            \
     const tsr_arch tsr_arch_##identifier = {.name = arch,                                  \
                                             .read_hparams = read,                          \
@@ -80,4 +70,4 @@ PARALLEL(gptneox, "gptneox", read_gptneox, NULL);
 PARALLEL(phi2, "phi2", read_ungated, NULL);
 PARALLEL(falcon, "falcon", read_ungated, NULL);
 PARALLEL(command_r, "command-r", read_command_r, NULL);
-PARALLEL(cohere2, "cohere2", read_cohere2, read_cohere2_layer);
+PARALLEL(cohere2, "cohere2", read_cohere2, tsr_layer_rotate_windows);
