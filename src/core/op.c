@@ -14,6 +14,8 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_ROPE] = "rope",
         [TSR_OP_KV_WRITE] = "kv_write",
         [TSR_OP_ATTENTION] = "attention",
+        [TSR_OP_CONV] = "conv",
+        [TSR_OP_RECURRENCE] = "recurrence",
         [TSR_OP_GLU] = "glu",
         [TSR_OP_ADD] = "add",
         [TSR_OP_SCALE] = "scale",

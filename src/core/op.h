@@ -23,6 +23,8 @@ typedef enum tsr_op_kind {
     TSR_OP_ROPE,
     TSR_OP_KV_WRITE,
     TSR_OP_ATTENTION,
+    TSR_OP_CONV,
+    TSR_OP_RECURRENCE,
     TSR_OP_GLU,
     TSR_OP_ADD,
     TSR_OP_SCALE,
@@ -176,6 +178,74 @@ typedef struct tsr_op_attention {
     int64_t window;
     const float *sinks; /* [n_heads]; NULL: none */
 } tsr_op_attention;
+
+/* The row of a sequence of the batch: its state before the batch is stored in slot `read` (-1: zeros), its
+ * state behind the batch goes to slot `write`, another one; `first` is its first token (-1: the row is
+ * unused). */
+typedef struct tsr_state_row {
+    int32_t read, write, first;
+} tsr_state_row;
+
+/* The sequences of the batch (device memory, refilled every step). next[t] is the token behind t in its
+ * sequence, -1 behind the last. */
+typedef struct tsr_state_index {
+    const tsr_state_row *rows; /* [n_rows] */
+    int64_t n_rows;
+    const int32_t *next; /* [n_tokens] */
+} tsr_state_index;
+
+/* One part of a layer's state: in slot s it is stored from base + s * slot_elems on. */
+typedef struct tsr_state_view {
+    float *base;
+    int64_t slot_elems;
+} tsr_state_view;
+
+/* The longest convolution and the largest dk: kernels keep these many inputs and rows in fixed tiles, and
+ * refuse more. */
+enum { TSR_MAX_CONV_KERNEL = 8, TSR_MAX_STATE_ROWS = 256 };
+
+/* Causal convolution of every channel by itself, over the last `kernel` tokens of its sequence:
+ *
+ *     y[t][c] = act(bias[c] + sum_k w[c][k] * x[t - kernel + 1 + k][c])
+ *
+ * in order of k, where t - 1 is the token before t in its sequence. The state has the last kernel - 1 inputs
+ * of every channel, the oldest first: [n][kernel - 1]. x may equal y. */
+typedef struct tsr_op_conv {
+    tsr_state_view state;
+    tsr_state_index index;
+    const float *x;    /* [n_tokens][n], dense */
+    const float *w;    /* [n][kernel] */
+    const float *bias; /* [n]; NULL: none */
+    float *y;          /* [n_tokens][n], dense */
+    int64_t n_tokens, n, kernel;
+    bool silu; /* act(x) = x / (1 + exp(-x)); otherwise x */
+} tsr_op_conv;
+
+/* The gated delta rule (Yang et al., arXiv:2412.06464) on the state S [dk][dv] of every head:
+ *
+ *     k' = k / sqrt(sum k^2 + eps)                       q' = scale * q / sqrt(sum q^2 + eps)
+ *     g = a * softplus(alpha + dt_bias)                  (one per head, or one per row of S: n_decay)
+ *     S = diag(exp g) S;  u = sigmoid(beta) (v - S^T k');  S = S + k' u^T;  y = S^T q'
+ *
+ * Head h uses the queries and keys of key head h / (n_heads / n_key_heads), or, if `strided`, of key head
+ * h % n_key_heads. Always token after token: the forms that multiply many tokens at a time round otherwise,
+ * so that the result would depend on the division of a prompt into batches. Sums over dk are in one fixed
+ * order. */
+typedef struct tsr_op_recurrence {
+    tsr_state_view state; /* [n_heads][dk][dv] */
+    tsr_state_index index;
+    const float *q, *k;   /* [n_tokens][n_key_heads][dk], dense, like all */
+    const float *v;       /* [n_tokens][n_heads][dv] */
+    const float *alpha;   /* [n_tokens][n_heads][n_decay] */
+    const float *beta;    /* [n_tokens][n_heads] */
+    const float *a;       /* [n_heads] */
+    const float *dt_bias; /* [n_heads][n_decay] */
+    float *y;             /* [n_tokens][n_heads][dv]; no operand */
+    int64_t n_tokens, n_heads, n_key_heads, dk, dv;
+    int64_t n_decay; /* 1 or dk */
+    bool strided;
+    float eps, scale;
+} tsr_op_recurrence;
 
 /* An FFN without a gate applies the activation as its own gate: gate and up are the same buffer. */
 typedef enum tsr_glu_kind {
@@ -385,6 +455,8 @@ typedef struct tsr_op {
         tsr_op_rope rope;
         tsr_op_kv_write kv_write;
         tsr_op_attention attention;
+        tsr_op_conv conv;
+        tsr_op_recurrence recurrence;
         tsr_op_glu glu;
         tsr_op_add add;
         tsr_op_scale scale;

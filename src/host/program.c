@@ -50,6 +50,15 @@ static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
             TSR_ERR_UNSUPPORTED,
             "device %s: op '%s': attention heads of %lld elements; the host kernels take at most %d",
             host->base.name, name, (long long)op->attention.kv.head_dim, TSR_MAX_HEAD_DIM);
+    if (op->kind == TSR_OP_CONV && op->conv.kernel > TSR_MAX_CONV_KERNEL)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "device %s: op '%s': a convolution over %lld tokens; the host kernels take at most %d",
+            host->base.name, name, (long long)op->conv.kernel, TSR_MAX_CONV_KERNEL);
+    if (op->kind == TSR_OP_RECURRENCE && op->recurrence.dk > TSR_MAX_STATE_ROWS)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "device %s: op '%s': keys of %lld elements; the host kernels take at most %d",
+                        host->base.name, name, (long long)op->recurrence.dk, TSR_MAX_STATE_ROWS);
     bool known = op->kind > TSR_OP_NONE && op->kind < TSR_OP_COUNT;
     if (known && (host->kernels->run[op->kind] || tsr_op_collective(op)))
         return TSR_OK;

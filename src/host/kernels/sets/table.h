@@ -8,14 +8,21 @@
 #include "host/kernels/mul_mat/mul_mat.h"
 #include "host/kernels/mul_mat/glu.h"
 #include "host/kernels/mul_mat/pack.h"
+#include "host/kernels/ops/recurrent.h"
 #include "host/kernels/ops/rows.h"
 #include "host/kernels/sets/sets.h"
+
+/* One op at a time uses a thread's scratch. */
+typedef union kernel_scratch {
+    attn_scratch attention;
+    experts_scratch experts;
+    recurrent_scratch recurrent;
+} kernel_scratch;
 
 #define TSR_KERNEL_SET(name, multiplies_pairs)                                                               \
     {                                                                                                        \
         .isa = name,                                                                                         \
-        .scratch_bytes =                                                                                     \
-            sizeof(experts_scratch) > sizeof(attn_scratch) ? sizeof(experts_scratch) : sizeof(attn_scratch), \
+        .scratch_bytes = sizeof(kernel_scratch),                                                             \
         .shared_bytes = ATTN_SHARED_BYTES, .has_epilogue = true, .pairs = (multiplies_pairs),                \
         .products_glu = kernel_products_glu, .pack_bytes = kernel_pack_bytes, .pack = kernel_pack,           \
         .run = {                                                                                             \
@@ -25,6 +32,8 @@
             [TSR_OP_ROPE] = kernel_rope,                                                                     \
             [TSR_OP_KV_WRITE] = kernel_kv_write,                                                             \
             [TSR_OP_ATTENTION] = kernel_attention,                                                           \
+            [TSR_OP_CONV] = kernel_conv,                                                                     \
+            [TSR_OP_RECURRENCE] = kernel_recurrence,                                                         \
             [TSR_OP_GLU] = kernel_glu,                                                                       \
             [TSR_OP_ADD] = kernel_add,                                                                       \
             [TSR_OP_SCALE] = kernel_scale,                                                                   \

@@ -83,6 +83,24 @@ ALWAYS_INLINE v16 v16_silu(v16 x)
     return v16_div(x, v16_add(one, v16_exp(v16_sub(v16_zero(), x))));
 }
 
+/* ln(1 + e^x) = max(x, 0) + ln(1 + u) with u = e^-|x| <= 1, and ln(1 + u) = 2 artanh s with s = u / (2 + u)
+ * <= 1/3: its series ends at s^15, whose remainder is below 2 s^17 / 17 / (1 - s^2) = 1e-9 s. */
+ALWAYS_INLINE v16 v16_softplus(v16 x)
+{
+    const v16 zero = v16_zero(), minus_x = v16_sub(zero, x);
+    const v16 u = v16_exp(v16_min(x, minus_x));
+    const v16 s = v16_div(u, v16_add(v16_set1(2.0f), u)), square = v16_mul(s, s);
+    v16 p = v16_set1(2.0f / 15);
+    p = v16_fma(p, square, v16_set1(2.0f / 13));
+    p = v16_fma(p, square, v16_set1(2.0f / 11));
+    p = v16_fma(p, square, v16_set1(2.0f / 9));
+    p = v16_fma(p, square, v16_set1(2.0f / 7));
+    p = v16_fma(p, square, v16_set1(2.0f / 5));
+    p = v16_fma(p, square, v16_set1(2.0f / 3));
+    p = v16_fma(p, square, v16_set1(2.0f));
+    return v16_add(v16_mul(p, s), v16_max(zero, x)); /* v16_max() keeps a NaN */
+}
+
 /* x / 2 (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2u): no cancellation. */
 ALWAYS_INLINE v16 v16_gelu_tanh(v16 x)
 {
