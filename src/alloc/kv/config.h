@@ -10,14 +10,22 @@
 
 #include "core/device_set.h"
 
-enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4 };
+enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4, TSR_KV_STATE_PARTS = 4 };
+
+/* A part of a recurrent layer's state: unit_bytes for each element of the map. */
+typedef struct tsr_kv_state_part {
+    const tsr_shard_map *map; /* NULL: no part */
+    size_t unit_bytes;
+} tsr_kv_state_part;
 
 /* The devices that keep one layer's KV heads. A device holds its heads of the map if its bit is set,
  * otherwise none. Every head must be on a device. */
 typedef struct tsr_kv_layer {
     tsr_device_set devices;
-    const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only */
+    const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only; NULL: the
+                                    * layer has no KV heads */
     int64_t window;                /* positions that a token sees, its own included; 0: all */
+    tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a recurrent layer: its parts, in order */
 } tsr_kv_layer;
 
 typedef struct tsr_kv_config {

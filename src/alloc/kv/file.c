@@ -70,11 +70,16 @@ tsr_status tsr_kv_restore(tsr_kv *kv, int seq, const tsr_kv_saved *saved)
 {
     tsr_status status = TSR_OK;
     tsr_kv_origin origins[TSR_KV_MAX_GROUPS];
+    int32_t slot = -1;
     int n_prepared = 0;
     TSR_TRY(check_saved(kv, seq, saved));
     for (; n_prepared < kv->n_groups; n_prepared++) {
         origins[n_prepared] = origin_in(kv, n_prepared, saved);
         TSR_TRY(tsr_kv_group_prepare_restore(&kv->groups[n_prepared], &origins[n_prepared]));
+    }
+    if (tsr_kv_states_any(&kv->states) && saved->length > 0) {
+        TSR_TRY(tsr_kv_states_prepare(&kv->states, seq, &slot));
+        tsr_kv_states_restore(&kv->states, seq, slot, saved->length);
     }
     for (int g = 0; g < kv->n_groups; g++)
         tsr_kv_group_restore(&kv->groups[g], seq, &origins[g]);
@@ -139,6 +144,31 @@ tsr_status tsr_kv_page_put(tsr_kv *kv, int group, int seq, int index, const unsi
     TSR_TRY(find_page(kv, group, seq, index, &page));
     for (int d = 0; d < kv->n_devices; d++)
         TSR_TRY(tsr_kv_region_put_page(&kv->groups[group].regions[d], page, bytes));
+out:
+    return status;
+}
+
+/* -- states -- */
+
+size_t tsr_kv_state_bytes(const tsr_kv *kv)
+{
+    return tsr_kv_states_any(&kv->states) ? kv->states.regions[0].whole_bytes : 0;
+}
+
+tsr_status tsr_kv_state_get(const tsr_kv *kv, int seq, unsigned char *bytes)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_get_page(&kv->states.regions[d], kv->states.seqs[seq].end.slot, bytes));
+out:
+    return status;
+}
+
+tsr_status tsr_kv_state_put(tsr_kv *kv, int seq, const unsigned char *bytes)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_put_page(&kv->states.regions[d], kv->states.seqs[seq].end.slot, bytes));
 out:
     return status;
 }

@@ -32,10 +32,31 @@ static tsr_status check_type(const char *what, tsr_type type, int64_t head_dim)
     return TSR_OK;
 }
 
+/* Every element of a state must be on a device that holds the layer. */
+static tsr_status check_states(const tsr_runtime *rt, const tsr_kv_config *config, int index)
+{
+    const tsr_kv_layer *layer = &config->layers[index];
+    for (int p = 0; p < TSR_KV_STATE_PARTS && layer->state[p].map; p++) {
+        const tsr_shard_map *map = layer->state[p].map;
+        bool good = map->n_devices == rt->n_devices && map->extent > 0 && layer->state[p].unit_bytes > 0 &&
+                    layer->state[p].unit_bytes % sizeof(float) == 0;
+        for (int d = 0; good && d < rt->n_devices; d++)
+            good = tsr_shard_map_count(map, d) == 0 || tsr_device_set_has(layer->devices, d);
+        if (!good)
+            return tsr_fail(TSR_ERR_INVALID,
+                            "layer %d: part %d of its state needs a map over the runtime's %d devices, with "
+                            "elements on devices that hold the layer only, and whole floats",
+                            index, p, rt->n_devices);
+    }
+    return TSR_OK;
+}
+
 static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config, int index)
 {
     const tsr_kv_layer *layer = &config->layers[index];
     const tsr_shard_map *map = layer->kv_heads;
+    if (layer->state[0].map && !map)
+        return check_states(rt, config, index);
     if (!map || map->n_devices != rt->n_devices || map->extent < 1)
         return tsr_fail(TSR_ERR_INVALID,
                         "KV layer %d: needs a map of at least one KV head over the runtime's %d devices",
@@ -107,6 +128,10 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
     for (int i = 0; i < kv->n_layers; i++) {
         const tsr_kv_layer *layer = &config->layers[i];
         int g = find_group(kv, layer->window);
+        if (!layer->kv_heads) {
+            kv->group_of[i] = -1;
+            continue;
+        }
         if (g == TSR_KV_MAX_GROUPS)
             return tsr_fail(TSR_ERR_UNSUPPORTED, "layers have more than %d different windows",
                             TSR_KV_MAX_GROUPS);
@@ -117,6 +142,9 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
         kv->n_groups++; /* counted before opening, so that a failure closes it too */
         TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer->window));
     }
+    if (kv->n_groups == 0)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "KV region: no layer has KV heads");
+    TSR_TRY(tsr_kv_states_open(&kv->states, rt, config));
 out:
     return status;
 }
@@ -170,6 +198,7 @@ void tsr_kv_destroy(tsr_kv *kv)
     tsr_untrack(&kv->tracked);
     for (int g = 0; g < kv->n_groups; g++)
         tsr_kv_group_close(&kv->groups[g]);
+    tsr_kv_states_close(&kv->states);
     tsr_mem_free(kv->lengths);
     tsr_mem_free(kv->group_of);
     tsr_mem_free(kv->n_heads);
@@ -212,6 +241,7 @@ tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
 {
     tsr_status status = TSR_OK;
     tsr_kv_growth growth[TSR_KV_MAX_GROUPS];
+    int32_t slot = -1;
     int n_prepared = 0;
 
     TSR_TRY(check_seq(kv, seq));
@@ -234,6 +264,10 @@ tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
     }
     for (; n_prepared < kv->n_groups; n_prepared++)
         TSR_TRY(tsr_kv_group_prepare(&kv->groups[n_prepared], &growth[n_prepared]));
+    if (tsr_kv_states_any(&kv->states)) {
+        TSR_TRY(tsr_kv_states_prepare(&kv->states, seq, &slot));
+        tsr_kv_states_append(&kv->states, seq, slot);
+    }
     for (int g = 0; g < kv->n_groups; g++)
         tsr_kv_group_grow(&kv->groups[g], &growth[g]);
     kv->lengths[seq] += n_tokens;
@@ -243,7 +277,19 @@ out:
     return status;
 }
 
-int64_t tsr_kv_min_length(const tsr_kv *kv, int seq)
+void tsr_kv_begin_call(tsr_kv *kv)
+{
+    kv->states.call_number++;
+}
+
+void tsr_kv_finish_step(tsr_kv *kv)
+{
+    if (tsr_kv_states_any(&kv->states))
+        tsr_kv_states_finish(&kv->states, kv->lengths);
+}
+
+/* The shortest length, other than 0, that the windows allow. */
+static int64_t least_of_windows(const tsr_kv *kv, int seq)
 {
     int64_t length = 0;
     for (int g = 0; g < kv->n_groups && seq >= 0 && seq < kv->n_seq_max; g++) {
@@ -254,12 +300,31 @@ int64_t tsr_kv_min_length(const tsr_kv *kv, int seq)
     return length;
 }
 
+bool tsr_kv_can_trim(const tsr_kv *kv, int seq, int64_t length)
+{
+    if (seq < 0 || seq >= kv->n_seq_max || length < 0 || length > kv->lengths[seq])
+        return false;
+    if (length == 0 || length == kv->lengths[seq])
+        return true;
+    return length >= least_of_windows(kv, seq) &&
+           (!tsr_kv_states_any(&kv->states) || tsr_kv_states_have(&kv->states, seq, length));
+}
+
+int64_t tsr_kv_min_length(const tsr_kv *kv, int seq)
+{
+    int64_t length = least_of_windows(kv, seq);
+    if (seq < 0 || seq >= kv->n_seq_max || !tsr_kv_states_any(&kv->states))
+        return length;
+    int64_t least = tsr_kv_states_least(&kv->states, seq);
+    return least >= length ? least : kv->lengths[seq];
+}
+
 tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
 {
     tsr_status status = TSR_OK;
 
     TSR_TRY(check_seq(kv, seq));
-    int64_t old_length = kv->lengths[seq], least = tsr_kv_min_length(kv, seq);
+    int64_t old_length = kv->lengths[seq], least = least_of_windows(kv, seq);
     if (length < 0 || length > old_length)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld token%s cannot be cut to %lld; pass 0 to %lld",
                         seq, (long long)old_length, tsr_plural(old_length), (long long)length,
@@ -271,8 +336,17 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
             "longer have the positions before; cut it to %lld or more, or to 0, or open the model "
             "with swa_full",
             seq, (long long)old_length, (long long)length, (long long)least);
+    if (!tsr_kv_can_trim(kv, seq, length))
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "sequence %d of %lld tokens cannot be cut to %lld: the states of recurrent layers are "
+            "known behind %lld tokens only; cut it to %lld or to 0",
+            seq, (long long)old_length, (long long)length, (long long)tsr_kv_min_length(kv, seq),
+            (long long)tsr_kv_min_length(kv, seq));
     for (int g = 0; g < kv->n_groups; g++)
         tsr_kv_group_cut(&kv->groups[g], seq, old_length, length);
+    if (tsr_kv_states_any(&kv->states) && length < old_length)
+        tsr_kv_states_cut(&kv->states, seq, length);
     kv->lengths[seq] = length;
 out:
     return status;
@@ -294,6 +368,10 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst)
                         dst, (long long)kv->lengths[dst], tsr_plural(kv->lengths[dst]));
     for (int g = 0; g < kv->n_groups && src != dst; g++)
         tsr_kv_group_fork(&kv->groups[g], src, dst, kv->lengths[src]);
+    if (tsr_kv_states_any(&kv->states) && src != dst) {
+        tsr_kv_finish_step(kv);
+        tsr_kv_states_fork(&kv->states, src, dst);
+    }
     kv->lengths[dst] = kv->lengths[src];
 out:
     return status;
@@ -306,6 +384,10 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
         tsr_status own = tsr_kv_group_compact(&kv->groups[g], kv->lengths);
         status = status == TSR_OK ? own : status;
     }
+    if (tsr_kv_states_any(&kv->states)) {
+        tsr_status own = tsr_kv_states_compact(&kv->states);
+        status = status == TSR_OK ? own : status;
+    }
     return status;
 }
 
@@ -314,7 +396,8 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
 /* Whether both regions have the same groups and page numbers, and `kv` is empty. */
 static bool can_adopt(const tsr_kv *kv, const tsr_kv *from)
 {
-    bool same = kv->n_groups == from->n_groups && kv->n_seq_max == from->n_seq_max;
+    bool same = kv->n_groups == from->n_groups && kv->n_seq_max == from->n_seq_max &&
+                kv->states.n_slots == from->states.n_slots && kv->states.n_touched == 0;
     for (int g = 0; g < kv->n_groups && same; g++) {
         const tsr_kv_group *mine = &kv->groups[g], *other = &from->groups[g];
         same = mine->window == other->window && mine->kept == other->kept &&
@@ -330,6 +413,8 @@ tsr_status tsr_kv_adopt(tsr_kv *kv, const tsr_kv *from)
         return tsr_fail(TSR_ERR_INVALID, "KV pages can be taken over only by a new region of the same size");
     for (int g = 0; g < kv->n_groups; g++)
         TSR_TRY(tsr_kv_group_adopt(&kv->groups[g], &from->groups[g]));
+    if (tsr_kv_states_any(&kv->states))
+        TSR_TRY(tsr_kv_states_adopt(&kv->states, &from->states));
     memcpy(kv->lengths, from->lengths, (size_t)kv->n_seq_max * sizeof *kv->lengths);
 out:
     return status;
@@ -343,13 +428,16 @@ size_t tsr_kv_adopt_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const 
     for (int g = 0; g < from->n_groups; g++) {
         size_t page = 0;
         for (int l = 0; l < from->n_layers; l++) {
+            if (from->group_of[l] != g || !tsr_device_set_has(layers[l].devices, device->index))
+                continue;
             size_t n_heads = (size_t)tsr_shard_map_count(layers[l].kv_heads, device->index);
-            if (from->group_of[l] == g && tsr_device_set_has(layers[l].devices, device->index))
-                page += tsr_align_up(n_heads * k_head, TSR_KV_PART_ALIGNMENT) +
-                        tsr_align_up(n_heads * v_head, TSR_KV_PART_ALIGNMENT);
+            page += tsr_align_up(n_heads * k_head, TSR_KV_PART_ALIGNMENT) +
+                    tsr_align_up(n_heads * v_head, TSR_KV_PART_ALIGNMENT);
         }
         total += tsr_align_up(page * (size_t)from->groups[g].n_touched, device->granularity);
     }
+    if (tsr_kv_states_any(&from->states))
+        total += tsr_kv_states_adopt_bytes(&from->states, layers, device);
     return total;
 }
 
@@ -372,6 +460,26 @@ void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_o
         .head_dim = kv->head_dim,
         .page_tokens = kv->page_tokens,
     };
+}
+
+void tsr_kv_state_view_of(const tsr_kv *kv, int device, int layer, int part, tsr_state_view *view_out)
+{
+    const tsr_kv_region *region = &kv->states.regions[device];
+    const tsr_kv_part *p = &region->parts[kv->states.first_part[layer] + part];
+    *view_out = (tsr_state_view){.slot_elems = (int64_t)(region->page_bytes / sizeof(float))};
+    if (p->n_heads > 0)
+        view_out->base = (float *)(void *)(region->base + p->k_offset);
+}
+
+bool tsr_kv_has_states(const tsr_kv *kv)
+{
+    return tsr_kv_states_any(&kv->states);
+}
+
+tsr_state_row tsr_kv_state_row(const tsr_kv *kv, int seq)
+{
+    const tsr_kv_state *state = &kv->states.seqs[seq];
+    return (tsr_state_row){.read = state->end.slot, .write = state->written, .first = -1};
 }
 
 int64_t tsr_kv_length(const tsr_kv *kv, int seq)
@@ -435,7 +543,7 @@ size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)
     size_t bytes = 0;
     for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
         bytes += kv->groups[g].regions[device].reserved;
-    return bytes;
+    return tsr_kv_states_any(&kv->states) ? bytes + kv->states.regions[device].reserved : bytes;
 }
 
 size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device)
@@ -451,5 +559,5 @@ size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device)
     size_t bytes = 0;
     for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
         bytes += kv->groups[g].regions[device].committed;
-    return bytes;
+    return tsr_kv_states_any(&kv->states) ? bytes + kv->states.regions[device].committed : bytes;
 }

@@ -55,11 +55,20 @@ void tsr_kv_destroy(tsr_kv *kv); /* NULL is fine */
  * committed. */
 void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_out);
 
+/* Address of a part of a recurrent layer's states on a device; base NULL: the device has nothing of it. Valid
+ * as long as the region. */
+void tsr_kv_state_view_of(const tsr_kv *kv, int device, int layer, int part, tsr_state_view *view_out);
+
+/* Whether there are recurrent layers, and the slots of a sequence for a step that append() has made room
+ * for. */
+bool tsr_kv_has_states(const tsr_kv *kv);
+tsr_state_row tsr_kv_state_row(const tsr_kv *kv, int seq);
+
 /* Tokens of a sequence, 0 <= seq < n_seq_max; all are empty at first. */
 int64_t tsr_kv_length(const tsr_kv *kv, int seq);
 
 int tsr_kv_n_groups(const tsr_kv *kv);
-int tsr_kv_group_of(const tsr_kv *kv, int layer);
+int tsr_kv_group_of(const tsr_kv *kv, int layer);   /* -1: the layer has no KV heads */
 int64_t tsr_kv_window(const tsr_kv *kv, int group); /* 0: its layers see all positions */
 
 /* The page table of a sequence in a group; entries [first, end) are set. end is ceil(length / page_tokens),
@@ -76,11 +85,21 @@ bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens);
  * not commit memory. Another status: copying a shared page failed. A failure changes no sequence. */
 tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens);
 
-/* The shortest length other than 0 to which trim() can cut a sequence. */
+/* With recurrent layers: a call is one or more steps, and appends to a sequence between two of them belong to
+ * one step. begin_call() marks the lengths that trim() can go back to; finish_step() says that the step has
+ * run, so that its states count. Without recurrent layers neither changes anything. */
+void tsr_kv_begin_call(tsr_kv *kv);
+void tsr_kv_finish_step(tsr_kv *kv);
+
+/* The shortest length other than 0 to which trim() can cut a sequence. Without recurrent layers every length
+ * from there on is possible; with them only that length and the present one, and, before finish_step(), the
+ * length before the step. */
 int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
+bool tsr_kv_can_trim(const tsr_kv *kv, int seq, int64_t length);
 
 /* Shorten to `length` tokens (0 <= length <= the current one). TSR_ERR_INVALID also if a group with a window
- * no longer has positions that the next token would see (tsr_kv_min_length()). */
+ * no longer has positions that the next token would see, or the states of recurrent layers are not known
+ * there (tsr_kv_can_trim()). */
 tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length);
 
 /* Make a sequence empty. */
@@ -130,6 +149,12 @@ bool tsr_kv_saved_valid(const tsr_kv *kv, int group, int64_t length, int64_t fir
 size_t tsr_kv_page_bytes(const tsr_kv *kv, int group);
 tsr_status tsr_kv_page_get(const tsr_kv *kv, int group, int seq, int index, unsigned char *bytes);
 tsr_status tsr_kv_page_put(tsr_kv *kv, int group, int seq, int index, const unsigned char *bytes);
+
+/* The same for the states of a sequence of at least one token, behind its last token; 0 bytes without
+ * recurrent layers. */
+size_t tsr_kv_state_bytes(const tsr_kv *kv);
+tsr_status tsr_kv_state_get(const tsr_kv *kv, int seq, unsigned char *bytes);
+tsr_status tsr_kv_state_put(tsr_kv *kv, int seq, const unsigned char *bytes);
 
 /* Numbers of pages: all; free; in use; in use by several sequences; ever used and therefore committed. */
 typedef struct tsr_kv_stats {

@@ -61,7 +61,7 @@ static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *confi
 {
     region->n_layers = config->n_layers;
     for (int i = 0; i < config->n_layers; i++)
-        if (config->layers[i].window == window &&
+        if (config->layers[i].kv_heads && config->layers[i].window == window &&
             !lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
             return tsr_fail(TSR_ERR_INVALID,
                             "device %s: a KV page of %d tokens exceeds the address space; lower page_tokens",
@@ -73,13 +73,21 @@ tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const t
                               int64_t window, int n_pages)
 {
     tsr_status status = TSR_OK;
-    size_t bytes;
-    void *base = NULL;
-
     *region = (tsr_kv_region){.device = device};
     TSR_TRY(tsr_mem_array((size_t)config->n_layers, sizeof *region->parts, "the layout of a KV page",
                           &region->parts));
     TSR_TRY(lay_out_page(region, config, window));
+    TSR_TRY(tsr_kv_region_reserve(region, n_pages));
+out:
+    return status;
+}
+
+tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    size_t bytes;
+    void *base = NULL;
     if (region->page_bytes == 0)
         goto out;
     if (!tsr_mul_size(region->page_bytes, (size_t)n_pages, &bytes) ||
@@ -166,8 +174,9 @@ tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigne
             continue;
         TSR_TRY(tsr_device_fetch(device, whole + part->k_whole, part->k_bytes, base + part->k_offset,
                                  part->k_bytes, part->k_bytes, 1));
-        TSR_TRY(tsr_device_fetch(device, whole + part->v_whole, part->v_bytes, base + part->v_offset,
-                                 part->v_bytes, part->v_bytes, 1));
+        if (part->v_bytes > 0)
+            TSR_TRY(tsr_device_fetch(device, whole + part->v_whole, part->v_bytes, base + part->v_offset,
+                                     part->v_bytes, part->v_bytes, 1));
     }
 out:
     return status;
@@ -186,8 +195,9 @@ tsr_status tsr_kv_region_put_page(tsr_kv_region *region, int page, const unsigne
             continue;
         TSR_TRY(device->ops->upload(device, base + part->k_offset, part->k_bytes, whole + part->k_whole,
                                     part->k_bytes, part->k_bytes, 1));
-        TSR_TRY(device->ops->upload(device, base + part->v_offset, part->v_bytes, whole + part->v_whole,
-                                    part->v_bytes, part->v_bytes, 1));
+        if (part->v_bytes > 0)
+            TSR_TRY(device->ops->upload(device, base + part->v_offset, part->v_bytes, whole + part->v_whole,
+                                        part->v_bytes, part->v_bytes, 1));
     }
 out:
     return status;

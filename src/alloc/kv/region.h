@@ -29,6 +29,9 @@ typedef struct tsr_kv_region {
  * tsr_kv_region_close() accepts the region even after a failure. */
 tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
                               int64_t window, int n_pages);
+
+/* Charge and reserve n_pages of a region whose layout is known. */
+tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages);
 void tsr_kv_region_close(tsr_kv_region *region);
 
 /* Commit pages 0 .. n_pages - 1. */

@@ -3,6 +3,7 @@
 #define TSR_ALLOC_KV_STATE_H
 
 #include "alloc/kv/group.h"
+#include "alloc/kv/recurrent.h"
 #include "core/track.h"
 
 struct tsr_kv {
@@ -11,9 +12,10 @@ struct tsr_kv {
     int64_t page_tokens, head_dim, n_ctx;
     tsr_type type_k, type_v;
     int64_t *n_heads; /* [n_layers] KV heads, on all devices */
-    int *group_of;    /* [n_layers] */
+    int *group_of;    /* [n_layers]; -1: no KV heads */
     int64_t *lengths; /* [n_seq_max] tokens of every sequence */
     tsr_kv_group groups[TSR_KV_MAX_GROUPS];
+    tsr_kv_states states;
 };
 
 #endif
