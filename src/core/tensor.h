@@ -13,7 +13,7 @@
 #include "core/op.h"
 #include "core/runtime.h"
 
-enum { TSR_MAX_NAME = 64, TSR_MAX_SRC = 6 };
+enum { TSR_MAX_NAME = 64, TSR_MAX_SRC = 8 };
 
 /* Where a tensor is stored. SPLIT along axis 1 divides rows, along axis 0 columns. A device outside
  * `devices` has nothing of it; a device in the mask may have an empty shard. */

@@ -16,6 +16,34 @@ typedef struct tsr_kv_inputs {
     tsr_tensor *position;   /* [n_tokens, 1] */
 } tsr_kv_inputs;
 
+/* The inputs of a step with the states of its sequences (tsr_state_index), both I32. */
+typedef struct tsr_state_inputs {
+    tsr_tensor *rows; /* [3, rows] tsr_state_row */
+    tsr_tensor *next; /* [n_tokens, 1] */
+} tsr_state_inputs;
+
+/* A part of a layer's state in the KV region. */
+typedef struct tsr_state_part {
+    struct tsr_kv *kv;
+    int layer, part;
+} tsr_state_part;
+
+/* The operands of a gated delta rule (core/op.h). q and k are [n_key_heads * dk, n_tokens], v is
+ * [n_heads * dv, n_tokens], alpha [n_heads * n_decay, n_tokens], beta [n_heads, n_tokens]; a and dt_bias are
+ * F32 weights of one row, [n_heads] and [n_heads * n_decay]. All are divided alike, by key heads with their
+ * heads. */
+typedef struct tsr_recurrence_operands {
+    tsr_tensor *q, *k, *v, *alpha, *beta;
+    tsr_tensor *a, *dt_bias;
+    int64_t n_heads, n_key_heads;
+    float eps;
+} tsr_recurrence_operands;
+
+/* Elements [first, first + n) of every `period` elements of a row. */
+typedef struct tsr_columns {
+    int64_t period, first, n;
+} tsr_columns;
+
 /* 0: 16 bits. */
 static inline bool tsr_activation_bits_known(int bits)
 {
@@ -60,23 +88,27 @@ typedef struct tsr_routing_rule {
 
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
-    float eps;                  /* RMS_NORM */
-    bool center;                /* RMS_NORM: compute LayerNorm instead */
-    tsr_tensor *bias;           /* RMS_NORM: placed like the weight; NULL: none */
-    float factor;               /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
-    float softcap;              /* ATTENTION, SOFTCAP */
-    int64_t window;             /* ATTENTION */
-    tsr_glu_kind glu;           /* GLU */
-    float limit;                /* GLU: of TSR_GLU_CAPPED */
-    int64_t head_dim;           /* ROPE */
-    bool interleaved;           /* ROPE */
-    struct tsr_kv *kv;          /* KV_WRITE, ATTENTION */
-    int layer;                  /* KV_WRITE, ATTENTION */
-    tsr_tensor *sinks;          /* ATTENTION; NULL: none */
-    tsr_routing_rule route;     /* ROUTE */
-    int64_t n_used;             /* ROUTE, EXPERTS_*: experts per token */
-    int64_t n_experts;          /* ROUTE, EXPERTS_* */
-    tsr_expert_weights experts; /* EXPERTS_* */
+    float eps;                          /* RMS_NORM */
+    bool center;                        /* RMS_NORM: compute LayerNorm instead */
+    tsr_tensor *bias;                   /* RMS_NORM: placed like the weight; NULL: none */
+    float factor;                       /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
+    float softcap;                      /* ATTENTION, SOFTCAP */
+    int64_t window;                     /* ATTENTION */
+    tsr_glu_kind glu;                   /* GLU */
+    float limit;                        /* GLU: of TSR_GLU_CAPPED */
+    int64_t head_dim;                   /* ROPE */
+    bool interleaved;                   /* ROPE */
+    struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
+    int layer;                          /* KV_WRITE, ATTENTION */
+    tsr_tensor *sinks;                  /* ATTENTION; NULL: none */
+    tsr_columns columns;                /* COPY; period 0: all */
+    tsr_state_part state;               /* CONV, RECURRENCE */
+    bool silu;                          /* CONV; its bias is `bias` */
+    tsr_recurrence_operands recurrence; /* RECURRENCE */
+    tsr_routing_rule route;             /* ROUTE */
+    int64_t n_used;                     /* ROUTE, EXPERTS_*: experts per token */
+    int64_t n_experts;                  /* ROUTE, EXPERTS_* */
+    tsr_expert_weights experts;         /* EXPERTS_* */
 } tsr_node_args;
 
 /* One allocation per node: the public tensor first, so that a tsr_tensor * of a graph is its node. */
@@ -112,6 +144,18 @@ tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor
 /* x times sigmoid(gate), which has as many rows; its ne0 divides that of x: a factor for each such part of a
  * row (each head). */
 tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
+
+/* Columns of x that repeat with a period. A divided x keeps its division if no period is cut. */
+tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns columns);
+
+/* Causal convolution of every channel of x ([n, n_tokens]) over the last tokens of its sequence. The weight
+ * is F32 [kernel, n], the bias F32 [n] or NULL, both divided like x. */
+tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias, bool silu,
+                     tsr_state_part state, const tsr_state_inputs *inputs);
+
+/* The gated delta rule: [n_heads * dv, n_tokens], divided like v. */
+tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *operands, tsr_state_part state,
+                           const tsr_state_inputs *inputs);
 
 /* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no
  * bytes. */

@@ -197,6 +197,10 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
         TSR_TRY(emit_device(program, &emitter, d));
     TSR_TRY(prepare(program));
     program->info = info_of(&lowered, graph->rt->n_devices);
+    program->maps = lowered.maps;
+    program->n_maps = lowered.n_maps;
+    lowered.maps = NULL;
+    lowered.n_maps = 0;
     place_tensors(graph, &emitter);
     graph->program = program;
     tsr_track(&program->rt->tracked, &program->tracked, &program_kind);
@@ -278,6 +282,7 @@ void tsr_program_destroy(tsr_program *program)
             program->rt->devices[d]->ops->program_destroy(program->rt->devices[d], program->programs[d]);
     for (int c = 0; c < program->n_collectives; c++)
         tsr_collective_destroy(program->rt->comm, program->collectives[c], program->rt->watch);
+    tsr_lowered_maps_free(program->maps, program->n_maps);
     tsr_mem_free(program->programs);
     tsr_mem_free(program->collectives);
     tsr_mem_free(program->device_infos);

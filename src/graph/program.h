@@ -21,6 +21,8 @@ struct tsr_program {
     uint64_t epoch;                        /* the communicator's epoch when the programs were prepared */
     tsr_collective **collectives;          /* [n_collectives], NULL: it moves nothing */
     int n_collectives;
+    tsr_shard_map **maps; /* [n_maps] of values, for outputs */
+    int n_maps;
 };
 
 #endif

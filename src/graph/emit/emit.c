@@ -266,6 +266,8 @@ static bool emit_argmax(const emission *e, tsr_op *op)
 static bool emit_copy(const emission *e, tsr_op *op)
 {
     const tsr_value *x = in_value(e, 0);
+    if (e->instr->args && e->instr->args->columns.period > 0)
+        return tsr_emit_columns(e, op);
     int64_t cols = tsr_shard_map_count(e->out->map, e->d);
     op->copy = (tsr_op_copy){.x = in_address(e, 0),
                              .x_stride = tsr_value_cols(x, e->d),
@@ -309,6 +311,8 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_ROPE] = emit_rope,
         [TSR_OP_KV_WRITE] = emit_kv_write,
         [TSR_OP_ATTENTION] = emit_attention,
+        [TSR_OP_CONV] = tsr_emit_conv,
+        [TSR_OP_RECURRENCE] = tsr_emit_recurrence,
         [TSR_OP_GLU] = emit_glu,
         [TSR_OP_ADD] = emit_add,
         [TSR_OP_SCALE] = emit_scale,

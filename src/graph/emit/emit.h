@@ -27,6 +27,11 @@ typedef struct tsr_emission {
     const tsr_value *out; /* NULL: none */
 } tsr_emission;
 
+/* Ops with the states of sequences, and columns that repeat (recurrent.c); false: nothing to do. */
+bool tsr_emit_conv(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_columns(const tsr_emission *e, tsr_op *op);
+
 /* The ops of a mixture of experts (experts.c); false: nothing to do. */
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op);

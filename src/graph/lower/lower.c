@@ -11,14 +11,15 @@
 #include "core/mem.h"
 #include "graph/lower/lowering.h"
 
-/* Find the nodes that lead to an output or a KV write, and each node's number of live consumers. */
+/* Find the nodes that lead to an output, a KV write or a state, and each node's number of live consumers. */
 static tsr_status find_live(tsr_lowering *low)
 {
     const tsr_graph *graph = low->graph;
     bool any = false;
     for (int i = graph->n_nodes - 1; i >= 0; i--) {
         const tsr_tensor *node = &graph->nodes[i]->tensor;
-        if ((node->flags & TSR_TENSOR_OUTPUT) || node->op == TSR_OP_KV_WRITE)
+        if ((node->flags & TSR_TENSOR_OUTPUT) || node->op == TSR_OP_KV_WRITE || node->op == TSR_OP_CONV ||
+            node->op == TSR_OP_RECURRENCE)
             low->live[i] = any = true;
         if (!low->live[i])
             continue;

@@ -33,6 +33,7 @@ void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
     case TSR_OP_SCALE:
     case TSR_OP_SOFTCAP:
     case TSR_OP_GATE:
+    case TSR_OP_CONV:
     case TSR_OP_SOFTMAX:
     case TSR_OP_ADD: /* its second operand may be a single row */
         end = 1;
@@ -51,8 +52,16 @@ void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
     *end_out = TSR_MIN(end, instr->n_in);
 }
 
+void tsr_lowered_maps_free(tsr_shard_map **maps, int n)
+{
+    for (int i = 0; i < n; i++)
+        tsr_mem_free(maps[i]);
+    tsr_mem_free(maps);
+}
+
 void tsr_lowered_free(tsr_lowered *lowered)
 {
+    tsr_lowered_maps_free(lowered->maps, lowered->n_maps);
     tsr_mem_free(lowered->values);
     tsr_mem_free(lowered->instrs);
     tsr_mem_free(lowered->value_of_node);

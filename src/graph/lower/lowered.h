@@ -7,7 +7,7 @@
 #include "core/runtime.h"
 #include "graph/graph.h"
 
-enum { TSR_INSTR_MAX_IN = 5 };
+enum { TSR_INSTR_MAX_IN = TSR_MAX_SRC };
 
 /* One activation. SPLIT values are divided along ne[0] by `map`; PARTIAL values are stored in a slot of the
  * collectives' workspace, not in the arena. */
@@ -41,11 +41,16 @@ typedef struct tsr_lowered {
     int n_values, values_capacity;
     tsr_instr *instrs;
     int n_instrs, instrs_capacity;
-    int *value_of_node; /* [n_nodes], -1 = no value */
+    int *value_of_node;   /* [n_nodes], -1 = no value */
+    tsr_shard_map **maps; /* [n_maps] of values whose map is no weight's */
+    int n_maps, maps_capacity;
     int n_nodes;
     int n_collectives;
     int n_all_reduces, n_all_gathers, n_transfers;
 } tsr_lowered;
+
+/* Free maps that values had. */
+void tsr_lowered_maps_free(tsr_shard_map **maps, int n);
 
 void tsr_lowered_free(tsr_lowered *lowered);
 

@@ -38,6 +38,18 @@ tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, tsr_device_set 
 /* Make an operand valid for an elementwise op: any sharding but PARTIAL. */
 tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out);
 
+/* Append a node's value with the given placement, and the instruction that makes it. */
+tsr_status tsr_lowering_emit_node(tsr_lowering *low, const tsr_tensor *node, tsr_value value,
+                                  tsr_instr instr);
+
+/* TSR_ERR_INVALID: the weight is not allocated. */
+tsr_status tsr_lowering_check_placed(const tsr_tensor *weight);
+
+/* Ops with the states of sequences, and columns that repeat (recurrent.c). */
+tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node);
+
 /* The ops of a mixture of experts (experts.c). */
 tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node);

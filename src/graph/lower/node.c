@@ -8,7 +8,7 @@ static bool same_division(const tsr_value *a, const tsr_value *b)
            a->devices == b->devices && tsr_shard_map_equal(a->map, b->map);
 }
 
-static tsr_status weight_placed(const tsr_tensor *weight)
+tsr_status tsr_lowering_check_placed(const tsr_tensor *weight)
 {
     if (weight->placement.sharding == TSR_SHARDING_NONE || !weight->shards)
         return tsr_fail(TSR_ERR_INVALID,
@@ -17,8 +17,7 @@ static tsr_status weight_placed(const tsr_tensor *weight)
     return TSR_OK;
 }
 
-/* Append the node's value with the given placement, and the instruction that makes it. */
-static tsr_status emit_node(tsr_lowering *low, const tsr_tensor *node, tsr_value value, tsr_instr instr)
+tsr_status tsr_lowering_emit_node(tsr_lowering *low, const tsr_tensor *node, tsr_value value, tsr_instr instr)
 {
     tsr_status status = TSR_OK;
     int index;
@@ -49,7 +48,7 @@ static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, tsr_de
                        .devices = instr.weight->placement.devices,
                        .contributors = contributors};
     TSR_TRY(tsr_slots_choose(&low->slots, contributors, &value.slot));
-    TSR_TRY(emit_node(low, node, value, instr));
+    TSR_TRY(tsr_lowering_emit_node(low, node, value, instr));
     low->pending = low->out->value_of_node[node->index];
 out:
     return status;
@@ -77,17 +76,17 @@ static tsr_status lower_get_rows(tsr_lowering *low, const tsr_tensor *node)
         TSR_TRY(
             tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), devices, &instr.in[1]));
         instr.n_in = 2;
-        return emit_node(low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = devices},
-                         instr);
+        return tsr_lowering_emit_node(
+            low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = devices}, instr);
     }
     instr.weight = table;
-    TSR_TRY(weight_placed(table));
+    TSR_TRY(tsr_lowering_check_placed(table));
     const tsr_placement *place = &table->placement;
     TSR_TRY(
         tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), place->devices, &instr.in[0]));
     if (place->sharding == TSR_SHARDING_REPLICATED)
-        return emit_node(low, node,
-                         (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices}, instr);
+        return tsr_lowering_emit_node(
+            low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices}, instr);
     if (place->axis != 1)
         return tsr_fail(TSR_ERR_INVALID, "get_rows: table %s is divided by columns; divide its rows",
                         table->name);
@@ -117,7 +116,7 @@ static tsr_status lower_mul_mat(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *w = node->src[0];
-    TSR_TRY(weight_placed(w));
+    TSR_TRY(tsr_lowering_check_placed(w));
     int x = tsr_lowering_value_of(low, node->src[1]);
     const tsr_placement *place = &w->placement;
     if (place->sharding == TSR_SHARDING_SPLIT && place->axis == 0)
@@ -125,7 +124,7 @@ static tsr_status lower_mul_mat(tsr_lowering *low, const tsr_tensor *node)
     tsr_instr instr = {.weight = w, .n_in = 1};
     TSR_TRY(tsr_lowering_need_whole(low, x, place->devices, &instr.in[0]));
     tsr_value value = {.sharding = place->sharding, .devices = place->devices, .map = place->map};
-    return emit_node(low, node, value, instr);
+    return tsr_lowering_emit_node(low, node, value, instr);
 out:
     return status;
 }
@@ -135,12 +134,12 @@ static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *weight = node->src[1];
-    TSR_TRY(weight_placed(weight));
+    TSR_TRY(tsr_lowering_check_placed(weight));
     if (weight->placement.sharding != TSR_SHARDING_REPLICATED)
         return tsr_fail(TSR_ERR_INVALID, "rms_norm: weight %s is divided; replicate it", weight->name);
     const tsr_tensor *bias = ((const tsr_node_args *)node->args)->bias;
     if (bias)
-        TSR_TRY(weight_placed(bias));
+        TSR_TRY(tsr_lowering_check_placed(bias));
     if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
                  bias->placement.devices != weight->placement.devices))
         return tsr_fail(TSR_ERR_INVALID, "layer_norm: bias %s is not whole on every device of weight %s",
@@ -150,11 +149,11 @@ static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
     tsr_value *x = tsr_lowering_value(low, instr.in[0]);
     if (x->sharding == TSR_SHARDING_SPLIT && x->map->granule % weight->ne[0] == 0 &&
         !(x->devices & ~weight->placement.devices))
-        return emit_node(low, node, *x, instr);
+        return tsr_lowering_emit_node(low, node, *x, instr);
     TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], weight->placement.devices, &instr.in[0]));
-    return emit_node(low, node,
-                     (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = weight->placement.devices},
-                     instr);
+    return tsr_lowering_emit_node(
+        low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = weight->placement.devices},
+        instr);
 out:
     return status;
 }
@@ -174,7 +173,7 @@ static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
     for (int i = 1; i < instr.n_in; i++)
         TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), like.devices,
                                         &instr.in[i]));
-    return emit_node(low, node, like, instr);
+    return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;
 }
@@ -250,7 +249,7 @@ static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
         return status;
     tsr_value like = {.sharding = TSR_SHARDING_REPLICATED,
                       .devices = tsr_lowering_value(low, instr.in[0])->devices};
-    return emit_node(low, node, like, instr);
+    return tsr_lowering_emit_node(low, node, like, instr);
 }
 
 /* Keep each device's columns of a whole x, divided like the second operand. If that operand is whole, the
@@ -262,7 +261,7 @@ static tsr_status lower_divide_like(tsr_lowering *low, const tsr_tensor *node)
     tsr_value like = *tsr_lowering_value(low, tsr_lowering_value_of(low, node->src[1]));
     TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
     if (like.sharding == TSR_SHARDING_SPLIT)
-        return emit_node(low, node, like, instr);
+        return tsr_lowering_emit_node(low, node, like, instr);
     low->out->value_of_node[node->index] = instr.in[0];
 out:
     return status;
@@ -310,7 +309,7 @@ static tsr_status lower_elementwise(tsr_lowering *low, const tsr_tensor *node)
                                         &instr.in[1]));
     }
     tsr_value like = *tsr_lowering_value(low, instr.in[0]);
-    return emit_node(low, node, like, instr);
+    return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;
 }
@@ -320,7 +319,7 @@ static tsr_status lower_bias(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *bias = node->src[1];
-    TSR_TRY(weight_placed(bias));
+    TSR_TRY(tsr_lowering_check_placed(bias));
     if (bias->type != TSR_TYPE_F32)
         return tsr_fail(TSR_ERR_INVALID, "add: bias %s is %s; only F32 is added", bias->name,
                         tsr_type_name(bias->type));
@@ -336,7 +335,7 @@ static tsr_status lower_bias(tsr_lowering *low, const tsr_tensor *node)
         return tsr_fail(TSR_ERR_INVALID, "add: bias %s is missing on a device that holds %s", bias->name,
                         node->src[0]->name);
     tsr_value like = *tsr_lowering_value(low, instr.in[0]);
-    return emit_node(low, node, like, instr);
+    return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;
 }
@@ -436,7 +435,11 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_GLU:
         return lower_elementwise(low, node);
     case TSR_OP_COPY:
-        return lower_divide_like(low, node);
+        return node->src[1] ? lower_divide_like(low, node) : tsr_lower_columns(low, node);
+    case TSR_OP_CONV:
+        return tsr_lower_conv(low, node);
+    case TSR_OP_RECURRENCE:
+        return tsr_lower_recurrence(low, node);
     case TSR_OP_ROUTE:
         return tsr_lower_route(low, node);
     case TSR_OP_EXPERTS_DOWN:

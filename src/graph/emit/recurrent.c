@@ -1,0 +1,88 @@
+/* Op records with the states of sequences, and of columns that repeat; like emit.c. */
+#include "alloc/kv/kv.h"
+#include "graph/emit/emit.h"
+
+static const tsr_value *in_value(const tsr_emission *e, int k)
+{
+    return &e->emitter->low->values[e->instr->in[k]];
+}
+
+static void *in_address(const tsr_emission *e, int k)
+{
+    return tsr_emit_address(e->emitter, e->instr->in[k], e->d);
+}
+
+static void *out_address(const tsr_emission *e)
+{
+    return tsr_emit_address(e->emitter, e->instr->out, e->d);
+}
+
+/* Each period is a row of the copy. */
+bool tsr_emit_columns(const tsr_emission *e, tsr_op *op)
+{
+    const tsr_columns *c = &e->instr->args->columns;
+    const float *x = in_address(e, 0);
+    op->copy = (tsr_op_copy){.x = x ? x + c->first : NULL,
+                             .x_stride = c->period,
+                             .dst_type = TSR_TYPE_F32,
+                             .y = out_address(e),
+                             .y_stride = (size_t)c->n * sizeof(float),
+                             .n = c->n,
+                             .n_rows = tsr_value_cols(in_value(e, 0), e->d) / c->period * e->out->ne1};
+    return op->copy.n_rows > 0;
+}
+
+static tsr_state_index state_index(const tsr_emission *e, int first)
+{
+    return (tsr_state_index){
+        .rows = in_address(e, first), .n_rows = in_value(e, first)->ne1, .next = in_address(e, first + 1)};
+}
+
+static tsr_state_view state_view(const tsr_emission *e)
+{
+    const tsr_state_part *part = &e->instr->args->state;
+    tsr_state_view view;
+    tsr_kv_state_view_of(part->kv, e->d, part->layer, part->part, &view);
+    return view;
+}
+
+bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
+{
+    const tsr_tensor *weight = e->instr->weight, *bias = e->instr->args->bias;
+    op->conv = (tsr_op_conv){.state = state_view(e),
+                             .index = state_index(e, 1),
+                             .x = in_address(e, 0),
+                             .w = weight->shards[e->d].data,
+                             .bias = bias ? bias->shards[e->d].data : NULL,
+                             .y = out_address(e),
+                             .n_tokens = e->out->ne1,
+                             .n = tsr_value_cols(e->out, e->d),
+                             .kernel = weight->ne[0],
+                             .silu = e->instr->args->silu};
+    return op->conv.n > 0 && op->conv.n_tokens > 0;
+}
+
+bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
+{
+    const tsr_recurrence_operands *o = &e->instr->args->recurrence;
+    int64_t dk = o->q->ne[0] / o->n_key_heads, dv = o->v->ne[0] / o->n_heads;
+    op->recurrence = (tsr_op_recurrence){.state = state_view(e),
+                                         .index = state_index(e, 5),
+                                         .q = in_address(e, 0),
+                                         .k = in_address(e, 1),
+                                         .v = in_address(e, 2),
+                                         .alpha = in_address(e, 3),
+                                         .beta = in_address(e, 4),
+                                         .a = o->a->shards[e->d].data,
+                                         .dt_bias = o->dt_bias->shards[e->d].data,
+                                         .y = out_address(e),
+                                         .n_tokens = e->out->ne1,
+                                         .n_heads = tsr_value_cols(e->out, e->d) / dv,
+                                         .n_key_heads = tsr_value_cols(in_value(e, 0), e->d) / dk,
+                                         .dk = dk,
+                                         .dv = dv,
+                                         .n_decay = o->alpha->ne[0] / o->n_heads,
+                                         .eps = o->eps,
+                                         .scale = e->instr->args->factor};
+    return op->recurrence.n_heads > 0 && op->recurrence.n_tokens > 0;
+}

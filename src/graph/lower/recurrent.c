@@ -1,0 +1,120 @@
+/* Ops with the states of sequences, and columns that repeat. The states of a layer are divided by the KV
+ * region as the op's operands are: by heads, with everything that belongs to a head. */
+#include "core/mem.h"
+#include "graph/lower/lowering.h"
+
+/* A map with `n` elements for every `period` elements of `like`, owned by the result of lowering. */
+static tsr_status scale_map(tsr_lowering *low, const tsr_shard_map *like, int64_t n, int64_t period,
+                            const tsr_shard_map **map_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_lowered *out = low->out;
+    TSR_TRY(tsr_mem_grow(&out->maps, out->n_maps, &out->maps_capacity, 16, sizeof *out->maps, "graph maps"));
+    TSR_TRY(TSR_NEW(&out->maps[out->n_maps], "a graph map"));
+    *out->maps[out->n_maps] = *like;
+    out->maps[out->n_maps]->extent = like->extent / period * n;
+    out->maps[out->n_maps]->granule = like->granule / period * n;
+    *map_out = out->maps[out->n_maps++];
+out:
+    return status;
+}
+
+tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_columns *c = &((const tsr_node_args *)node->args)->columns;
+    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    if (like.sharding == TSR_SHARDING_SPLIT && like.map->granule % c->period != 0) {
+        TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
+        like = *tsr_lowering_value(low, instr.in[0]);
+    }
+    if (like.sharding == TSR_SHARDING_SPLIT)
+        TSR_TRY(scale_map(low, like.map, c->n, c->period, &like.map));
+    return tsr_lowering_emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
+/* Whether `value` and `map` on the same devices are divided alike: `per` elements of the map for every
+ * `per_value` elements of the value. */
+static bool divided_alike(const tsr_value *value, int64_t per_value, const tsr_shard_map *map, int64_t per)
+{
+    for (int d = 0; d < map->n_devices; d++)
+        if (tsr_shard_map_first(map, d) * per_value != tsr_shard_map_first(value->map, d) * per ||
+            tsr_shard_map_count(map, d) * per_value != tsr_shard_map_count(value->map, d) * per)
+            return false;
+    return true;
+}
+
+/* A weight with `per` elements for every `per_value` elements of a value. */
+static tsr_status check_weight(const tsr_tensor *weight, int64_t per, const tsr_value *value,
+                               int64_t per_value)
+{
+    tsr_status status = tsr_lowering_check_placed(weight);
+    const tsr_placement *place = &weight->placement;
+    if (status != TSR_OK)
+        return status;
+    bool alike = place->devices == value->devices && place->sharding == value->sharding;
+    if (alike && value->sharding == TSR_SHARDING_SPLIT)
+        alike = divided_alike(value, per_value, place->map, per);
+    if (!alike)
+        return tsr_fail(TSR_ERR_INVALID, "weight %s and %s are divided differently", weight->name,
+                        value->name);
+    return TSR_OK;
+}
+
+static tsr_status need_inputs(tsr_lowering *low, const tsr_tensor *node, int first, tsr_device_set devices,
+                              tsr_instr *instr)
+{
+    tsr_status status = TSR_OK;
+    for (int i = first; i < first + 2; i++)
+        TSR_TRY(
+            tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), devices, &instr->in[i]));
+    instr->n_in = first + 2;
+out:
+    return status;
+}
+
+tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *weight = node->src[3], *bias = ((const tsr_node_args *)node->args)->bias;
+    tsr_instr instr = {.weight = weight, .in = {tsr_lowering_value_of(low, node->src[0])}};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    TSR_TRY(check_weight(weight, 1, tsr_lowering_value(low, instr.in[0]), 1));
+    if (bias)
+        TSR_TRY(check_weight(bias, 1, tsr_lowering_value(low, instr.in[0]), 1));
+    TSR_TRY(need_inputs(low, node, 1, tsr_lowering_value(low, instr.in[0])->devices, &instr));
+    return tsr_lowering_emit_node(low, node, *tsr_lowering_value(low, instr.in[0]), instr);
+out:
+    return status;
+}
+
+tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_recurrence_operands *o = &((const tsr_node_args *)node->args)->recurrence;
+    int64_t group = o->n_heads / o->n_key_heads, dv = o->v->ne[0] / o->n_heads;
+    /* elements of the operands for a key head */
+    const int64_t per[] = {o->q->ne[0] / o->n_key_heads, o->k->ne[0] / o->n_key_heads, group * dv,
+                           o->alpha->ne[0] / o->n_key_heads, group};
+    tsr_instr instr = {0};
+    for (int i = 0; i < 5; i++)
+        TSR_TRY(tsr_lowering_need_summed(low, tsr_lowering_value_of(low, node->src[i]), &instr.in[i]));
+    tsr_value v = *tsr_lowering_value(low, instr.in[2]);
+    for (int i = 0; i < 5; i++) {
+        const tsr_value *x = tsr_lowering_value(low, instr.in[i]);
+        bool alike = x->sharding == v.sharding && x->devices == v.devices;
+        if (!alike || (v.sharding == TSR_SHARDING_SPLIT && !divided_alike(&v, per[2], x->map, per[i])))
+            return tsr_fail(TSR_ERR_INVALID, "recurrence: %s and %s are divided differently", x->name,
+                            v.name);
+    }
+    TSR_TRY(check_weight(o->a, group, &v, per[2]));
+    TSR_TRY(check_weight(o->dt_bias, per[3], &v, per[2]));
+    TSR_TRY(need_inputs(low, node, 5, v.devices, &instr));
+    return tsr_lowering_emit_node(low, node, v, instr);
+out:
+    return status;
+}
