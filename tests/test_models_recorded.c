@@ -64,7 +64,7 @@ static const char *const unsupported[] = {
     "mistral4-temp",    "nemotron_h",
     "nemotron_h_moe",   "nemotron_h_moe-latent",
     "qwen35",           "qwen35-mtp",
-    "qwen35moe",        "qwen3next",
+    "qwen35moe",
 };
 
 /* A prompt, and behind it the recorded next tokens except the last. */

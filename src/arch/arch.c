@@ -84,6 +84,8 @@ static void summarize_kv(tsr_hparams *hp)
     hp->kv = (tsr_kv_shape){.window = hp->window};
     for (int64_t l = 0; l < hp->n_layers; l++) {
         const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
+        if (k->mixer != TSR_MIXER_ATTENTION)
+            continue;
         hp->kv.k_elems += (double)(k->n_head_kv * k->head_dim) / n;
         hp->kv.v_elems += (double)(k->n_head_kv * k->head_dim) / n;
         hp->kv.windowed += (k->window > 0) / n;
@@ -97,7 +99,7 @@ static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_k
                         "%s: layer %lld has %lld heads and %lld KV heads; layers "
                         "without attention are not supported for this architecture",
                         tsr_gguf_path(gguf), (long long)l, (long long)k->n_head, (long long)k->n_head_kv);
-    if (k->mixer == TSR_MIXER_ATTENTION && k->n_head % k->n_head_kv != 0)
+    if (k->n_head % k->n_head_kv != 0)
         return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
                         tsr_gguf_path(gguf), (long long)k->n_head, (long long)k->n_head_kv);
     if (k->ffn == TSR_FFN_DENSE && k->n_ff < 1)
@@ -147,17 +149,19 @@ out:
     return status;
 }
 
-/* The class of attention counts granules of the main kind. Tensors of other kinds are cut at the same
- * proportions, at granules of their own. */
+/* The class of attention counts granules of the main kind. Tensors of other kinds, and tensors with other
+ * elements per head than the class has, are cut at the same proportions, at granules of their own. */
 static void cut_attention(tsr_weights *weights, const tsr_hparams *hp, const tsr_model_granules *granules)
 {
     for (int i = 0; i < weights->n; i++) {
         tsr_weight *weight = weights->list[i];
-        if (weight->layer < 0 || hp->kind_of[weight->layer] == granules->main_kind)
+        if (weight->layer < 0 || (hp->kind_of[weight->layer] == granules->main_kind && weight->per_head == 0))
             continue;
         const tsr_layer_kind *k = tsr_hparams_layer(hp, weight->layer);
         int64_t heads = granules->kind_heads[hp->kind_of[weight->layer]], group = k->n_head / k->n_head_kv;
-        if (weight->role == TSR_WEIGHT_KV_ROWS)
+        if (weight->per_head > 0)
+            weight->granule = heads * weight->per_head;
+        else if (weight->role == TSR_WEIGHT_KV_ROWS)
             weight->granule = heads * k->head_dim;
         else if (weight->role == TSR_WEIGHT_Q_ROWS || weight->role == TSR_WEIGHT_Q_COLUMNS)
             weight->granule = heads * group * k->head_dim;

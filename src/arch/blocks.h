@@ -40,12 +40,17 @@ tsr_status tsr_declare_pre_norms(tsr_weights *weights, const tsr_hparams *hparam
  * stream. */
 tsr_status tsr_declare_post_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* W_q, W_k, W_v and W_o; their biases are optional. If a file has the first three as one tensor, attn_qkv,
+/* W_q, W_k, W_v and W_o; their biases are optional. With hparams->gated_attention, W_q has for each head the
+ * queries, then the gates of the output. If a file has the first three as one tensor, attn_qkv,
  * each is declared as a part of that tensor. */
 tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head, or over all heads of a token. */
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
+
+/* A gated delta rule: attn_qkv, attn_gate, ssm_conv1d, ssm_ba (or ssm_alpha and ssm_beta), ssm_a, ssm_dt,
+ * ssm_norm and ssm_out. */
+tsr_status tsr_declare_delta(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* A dense FFN: gate (none if hparams->ungated_ffn is set), up, down; their biases are optional. A file may
  * have gate and up as one tensor, ffn_up. */
@@ -115,6 +120,9 @@ tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bia
 
 /* Self-attention of the normed h, W_o included. */
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
+
+/* The gated delta rule of the normed h, ssm_out included. */
+tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h);
 
 /* The dense FFN of the normed h, W_down included. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);

@@ -18,6 +18,7 @@ typedef struct tsr_step_graph {
     tsr_tensor *rope_tables[TSR_ROPE_SLOTS];    /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
     tsr_tensor *output_rows;                    /* I32 [n_outputs]: tokens whose logits are wanted */
     tsr_kv_inputs kv_inputs[TSR_KV_MAX_GROUPS]; /* [groups of layers]; only the page tables differ */
+    tsr_state_inputs state_inputs;              /* NULLs without recurrent layers */
 } tsr_step_graph;
 
 struct tsr_layer; /* blocks.h */

@@ -54,7 +54,10 @@ typedef struct tsr_kv_shape {
 enum { TSR_MAX_LAYERS = 1 << 12, TSR_MAX_LAYER_KINDS = 16 };
 
 /* What a layer mixes the tokens of a sequence with. */
-typedef enum tsr_mixer { TSR_MIXER_ATTENTION = 0 } tsr_mixer;
+typedef enum tsr_mixer {
+    TSR_MIXER_ATTENTION = 0,
+    TSR_MIXER_DELTA /* the gated delta rule behind a convolution */
+} tsr_mixer;
 
 typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS } tsr_ffn;
 
@@ -63,6 +66,10 @@ typedef struct tsr_layer_kind {
     int64_t n_head, n_head_kv, head_dim;
     int64_t window; /* positions that the layer sees, its own included; 0: all */
     int64_t n_ff;   /* length of a dense FFN */
+
+    /* Of a recurrent layer: n_head_kv heads of queries and keys, of key_dim elements, for n_head heads of
+     * values, of head_dim elements; tokens that a convolution sees. */
+    int64_t key_dim, conv_kernel;
     tsr_mixer mixer;
     tsr_ffn ffn;
     int rope_q, rope_k;            /* rotations of queries and keys, tsr_rope_slot; -1: none */
@@ -90,6 +97,7 @@ typedef struct tsr_hparams {
     bool layer_norm;      /* norms are LayerNorms, and may have biases */
     bool parallel_blocks; /* attention and FFN both read the layer's input */
     bool ungated_ffn;     /* down(act(up x)) */
+    bool gated_attention; /* outputs of heads are multiplied by sigmoids, element by element */
     bool relu_squared;    /* activation of FFNs without a gate; false: GELU */
 
     tsr_rope_params rope[TSR_ROPE_SLOTS];

@@ -226,3 +226,17 @@ void tsr_split_group_kv_heads(const tsr_split_group *group, const tsr_hparams *h
         tsr_shard_map_scale(&group->kv_heads, hp->kinds[kind].n_head_kv, granules->kind_heads[kind],
                             heads_out);
 }
+
+void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hp,
+                            const tsr_model_granules *granules, int kind, tsr_shard_map *maps,
+                            tsr_kv_state_part *parts)
+{
+    const tsr_layer_kind *k = &hp->kinds[kind];
+    int64_t heads = granules->kind_heads[kind], values = k->n_head / k->n_head_kv * k->head_dim;
+    size_t kept = (size_t)(k->conv_kernel - 1) * sizeof(float);
+    tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->key_dim, heads * k->key_dim, &maps[0]);
+    tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * values, heads * values, &maps[1]);
+    parts[TSR_STATE_MATRIX] = (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float)};
+    parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] = (tsr_kv_state_part){&maps[0], kept};
+    parts[TSR_STATE_CONV_V] = (tsr_kv_state_part){&maps[1], kept};
+}

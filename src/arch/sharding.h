@@ -17,6 +17,7 @@
 #include <tsr/plan.h>
 #include <tsr/split.h>
 
+#include "alloc/kv/config.h"
 #include "arch/hparams.h"
 #include "core/device_set.h"
 
@@ -105,6 +106,14 @@ tsr_status tsr_split_group_init_alone(const tsr_hparams *hparams, const tsr_mode
 
 /* The group of a block; `layer` is used for attention and FFN only. */
 const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_block block, int64_t layer);
+
+/* The parts of the state of a recurrent layer of a kind: its matrices, then the inputs that the convolutions
+ * of queries, keys and values keep (TSR_STATE_...). maps_out[2], of keys and of values, must live as long as
+ * the parts. */
+enum { TSR_STATE_MATRIX = 0, TSR_STATE_CONV_Q, TSR_STATE_CONV_K, TSR_STATE_CONV_V };
+void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hparams,
+                            const tsr_model_granules *granules, int kind, tsr_shard_map *maps_out,
+                            tsr_kv_state_part *parts_out);
 
 /* The map that counts granules of a class in a group. */
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id);

@@ -312,6 +312,12 @@ void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule)
     ((tsr_weight *)tensor)->granule = granule; /* its first member */
 }
 
+void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head)
+{
+    if (tensor)
+        ((tsr_weight *)tensor)->per_head = per_head;
+}
+
 /* One-dimensional tensors (biases) are divided along their only axis. */
 static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
 {

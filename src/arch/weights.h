@@ -33,12 +33,21 @@ typedef struct tsr_ffn_weights {
     tsr_tensor *gate_bias, *up_bias, *down_bias; /* NULL: none */
 } tsr_ffn_weights;
 
+/* A gated delta rule. */
+typedef struct tsr_delta_weights {
+    tsr_tensor *wq, *wk, *wv, *wz;        /* queries, keys, values, gate of the output */
+    tsr_tensor *conv_q, *conv_k, *conv_v; /* convolutions */
+    tsr_tensor *ba, *alpha, *beta;        /* ba: per key head first the betas, then the alphas */
+    tsr_tensor *a, *dt_bias, *norm, *out;
+} tsr_delta_weights;
+
 /* The tensors of one layer; NULL: the model has no such tensor. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
     tsr_tensor *q_norm, *k_norm, *attn_post_norm;
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
     tsr_tensor *sinks;
+    tsr_delta_weights delta;
     tsr_tensor *attn_gate; /* gates of attention's result: a row for each element, or for each head */
     tsr_tensor *ffn_norm, *ffn_post_norm;
     tsr_ffn_weights ffn, shared;                                /* a dense FFN; the shared experts */
@@ -57,11 +66,13 @@ typedef struct tsr_weight {
     tsr_gguf_tensor part;          /* a range of rows of a tensor of the file */
     tsr_weight_role role;
     int layer;
-    bool tied;       /* the embedding, used as output matrix */
-    bool expert;     /* of a mixture of experts: [columns, rows, experts], of which a token uses a few */
-    bool by_expert;  /* divided by whole experts */
-    bool vectors;    /* biases: one row per expert */
-    int64_t granule; /* elements of the divided axis that stay together; 0: the map of the role decides */
+    bool tied;        /* the embedding, used as output matrix */
+    bool expert;      /* of a mixture of experts: [columns, rows, experts], of which a token uses a few */
+    bool by_expert;   /* divided by whole experts */
+    bool vectors;     /* biases: one row per expert */
+    int64_t per_head; /* elements of the divided axis for each KV head (of a recurrent layer: key head), where
+                       * the class's axis has other numbers; 0: the same */
+    int64_t granule;  /* elements of the divided axis that stay together; 0: the map of the role decides */
 } tsr_weight;
 
 typedef struct tsr_weights {
@@ -116,6 +127,10 @@ tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_ro
 /* Say that the divided axis of a declared tensor is not the axis of its class: the tensor is cut at the same
  * proportions, at multiples of `granule` elements. */
 void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule);
+
+/* Say that a declared tensor of an attention class has `per_head` elements of the divided axis for each KV
+ * head; NULL: nothing to say. */
+void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head);
 
 /* Declare a tensor of the file, of any shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */

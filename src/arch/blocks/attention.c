@@ -55,7 +55,10 @@ static tsr_status declare_qkv(tsr_weights *w, const tsr_hparams *hp, int l)
         TSR_TRY(declare_fused(w, hp, l, 1, "bias", &layer->bq, &layer->bk, &layer->bv));
         return TSR_OK;
     }
-    TSR_DECLARE(wq, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, n_q, "attn_q.weight");
+    TSR_DECLARE(wq, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, hp->gated_attention ? 2 * n_q : n_q,
+                "attn_q.weight");
+    if (hp->gated_attention)
+        tsr_weights_cut_heads(layer->wq, 2 * n_q / kind->n_head_kv);
     TSR_DECLARE(wk, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_k.weight");
     TSR_DECLARE(wv, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_v.weight");
     TSR_DECLARE(bq, false, TSR_WEIGHT_Q_ROWS, n_q, 1, "attn_q.bias");
@@ -114,6 +117,13 @@ static tsr_tensor *gate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *gates)
                                     : tsr_gate(at->step->graph, x, gates);
 }
 
+/* The queries, or the gates, of a product with both for each head. */
+static tsr_tensor *half(const tsr_layer *at, tsr_tensor *both, bool gates)
+{
+    int64_t n = at->kind->head_dim;
+    return tsr_take_columns(at->step->graph, both, (tsr_columns){2 * n, gates ? n : 0, n});
+}
+
 static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, int slot)
 {
     return at->hp->norm_after_rope ? head_norm(at, rotate(at, x, slot), weight)
@@ -126,6 +136,8 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     const tsr_hparams *hp = at->hp;
     const tsr_layer_weights *w = at->w;
     tsr_tensor *q = tsr_block_linear(at, w->wq, w->bq, h);
+    tsr_tensor *gates = hp->gated_attention ? half(at, q, true) : NULL;
+    q = hp->gated_attention ? half(at, q, false) : q;
     tsr_tensor *k = tsr_block_linear(at, w->wk, w->bk, h);
     tsr_tensor *v = tsr_block_linear(at, w->wv, w->bv, h);
     q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
@@ -137,6 +149,7 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
                                   (float)hp->attention_softcap, at->kind->window);
     a = tsr_attention_sinks(step->graph, a, w->sinks);
     if (w->attn_gate)
-        a = gate(at, a, tsr_mul_mat(step->graph, w->attn_gate, h));
+        gates = tsr_mul_mat(step->graph, w->attn_gate, h);
+    a = gates ? gate(at, a, gates) : a;
     return tsr_block_linear(at, w->wo, w->bo, a);
 }

@@ -49,7 +49,8 @@
     X(hunyuan_dense) \
     X(hunyuan_moe) \
     X(arcee) \
-    X(exaone4)
+    X(exaone4) \
+    X(qwen3next)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

@@ -220,7 +220,7 @@ static tsr_status lower_gate(tsr_lowering *low, const tsr_tensor *node)
         for (int i = 0; i < 2; i++)
             TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
     tsr_value like = *tsr_lowering_value(low, instr.in[0]);
-    return emit_node(low, node, like, instr);
+    return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;
 }

@@ -13,7 +13,8 @@ tsr_saved_header tsr_saved_header_of(const tsr_session *session)
                                .page_tokens = TSR_KV_PAGE_TOKENS,
                                .n_groups = (uint32_t)tsr_kv_n_groups(session->kv),
                                .type_k = (uint32_t)config->session.type_k,
-                               .type_v = (uint32_t)config->session.type_v};
+                               .type_v = (uint32_t)config->session.type_v,
+                               .state_bytes = tsr_kv_state_bytes(session->kv)};
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
         header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
                                              .page_bytes = tsr_kv_page_bytes(session->kv, g)};
@@ -54,7 +55,7 @@ bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequenc
 
 size_t tsr_saved_page_bytes(const tsr_saved_header *header)
 {
-    size_t bytes = 0;
+    size_t bytes = (size_t)header->state_bytes;
     for (uint32_t g = 0; g < header->n_groups; g++)
         bytes = TSR_MAX(bytes, (size_t)header->groups[g].page_bytes);
     return bytes;

@@ -3,7 +3,9 @@
  *     header       tsr_saved_header, then per sequence a tsr_saved_sequence
  *     checksum     u64 of the header and the sequences
  *     pages        by sequence, by group, by page number: the bytes of tsr_kv_page_get(), then a u64
- *                  checksum seeded with the page's number in the file, counted from 0
+ *                  checksum seeded with the page's number in the file, counted from 0; with recurrent
+ *                  layers, behind the pages of a sequence that has tokens, the bytes of tsr_kv_state_get()
+ *                  as one more page
  *
  * All numbers are little-endian, like those of GGUF. Pages hold all heads, so a file does not depend on the
  * split of the model that wrote it. A page that a sequence shares with an earlier sequence is stored once. Of
@@ -16,7 +18,7 @@
 
 #include "model/session/session.h"
 
-enum { TSR_SAVED_VERSION = 2 };
+enum { TSR_SAVED_VERSION = 3 };
 
 #define TSR_SAVED_MAGIC UINT64_C(0x0a31564b52535489) /* "\x89TSRKV1\n": neither text nor GGUF */
 
@@ -36,6 +38,7 @@ typedef struct tsr_saved_header {
     uint32_t n_groups;
     uint32_t type_k, type_v;                   /* tsr_type */
     tsr_saved_group groups[TSR_KV_MAX_GROUPS]; /* [n_groups], the rest 0 */
+    uint64_t state_bytes;                      /* of a sequence's recurrent layers; 0: none */
 } tsr_saved_header;
 
 typedef struct tsr_saved_sequence {
@@ -59,7 +62,7 @@ tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_seque
 bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequence *sequences, uint32_t index,
                          uint32_t group, int page);
 
-/* Bytes of the largest page. */
+/* Bytes of the largest page; a state counts as a page. */
 size_t tsr_saved_page_bytes(const tsr_saved_header *header);
 
 /* The first exchange of saving and loading: processes with different sequences would not make the same

@@ -68,7 +68,7 @@ static tsr_status check_header(const loading *l)
                         l->path, tsr_type_name((tsr_type)h->type_k), tsr_type_name((tsr_type)h->type_v),
                         tsr_type_name((tsr_type)mine.type_k), tsr_type_name((tsr_type)mine.type_v));
     if (h->page_tokens != mine.page_tokens || h->n_groups != mine.n_groups ||
-        memcmp(h->groups, mine.groups, sizeof h->groups) != 0)
+        memcmp(h->groups, mine.groups, sizeof h->groups) != 0 || h->state_bytes != mine.state_bytes)
         return tsr_fail(
             TSR_ERR_FORMAT,
             "'%s': pages of %llu bytes and %u tokens in %u groups of layers; this model has %llu, "
@@ -144,10 +144,10 @@ out:
 
 /* -- sequences -- */
 
-static tsr_status read_page(loading *l, uint32_t group, int seq, int index)
+/* Read the next page of the file. */
+static tsr_status read_page(loading *l, size_t bytes)
 {
     tsr_status status = TSR_OK;
-    size_t bytes = l->header.groups[group].page_bytes;
     uint64_t written;
     TSR_TRY(get(l, l->page, bytes));
     TSR_TRY(get(l, &written, sizeof written));
@@ -155,7 +155,6 @@ static tsr_status read_page(loading *l, uint32_t group, int seq, int index)
         return tsr_fail(TSR_ERR_FORMAT, "'%s': the checksum of page %llu is wrong; the file is damaged",
                         l->path, (unsigned long long)l->n_pages);
     l->n_pages++;
-    TSR_TRY(tsr_kv_page_put(l->session->kv, (int)group, seq, index, l->page));
 out:
     return status;
 }
@@ -165,8 +164,10 @@ static tsr_status read_group(loading *l, uint32_t index, uint32_t group)
     tsr_status status = TSR_OK;
     tsr_kv_span span = tsr_saved_span(&l->header, l->sequences, index, group);
     for (int p = span.first; p < span.end; p++)
-        if (!tsr_saved_is_shared(&l->header, l->sequences, index, group, p))
-            TSR_TRY(read_page(l, group, l->sequences[index].id, p));
+        if (!tsr_saved_is_shared(&l->header, l->sequences, index, group, p)) {
+            TSR_TRY(read_page(l, (size_t)l->header.groups[group].page_bytes));
+            TSR_TRY(tsr_kv_page_put(l->session->kv, (int)group, l->sequences[index].id, p, l->page));
+        }
 out:
     return status;
 }
@@ -182,6 +183,10 @@ static tsr_status read_sequence(loading *l, uint32_t index)
     l->n_begun++;
     for (uint32_t g = 0; g < l->header.n_groups; g++)
         TSR_TRY(read_group(l, index, g));
+    if (l->header.state_bytes > 0 && s->length > 0) {
+        TSR_TRY(read_page(l, (size_t)l->header.state_bytes));
+        TSR_TRY(tsr_kv_state_put(l->session->kv, s->id, l->page));
+    }
 out:
     return status;
 }

@@ -107,18 +107,26 @@ out:
     return status;
 }
 
+/* Write s->page as the next page of the file. */
+static tsr_status write_page(saving *s, size_t bytes)
+{
+    tsr_status status = TSR_OK;
+    uint64_t sum = tsr_hash_words(s->n_pages++, s->page, bytes);
+    TSR_TRY(put(s, s->page, bytes));
+    TSR_TRY(put(s, &sum, sizeof sum));
+out:
+    return status;
+}
+
 static tsr_status write_group(saving *s, uint32_t index, uint32_t group)
 {
     tsr_status status = TSR_OK;
-    size_t bytes = s->header.groups[group].page_bytes;
     tsr_kv_span span = tsr_saved_span(&s->header, s->sequences, index, group);
     for (int p = span.first; p < span.end; p++) {
         if (tsr_saved_is_shared(&s->header, s->sequences, index, group, p))
             continue;
         TSR_TRY(tsr_kv_page_get(s->session->kv, (int)group, s->sequences[index].id, p, s->page));
-        uint64_t sum = tsr_hash_words(s->n_pages++, s->page, bytes);
-        TSR_TRY(put(s, s->page, bytes));
-        TSR_TRY(put(s, &sum, sizeof sum));
+        TSR_TRY(write_page(s, (size_t)s->header.groups[group].page_bytes));
     }
 out:
     return status;
@@ -127,9 +135,14 @@ out:
 static tsr_status write_pages(saving *s)
 {
     tsr_status status = TSR_OK;
-    for (uint32_t i = 0; i < s->header.n_sequences; i++)
+    for (uint32_t i = 0; i < s->header.n_sequences; i++) {
         for (uint32_t g = 0; g < s->header.n_groups; g++)
             TSR_TRY(write_group(s, i, g));
+        if (s->header.state_bytes > 0 && s->sequences[i].length > 0) {
+            TSR_TRY(tsr_kv_state_get(s->session->kv, s->sequences[i].id, s->page));
+            TSR_TRY(write_page(s, (size_t)s->header.state_bytes));
+        }
+    }
 out:
     return status;
 }

@@ -9,22 +9,29 @@
 
 /* -- creation -- */
 
-/* The maps of the heads follow the layers in the same block of memory. */
+/* The maps of the heads follow the layers in the same block of memory: KV heads, or the elements of keys and
+ * of values of a recurrent layer. */
 tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
 {
     const tsr_hparams *hp = &shape->hparams;
     tsr_kv_layer *layers = NULL;
     tsr_status status =
-        tsr_mem_array((size_t)hp->n_layers, sizeof *layers + sizeof(tsr_shard_map), "KV layers", &layers);
+        tsr_mem_array((size_t)hp->n_layers, sizeof *layers + 2 * sizeof(tsr_shard_map), "KV layers", &layers);
     if (status != TSR_OK)
         return status;
     tsr_shard_map *maps = (tsr_shard_map *)(layers + hp->n_layers);
     for (int l = 0; l < hp->n_layers; l++) {
         const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
-        tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[l]);
-        layers[l] = (tsr_kv_layer){
-            .devices = group->devices, .kv_heads = &maps[l], .window = tsr_hparams_layer(hp, l)->window};
+        layers[l].devices = group->devices;
+        if (tsr_hparams_layer(hp, l)->mixer == TSR_MIXER_DELTA) {
+            tsr_split_group_states(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l],
+                                   layers[l].state);
+            continue;
+        }
+        tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l]);
+        layers[l].kv_heads = &maps[2 * l];
+        layers[l].window = tsr_hparams_layer(hp, l)->window;
     }
     *layers_out = layers;
     return TSR_OK;
@@ -66,6 +73,8 @@ static tsr_status create_inputs(tsr_session *session)
     TSR_TRY(tsr_mem_array(n_batch * (size_t)n_rot, sizeof(float), "step inputs", &session->rope));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(tsr_state_row), "step inputs", &session->state_rows));
+    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->next_in_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->chunk_lengths));
     memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
@@ -159,6 +168,8 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session->rope);
     tsr_mem_free(session->row_seqs);
     tsr_mem_free(session->row_of_seq);
+    tsr_mem_free(session->state_rows);
+    tsr_mem_free(session->next_in_seq);
     tsr_mem_free(session->old_lengths);
     tsr_mem_free(session->chunk_lengths);
     tsr_mem_free(session);
@@ -261,6 +272,27 @@ out:
     return status;
 }
 
+/* The slots of every sequence of the step, and the order of its tokens. */
+static tsr_status set_states(tsr_session *session, int64_t n_tokens, const tsr_state_inputs *in)
+{
+    tsr_status status = TSR_OK;
+    tsr_state_row *rows = session->state_rows;
+    if (!in->rows)
+        return TSR_OK;
+    for (int64_t r = 0; r < in->rows->ne[1]; r++)
+        rows[r] = r < session->n_rows ? tsr_kv_state_row(session->kv, session->row_seqs[r])
+                                      : (tsr_state_row){-1, -1, -1};
+    for (int64_t t = n_tokens - 1; t >= 0; t--) {
+        tsr_state_row *row = &rows[session->seq_rows[t]];
+        session->next_in_seq[t] = row->first;
+        row->first = (int32_t)t;
+    }
+    TSR_TRY(set_input(in->rows, rows, (size_t)in->rows->ne[1] * sizeof *rows));
+    TSR_TRY(set_input(in->next, session->next_in_seq, (size_t)n_tokens * sizeof(int32_t)));
+out:
+    return status;
+}
+
 static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
 {
     tsr_status status = TSR_OK;
@@ -275,6 +307,7 @@ static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const
     TSR_TRY(set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
         TSR_TRY(set_page_table(session, g, in->kv_inputs[g].page_table));
+    TSR_TRY(set_states(session, c->end - c->begin, &in->state_inputs));
 out:
     return status;
 }
@@ -322,6 +355,7 @@ static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, con
     TSR_TRY(tsr_program_run(step->program));
     if (bytes)
         TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
+    tsr_kv_finish_step(session->kv);
     session->stats.n_steps++;
     session->stats.n_tokens += c->end - c->begin;
     session->stats.n_all_reduces += step->program->info.n_all_reduces;
@@ -381,7 +415,7 @@ static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
 static bool can_go_back(const tsr_session *session, const int64_t *lengths)
 {
     for (int s = 0; s < session->model->config.session.n_seq_max; s++)
-        if (lengths[s] > 0 && lengths[s] < tsr_kv_min_length(session->kv, s))
+        if (!tsr_kv_can_trim(session->kv, s, lengths[s]))
             return false;
     return true;
 }
@@ -408,6 +442,7 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
     if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
         return tsr_processes_agree(session->model->rt->processes, status, "tsr_session_decode");
     note_lengths(session, session->old_lengths);
+    tsr_kv_begin_call(session->kv);
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         chunk c = next_chunk(session, batch, begin);
         note_lengths(session, session->chunk_lengths);

@@ -40,6 +40,8 @@ struct tsr_session {
     int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
     int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
     int n_rows;
+    tsr_state_row *state_rows;            /* [n_seq_max] states of the page-table rows */
+    int32_t *next_in_seq;                 /* [n_batch] the next token of the same sequence, -1: none */
     int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] lengths before the call and before the chunk, for
                                            * a rollback */
 };

@@ -24,6 +24,11 @@ static tsr_status build_step(const tsr_session *session, int64_t n_tokens, int64
                                         model->config.session.n_seq_max, "page_table");
         in->kv_inputs[g] = kv;
     }
+    if (tsr_kv_has_states(session->kv)) {
+        int64_t n_rows = TSR_MIN(n_tokens, (int64_t)model->config.session.n_seq_max);
+        in->state_inputs.rows = tsr_graph_input(in->graph, TSR_TYPE_I32, 3, n_rows, "state_rows");
+        in->state_inputs.next = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "next_token");
+    }
     step->logits = tsr_graph_output(in->graph, tsr_arch_build(model->shape.arch, hp, &model->weights, in));
     step->n_tokens = n_tokens;
     step->n_outputs = n_outputs;
