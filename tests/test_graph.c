@@ -14,6 +14,7 @@
 #include <tsr/graph.h>
 #include <tsr/runtime.h>
 
+#include "alloc/buffer/buffer.h"
 #include "graph/graph.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
@@ -84,6 +85,20 @@ static const tsr_buffer_type *split_type(bench *b, int axis, int64_t granule, co
     config.tensor_split = split;
     config.n_tensor_split = n;
     return tsr_split_buffer_type_ex(b->rt, &config);
+}
+
+/* An F32 vector divided like the columns of `like`; buffer types leave vectors whole. */
+static tsr_tensor *vector_like(bench *b, const tsr_tensor *like, uint64_t seed)
+{
+    static float data[N_FF];
+    const void *source = data;
+    const tsr_buffer_load_config config = {.owner = TSR_MEMORY_WEIGHTS};
+    int i = b->n_ctx++;
+    random_floats(data, N_FF, seed);
+    runner_ok(tsr_context_create(b->rt, &b->ctx[i]), "context");
+    tsr_tensor *v = tsr_tensor_1d(b->ctx[i], TSR_TYPE_F32, N_FF, "v");
+    runner_ok(tsr_buffer_load(b->rt, &v, &like->placement, &source, 1, &config, &b->buffers[i]), "load");
+    return v;
 }
 
 static void run(bench *b, tsr_tensor *x, const float *data, tsr_tensor *y, float *out)
@@ -357,35 +372,65 @@ static void an_op_on_an_input_alone_works_wherever_its_result_is_wanted(void **s
     bench_close(&b);
 }
 
-/* A norm over all of a divided row, whose result is divided again: one gathering, and the same bits as on one
- * device. What is whole stays as it is. */
-static void what_was_made_whole_is_divided_again(void **state)
+/* down(softcap(norm(up x))) with a norm over all of a row; up x is about `scale`. split NULL: nothing is
+ * divided. */
+static void wide_norm(const float *split, float scale, const float *data, float *out)
+{
+    bench b;
+    tsr_program_info info;
+    bench_open(&b, "host:3,threads=1");
+    const tsr_buffer_type *whole = tsr_replicated_buffer_type(b.rt);
+    tsr_tensor *up = weight(&b, split ? split_type(&b, 1, 32, split, 3) : whole, N_EMBD, N_FF, 1);
+    tsr_tensor *down = weight(&b, split ? split_type(&b, 0, 32, split, 3) : whole, N_FF, N_EMBD, 2);
+    tsr_tensor *norm = vector_like(&b, down, 3);
+    tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+    tsr_tensor *h = tsr_scale(b.graph, tsr_mul_mat(b.graph, up, x), scale);
+    tsr_tensor *n = tsr_softcap(b.graph, tsr_rms_norm(b.graph, h, norm, 1e-5f), 2);
+    tsr_tensor *y = tsr_graph_output(b.graph, tsr_mul_mat(b.graph, down, n));
+    run(&b, x, data, y, out);
+    tsr_program_get_info(b.program, &info);
+    assert_int_equal(info.n_all_gathers, 0);
+    assert_int_equal(info.n_all_reduces, split ? 2 : 0);
+    bench_close(&b);
+}
+
+/* Nothing is gathered, no split changes a bit, and results are close to those of whole rows: also where
+ * squares are smaller than the epsilon, or larger than an exact sum's limit. */
+static void a_norm_of_divided_rows_gathers_nothing_and_no_split_changes_a_bit(void **state)
 {
     (void)state;
-    static const float splits[][3] = {{1, 0, 0}, {1, 2, 1}, {0, 5, 1}};
-    float data[N_EMBD * N_TOKENS], first[N_EMBD * N_TOKENS], out[N_EMBD * N_TOKENS];
-    random_floats(data, N_EMBD * N_TOKENS, 5);
-    for (int i = 0; i < 3; i++) {
-        tsr_program_info info;
-        bench b;
-        bench_open(&b, "host:3,threads=1");
-        tsr_tensor *up = weight(&b, split_type(&b, 1, 32, splits[i], 3), N_EMBD, N_FF, 1);
-        tsr_tensor *down = weight(&b, split_type(&b, 0, 32, splits[i], 3), N_FF, N_EMBD, 2);
-        tsr_tensor *scale = weight(&b, tsr_replicated_buffer_type(b.rt), N_FF, 1, 3);
-        tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
-        tsr_tensor *h = tsr_mul_mat(b.graph, up, x);
-        tsr_tensor *n = tsr_divide_like(b.graph, tsr_rms_norm(b.graph, h, scale, 1e-5f), h);
-        tsr_tensor *y = tsr_mul_mat(b.graph, down, tsr_softcap(b.graph, n, 2));
-        tsr_graph_output(b.graph, tsr_divide_like(b.graph, x, x)); /* nothing to do */
-        tsr_graph_output(b.graph, y);
-        run(&b, x, data, y, i ? out : first);
-        tsr_program_get_info(b.program, &info);
-        assert_int_equal(info.n_all_gathers, 1);
-        assert_int_equal(info.n_all_reduces, 1);
-        if (i)
+    enum { N = N_EMBD * N_TOKENS };
+    static const float splits[][3] = {{1, 0, 0}, {1, 2, 1}, {0, 5, 1}}, scales[] = {1, 1e-3f, 1e-5f, 3e5f};
+    float data[N], whole[N], first[N], out[N];
+    random_floats(data, N, 5);
+    for (size_t s = 0; s < sizeof scales / sizeof *scales; s++) {
+        float largest = 0;
+        wide_norm(NULL, scales[s], data, whole);
+        wide_norm(splits[0], scales[s], data, first);
+        for (int i = 0; i < N; i++)
+            largest = fmaxf(largest, fabsf(whole[i]));
+        for (int i = 0; i < N; i++)
+            assert_float_equal(first[i], whole[i], 1e-6 * largest);
+        for (int i = 1; i < 3; i++) {
+            wide_norm(splits[i], scales[s], data, out);
             assert_memory_equal(out, first, sizeof out);
-        bench_close(&b);
+        }
     }
+}
+
+static void a_norm_of_rows_that_are_divided_differently_is_refused(void **state)
+{
+    (void)state;
+    static const float split[] = {1, 2, 1}, other[] = {2, 1, 1};
+    bench b;
+    bench_open(&b, "host:3,threads=1");
+    tsr_tensor *up = weight(&b, split_type(&b, 1, 32, split, 3), N_EMBD, N_FF, 1);
+    tsr_tensor *norm = vector_like(&b, weight(&b, split_type(&b, 0, 32, other, 3), N_FF, N_EMBD, 2), 3);
+    tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+    tsr_graph_output(b.graph, tsr_rms_norm(b.graph, tsr_mul_mat(b.graph, up, x), norm, 1e-5f));
+    assert_int_equal(tsr_program_compile(b.graph, NULL, &b.program), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "divided differently"));
+    bench_close(&b);
 }
 
 static void weights_on_different_devices_hand_activations_over(void **state)
@@ -541,7 +586,8 @@ int main(void)
         cmocka_unit_test(ops_run_in_the_order_in_which_they_were_made),
         cmocka_unit_test(a_split_result_is_gathered_only_where_it_is_needed_whole),
         cmocka_unit_test(an_op_on_an_input_alone_works_wherever_its_result_is_wanted),
-        cmocka_unit_test(what_was_made_whole_is_divided_again),
+        cmocka_unit_test(a_norm_of_divided_rows_gathers_nothing_and_no_split_changes_a_bit),
+        cmocka_unit_test(a_norm_of_rows_that_are_divided_differently_is_refused),
         cmocka_unit_test(weights_on_different_devices_hand_activations_over),
         cmocka_unit_test(a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good),
         cmocka_unit_test(mistakes_are_named),

@@ -45,12 +45,15 @@ tsr_status tsr_declare_post_norms(tsr_weights *weights, const tsr_hparams *hpara
  * each is declared as a part of that tensor. */
 tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head, or over all heads of a token. */
+/* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head. */
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
 
 /* A gated delta rule: attn_qkv, attn_gate, ssm_conv1d, ssm_ba (or ssm_alpha and ssm_beta), ssm_a, ssm_dt,
  * ssm_norm and ssm_out. */
 tsr_status tsr_declare_delta(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* The same over all query heads, and over all key heads, of a token. */
+tsr_status tsr_declare_wide_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* A dense FFN: gate (none if hparams->ungated_ffn is set), up, down; their biases are optional. A file may
  * have gate and up as one tensor, ffn_up. */

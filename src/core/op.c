@@ -10,6 +10,8 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_NONE] = "none",
         [TSR_OP_GET_ROWS] = "get_rows",
         [TSR_OP_RMS_NORM] = "rms_norm",
+        [TSR_OP_SUM_SQUARES] = "sum_squares",
+        [TSR_OP_RMS_SCALE] = "rms_scale",
         [TSR_OP_MUL_MAT] = "mul_mat",
         [TSR_OP_ROPE] = "rope",
         [TSR_OP_KV_WRITE] = "kv_write",

@@ -19,6 +19,8 @@ typedef enum tsr_op_kind {
     TSR_OP_NONE = 0,
     TSR_OP_GET_ROWS,
     TSR_OP_RMS_NORM,
+    TSR_OP_SUM_SQUARES,
+    TSR_OP_RMS_SCALE,
     TSR_OP_MUL_MAT,
     TSR_OP_ROPE,
     TSR_OP_KV_WRITE,
@@ -86,6 +88,35 @@ typedef struct tsr_op_rms_norm {
     const float *bias; /* [n], NULL = zeros */
     bool center;
 } tsr_op_rms_norm;
+
+/* Squares of rows that are divided over devices: y[r] = {c, f} with sum_i x[r][i]^2 = c * limit + f. The row
+ * is cut into granules as in mul_mat. A granule's sum s, in f32 in one fixed order, is one term of each:
+ *
+ *     EXACT: with c = round(s / limit) (to the nearest integer), tsr_fixed_from_f32() of c and of s - c *
+ *            limit, which is exact. Sums up to limit^2 are in range, because the squares of large activations
+ *            would leave the range of a single number; beyond it the range fault is raised.
+ *     F32, BF16: 0 and s. */
+typedef struct tsr_op_sum_squares {
+    const float *x;    /* [n_rows][n], dense: the columns held here */
+    int64_t n, n_rows; /* n > 0 */
+    int64_t granule;
+    tsr_reduce_type reduce;
+    float limit; /* a power of two */
+    void *y;     /* [n_rows][2], dense, in `reduce` format */
+} tsr_op_sum_squares;
+
+/* The second half of a norm of divided rows: y[r][i] = x[r][i] / sqrt((c * unit + f) / n_all + eps) *
+ * weight[i], where {c, f} = squares[r]. x may equal y. */
+typedef struct tsr_op_rms_scale {
+    const float *x;       /* [n_rows][n], dense: the columns held here */
+    const float *squares; /* [n_rows][2] */
+    const float *weight;  /* [n] */
+    float *y;             /* [n_rows][n], dense */
+    int64_t n, n_rows;
+    int64_t n_all; /* columns of the whole row */
+    float unit;    /* limit of the sums */
+    float eps;
+} tsr_op_rms_scale;
 
 /* y[t][r] = sum_k w[r][k] * x[t][k].
  *
@@ -451,6 +482,8 @@ typedef struct tsr_op {
     union {
         tsr_op_get_rows get_rows;
         tsr_op_rms_norm rms_norm;
+        tsr_op_sum_squares sum_squares;
+        tsr_op_rms_scale rms_scale;
         tsr_op_mul_mat mul_mat;
         tsr_op_rope rope;
         tsr_op_kv_write kv_write;

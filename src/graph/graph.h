@@ -134,10 +134,6 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 /* Record a failure in the graph (the first one stays) and return NULL. */
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
 
-/* x divided like `like`, which has the same shape: x is made whole, then each device keeps its columns if
- * `like` is SPLIT. For values that are computed from whole rows and used divided. */
-tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like);
-
 /* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED. */
 tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up);
 

@@ -210,19 +210,6 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate)
     return &node->tensor;
 }
 
-tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like)
-{
-    if (operands_missing(graph, "divide_like", x, like))
-        return NULL;
-    if (x->ne[0] != like->ne[0] || x->ne[1] != like->ne[1])
-        return bad(graph, "divide_like", x, like, "both must have one shape");
-    tsr_node *node = unary(graph, TSR_OP_COPY, x);
-    if (!node)
-        return NULL;
-    node->tensor.src[1] = like;
-    return &node->tensor;
-}
-
 tsr_tensor *tsr_softmax(tsr_graph *graph, tsr_tensor *x, float factor)
 {
     tsr_node *node = unary(graph, TSR_OP_SOFTMAX, x);

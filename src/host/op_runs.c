@@ -151,6 +151,10 @@ bool tsr_host_is_for_one_thread(const tsr_op *op)
     switch (op->kind) {
     case TSR_OP_RMS_NORM:
         return op->rms_norm.n_rows == 1;
+    case TSR_OP_SUM_SQUARES:
+        return op->sum_squares.n_rows == 1;
+    case TSR_OP_RMS_SCALE:
+        return op->rms_scale.n * op->rms_scale.n_rows <= LITTLE;
     case TSR_OP_ARGMAX:
         return op->argmax.n_rows == 1;
     case TSR_OP_ADD:

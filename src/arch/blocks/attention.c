@@ -92,13 +92,16 @@ out:
     return status;
 }
 
-/* A norm over all heads needs the whole row. Later ops need the row divided again. */
-static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
+/* The weights are divided like the heads, so the norms are computed without gathering a row. */
+tsr_status tsr_declare_wide_norms(tsr_weights *w, const tsr_hparams *hp, int l)
 {
-    if (!weight)
-        return x;
-    tsr_tensor *y = tsr_block_norm(at, x, weight);
-    return weight->ne[0] > at->kind->head_dim ? tsr_divide_like(at->step->graph, y, x) : y;
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    TSR_DECLARE(q_norm, true, TSR_WEIGHT_Q_ROWS, kind->n_head * kind->head_dim, 1, "attn_q_norm.weight");
+    TSR_DECLARE(k_norm, true, TSR_WEIGHT_KV_ROWS, kind->n_head_kv * kind->head_dim, 1, "attn_k_norm.weight");
+out:
+    return status;
 }
 
 /* slot -1: no rotation. */
@@ -126,8 +129,8 @@ static tsr_tensor *half(const tsr_layer *at, tsr_tensor *both, bool gates)
 
 static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, int slot)
 {
-    return at->hp->norm_after_rope ? head_norm(at, rotate(at, x, slot), weight)
-                                   : rotate(at, head_norm(at, x, weight), slot);
+    return at->hp->norm_after_rope ? tsr_block_norm(at, rotate(at, x, slot), weight)
+                                   : rotate(at, tsr_block_norm(at, x, weight), slot);
 }
 
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)

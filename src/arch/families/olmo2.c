@@ -27,7 +27,7 @@ static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(tsr_declare_qk_norms(w, l, hp->n_head * hp->head_dim, hp->n_head_kv * hp->head_dim));
+    TSR_TRY(tsr_declare_wide_norms(w, hp, l));
     TSR_TRY(tsr_declare_ffn(w, hp, l));
     TSR_TRY(tsr_declare_post_norms(w, hp, l));
 out:
@@ -43,7 +43,7 @@ static tsr_status declare_olmoe_layer(tsr_weights *w, const tsr_hparams *hp, int
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_declare_plain_layer(w, hp, l));
-    TSR_TRY(tsr_declare_qk_norms(w, l, hp->n_head * hp->head_dim, hp->n_head_kv * hp->head_dim));
+    TSR_TRY(tsr_declare_wide_norms(w, hp, l));
 out:
     return status;
 }

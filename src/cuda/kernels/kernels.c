@@ -78,6 +78,8 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
                                                           : refuse_type(op, op->experts_down.down.type);
     case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
+    case TSR_OP_SUM_SQUARES:
+    case TSR_OP_RMS_SCALE:
     case TSR_OP_ROPE:
     case TSR_OP_GLU:
     case TSR_OP_ADD:
@@ -107,6 +109,10 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_get_rows(&op->get_rows, s);
     case TSR_OP_RMS_NORM:
         return tsr_cuda_rms_norm(&op->rms_norm, s);
+    case TSR_OP_SUM_SQUARES:
+        return tsr_cuda_sum_squares(&op->sum_squares, s);
+    case TSR_OP_RMS_SCALE:
+        return tsr_cuda_rms_scale(&op->rms_scale, s);
     case TSR_OP_MUL_MAT:
         return tsr_cuda_mul_mat(&op->mul_mat, s);
     case TSR_OP_ROPE:

@@ -21,7 +21,8 @@
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
- *   rows      rms_norm and softmax add 512 strided strands, then the strands as a binary tree. */
+ *   rows      rms_norm, softmax and, granule by granule, sum_squares add 512 strided strands, then the
+ *             strands as a binary tree. */
 #ifndef TSR_CUDA_KERNELS_KERNELS_H
 #define TSR_CUDA_KERNELS_KERNELS_H
 
@@ -71,6 +72,8 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s);
 
 tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);

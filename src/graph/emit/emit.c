@@ -136,6 +136,34 @@ static bool emit_rms_norm(const emission *e, tsr_op *op)
     return op->rms_norm.n_rows > 0;
 }
 
+static bool emit_sum_squares(const emission *e, tsr_op *op)
+{
+    const tsr_shard_map *map = e->instr->weight->placement.map;
+    op->sum_squares = (tsr_op_sum_squares){.x = in_address(e, 0),
+                                           .n = tsr_shard_map_count(map, e->d),
+                                           .n_rows = e->out->ne1,
+                                           .granule = map->granule,
+                                           .reduce = e->emitter->reduce,
+                                           .limit = partial_limit(&e->instr->weight->placement, false),
+                                           .y = out_address(e)};
+    return op->sum_squares.n > 0 && op->sum_squares.n_rows > 0;
+}
+
+static bool emit_rms_scale(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *weight = e->instr->weight;
+    op->rms_scale = (tsr_op_rms_scale){.x = in_address(e, 0),
+                                       .squares = in_address(e, 1),
+                                       .weight = weight->shards[e->d].data,
+                                       .y = out_address(e),
+                                       .n = out_cols(e),
+                                       .n_rows = e->out->ne1,
+                                       .n_all = weight->ne[0],
+                                       .unit = partial_limit(&weight->placement, false),
+                                       .eps = e->instr->args->eps};
+    return op->rms_scale.n > 0 && op->rms_scale.n_rows > 0;
+}
+
 static bool emit_rope(const emission *e, tsr_op *op)
 {
     op->rope = (tsr_op_rope){.x = in_address(e, 0),
@@ -307,6 +335,8 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
     static bool (*const emit[TSR_OP_COUNT])(const emission *, tsr_op *) = {
         [TSR_OP_GET_ROWS] = emit_get_rows,
         [TSR_OP_RMS_NORM] = emit_rms_norm,
+        [TSR_OP_SUM_SQUARES] = emit_sum_squares,
+        [TSR_OP_RMS_SCALE] = emit_rms_scale,
         [TSR_OP_MUL_MAT] = emit_mul_mat,
         [TSR_OP_ROPE] = emit_rope,
         [TSR_OP_KV_WRITE] = emit_kv_write,

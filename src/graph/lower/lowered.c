@@ -29,6 +29,7 @@ void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
     int first = 0, end = 0;
     switch (instr->kind) {
     case TSR_OP_RMS_NORM:
+    case TSR_OP_RMS_SCALE:
     case TSR_OP_ROPE:
     case TSR_OP_SCALE:
     case TSR_OP_SOFTCAP:

@@ -129,14 +129,52 @@ out:
     return status;
 }
 
-/* A norm over all of ne0 needs a whole operand; a norm per head keeps the division by heads. */
+/* A norm over rows that are divided like the weight: the devices' sums of squares are added, then each device
+ * scales its own columns. */
+static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, int x)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *weight = node->src[1];
+    const tsr_value like = {
+        .sharding = TSR_SHARDING_SPLIT, .devices = weight->placement.devices, .map = weight->placement.map};
+    tsr_value squares = {.name = node->name,
+                         .type = TSR_TYPE_F32,
+                         .ne0 = 2,
+                         .ne1 = node->ne[1],
+                         .sharding = TSR_SHARDING_PARTIAL,
+                         .devices = like.devices,
+                         .contributors = holders(weight)};
+    tsr_instr sum = {.kind = TSR_OP_SUM_SQUARES,
+                     .name = node->name,
+                     .weight = weight,
+                     .in = {x},
+                     .n_in = 1,
+                     .devices = like.devices,
+                     .collective = -1};
+    tsr_instr scale = {.weight = weight, .in = {x}, .n_in = 2};
+    if (((const tsr_node_args *)node->args)->center || !same_division(tsr_lowering_value(low, x), &like))
+        return tsr_fail(TSR_ERR_INVALID, "%s: weight %s and %s are divided differently", node->name,
+                        weight->name, node->src[0]->name);
+    TSR_TRY(tsr_lowering_resolve_pending(low));
+    TSR_TRY(tsr_slots_choose(&low->slots, squares.contributors, &squares.slot));
+    TSR_TRY(tsr_lowering_add_value(low, squares, &sum.out));
+    TSR_TRY(tsr_lowering_add_instr(low, sum));
+    TSR_TRY(tsr_lowering_all_reduce(low, sum.out, -1, &scale.in[1]));
+    TSR_TRY(tsr_lowering_emit_node(low, node, like, scale));
+    low->out->instrs[low->out->n_instrs - 1].kind = TSR_OP_RMS_SCALE;
+out:
+    return status;
+}
+
+/* A norm over all of ne0 needs a whole operand, or one divided like the weight; a norm per head keeps the
+ * division by heads. */
 static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *weight = node->src[1];
     TSR_TRY(tsr_lowering_check_placed(weight));
     if (weight->placement.sharding != TSR_SHARDING_REPLICATED)
-        return tsr_fail(TSR_ERR_INVALID, "rms_norm: weight %s is divided; replicate it", weight->name);
+        return lower_divided_norm(low, node, tsr_lowering_value_of(low, node->src[0]));
     const tsr_tensor *bias = ((const tsr_node_args *)node->args)->bias;
     if (bias)
         TSR_TRY(tsr_lowering_check_placed(bias));
@@ -250,21 +288,6 @@ static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
     tsr_value like = {.sharding = TSR_SHARDING_REPLICATED,
                       .devices = tsr_lowering_value(low, instr.in[0])->devices};
     return tsr_lowering_emit_node(low, node, like, instr);
-}
-
-/* Keep each device's columns of a whole x, divided like the second operand. If that operand is whole, the
- * result is x. */
-static tsr_status lower_divide_like(tsr_lowering *low, const tsr_tensor *node)
-{
-    tsr_status status = TSR_OK;
-    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
-    tsr_value like = *tsr_lowering_value(low, tsr_lowering_value_of(low, node->src[1]));
-    TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
-    if (like.sharding == TSR_SHARDING_SPLIT)
-        return tsr_lowering_emit_node(low, node, like, instr);
-    low->out->value_of_node[node->index] = instr.in[0];
-out:
-    return status;
 }
 
 static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
@@ -435,7 +458,7 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_GLU:
         return lower_elementwise(low, node);
     case TSR_OP_COPY:
-        return node->src[1] ? lower_divide_like(low, node) : tsr_lower_columns(low, node);
+        return tsr_lower_columns(low, node);
     case TSR_OP_CONV:
         return tsr_lower_conv(low, node);
     case TSR_OP_RECURRENCE:

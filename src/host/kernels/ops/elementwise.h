@@ -1,10 +1,12 @@
-/* glu, add, scale, softcap, gate, rope, rms_norm, softmax, argmax: ops over rows of activations.
+/* glu, add, scale, softcap, gate, rope, rms_norm, its halves, softmax, argmax: ops over rows of activations.
  *
  * Loops that do the same few operations on every element are plain C: contraction is off, so the compiler may
  * vectorise them but cannot change a bit. */
 #ifndef TSR_HOST_KERNELS_OPS_ELEMENTWISE_H
 #define TSR_HOST_KERNELS_OPS_ELEMENTWISE_H
 
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "host/kernel_set.h"
 #include "host/kernels/mul_mat/dot.h"
 #include "host/kernels/vec/math.h"
@@ -226,6 +228,60 @@ static void kernel_rms_norm(const tsr_op *record, const tsr_kernel_env *env)
                 y[i] = (x[i] - mean) * scale;
         for (int64_t i = 0; op->bias && i < op->n; i++)
             y[i] += op->bias[i];
+    }
+}
+
+/* -- sum_squares, rms_scale: the halves of a norm of divided rows -- */
+
+static void add_squares(const tsr_op_sum_squares *op, float sum, int64_t *y, bool *fault)
+{
+    const float coarse = __builtin_rintf(sum / op->limit), fine = sum - coarse * op->limit;
+    const bool ok = tsr_fixed_in_range(coarse, op->limit);
+    y[0] += tsr_fixed_from_f32(ok ? coarse : 0.0f);
+    y[1] += tsr_fixed_from_f32(ok ? fine : 0.0f);
+    *fault |= !ok;
+}
+
+static void sum_squares_row(const tsr_op_sum_squares *op, int64_t r, bool *fault)
+{
+    const float *x = op->x + r * op->n;
+    int64_t exact[2] = {0, 0};
+    float plain = 0.0f;
+    for (int64_t i = 0; i < op->n; i += op->granule) {
+        const int64_t n = op->n - i < op->granule ? op->n - i : op->granule;
+        const float sum = dot_f32(x + i, x + i, n);
+        if (op->reduce == TSR_REDUCE_EXACT)
+            add_squares(op, sum, exact, fault);
+        plain += sum;
+    }
+    if (op->reduce == TSR_REDUCE_EXACT)
+        memcpy((int64_t *)op->y + 2 * r, exact, sizeof exact);
+    else if (op->reduce == TSR_REDUCE_F32)
+        memcpy((float *)op->y + 2 * r, (float[]){0.0f, plain}, 2 * sizeof(float));
+    else
+        memcpy((uint16_t *)op->y + 2 * r, (uint16_t[]){0, tsr_f32_to_bf16(plain)}, 2 * sizeof(uint16_t));
+}
+
+static void kernel_sum_squares(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_sum_squares *op = &record->sum_squares;
+    const range rows = thread_part(env, op->n_rows, 1);
+    bool fault = false;
+    for (int64_t r = rows.begin; r < rows.end; r++)
+        sum_squares_row(op, r, &fault);
+    if (fault)
+        atomic_store_explicit(env->range_fault, 1, memory_order_relaxed);
+}
+
+static void kernel_rms_scale(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_rms_scale *op = &record->rms_scale;
+    const range columns = thread_part(env, op->n, LINE_FLOATS);
+    for (int64_t r = 0; r < op->n_rows; r++) {
+        const float squares = op->squares[2 * r] * op->unit + op->squares[2 * r + 1];
+        const float scale = 1.0f / __builtin_sqrtf(squares / (float)op->n_all + op->eps);
+        for (int64_t i = columns.begin; i < columns.end; i++)
+            op->y[r * op->n + i] = op->x[r * op->n + i] * scale * op->weight[i];
     }
 }
 

@@ -28,6 +28,8 @@ typedef union kernel_scratch {
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
             [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \
+            [TSR_OP_SUM_SQUARES] = kernel_sum_squares,                                                       \
+            [TSR_OP_RMS_SCALE] = kernel_rms_scale,                                                           \
             [TSR_OP_MUL_MAT] = kernel_mul_mat,                                                               \
             [TSR_OP_ROPE] = kernel_rope,                                                                     \
             [TSR_OP_KV_WRITE] = kernel_kv_write,                                                             \
