@@ -48,6 +48,7 @@
     X(step35) \
     X(hunyuan_dense) \
     X(hunyuan_moe) \
+    X(minimax_m2) \
     X(arcee) \
     X(exaone4) \
     X(qwen3next)
