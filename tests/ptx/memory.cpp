@@ -10,7 +10,7 @@
 namespace ptx
 {
 
-const Segment *Memory::find(uint64_t address, size_t bytes)
+Segment *Memory::find(uint64_t address, size_t bytes)
 {
     if (last == NULL || address - last->begin >= last->size) {
         auto after = std::upper_bound(segments.begin(), segments.end(), address,
@@ -27,7 +27,8 @@ namespace
 
 struct Place {
     uint8_t *bytes, *written;
-    int64_t shared = -1; /* offset in the block's shared memory, if it is there */
+    int64_t shared = -1;     /* offset in the block's shared memory, if it is there */
+    Segment *segment = NULL; /* of global memory, if it is there */
 };
 
 Place find_place(Warp &w, const Instr &i, Space space, uint64_t address, size_t n, int lane)
@@ -42,10 +43,10 @@ Place find_place(Warp &w, const Instr &i, Space space, uint64_t address, size_t 
         address -= SHARED_WINDOW;
     }
     if (space == GENERIC || space == GLOBAL) {
-        const Segment *s = b.launch->memory->find(address, n);
+        Segment *s = b.launch->memory->find(address, n);
         if (s != NULL)
             return {s->bytes + (address - s->begin),
-                    s->written != NULL ? s->written + (address - s->begin) : NULL, -1};
+                    s->written != NULL ? s->written + (address - s->begin) : NULL, -1, s};
     } else if (space == SHARED) {
         what = "the block's shared memory";
         if (address < b.shared.size() && n <= b.shared.size() - address)
@@ -98,6 +99,8 @@ void load(Warp &w, const Instr &i)
         check_written(w, i, p, n, l);
         if (p.shared >= 0)
             shadow_load(w, i, l, (uint32_t)p.shared, n);
+        else if (p.segment != NULL && p.segment->stored)
+            global_load(w, i, l, *p.segment, p.bytes, n);
         for (int k = 0; k < i.count; k++) {
             uint64_t value = 0;
             memcpy(&value, p.bytes + k * i.bytes, i.bytes);
@@ -121,6 +124,8 @@ void store(Warp &w, const Instr &i)
             memcpy(value + k * i.bytes, in<uint8_t>(w, i, 1 + k) + l * i.registers, i.bytes);
         if (p.shared >= 0 && (memcmp(p.bytes, value, n) != 0 || memchr(p.written, 0, n) != NULL))
             shadow_store(w, i, l, (uint32_t)p.shared, n);
+        if (p.segment != NULL && memcmp(p.bytes, value, n) != 0)
+            global_store(w, i, l, *p.segment, p.bytes, n);
         memcpy(p.bytes, value, n);
         if (p.written != NULL)
             memset(p.written, 1, n);
@@ -139,6 +144,8 @@ template <class T, class F> Run atomic(F)
             const Place p = find_place(w, i, i.space, at[l], sizeof(T), l);
             T old, now;
             check_written(w, i, p, sizeof(T), l);
+            if (p.segment != NULL && p.segment->stored)
+                global_load(w, i, l, *p.segment, p.bytes, sizeof(T));
             memcpy(&old, p.bytes, sizeof old);
             now = F()(old, in<T>(w, i, 2)[l]);
             memcpy(p.bytes, &now, sizeof now);

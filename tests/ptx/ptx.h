@@ -5,7 +5,7 @@
  *   arith.cpp     arithmetic, comparisons, conversions
  *   mma.cpp       products of matrix fragments
  *   memory.cpp    address spaces: bounds, alignment, what was written before; cp.async
- *   race.cpp      accesses to shared memory that no barrier separates
+ *   race.cpp      accesses to shared and global memory that no barrier separates
  *   warp.cpp      lanes of a warp: divergence, shuffles, votes
  *   block.cpp     blocks of a launch: order of warps, barriers
  *   compare.cpp   launches of the simulated machine, executed a second time and compared
@@ -16,6 +16,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <functional>
 #include <map>
@@ -144,17 +145,28 @@ std::shared_ptr<Kernel> decode(Source source);
 
 /* -- memory -- */
 
+/* The last store to a word of global memory. */
+struct Stored {
+    uint32_t barriers; /* of the block before it, and one; 0: there was no store */
+    uint32_t syncs;    /* of the warp */
+    uint32_t block;
+    uint16_t thread;
+    uint8_t mask; /* bytes */
+};
+
 struct Segment {
     uint64_t begin;
     size_t size;
     uint8_t *bytes;
     uint8_t *written; /* per byte; NULL: all of it counts as written */
+    /* by word, zeros at first; none before the first store of the launch */
+    std::unique_ptr<Stored, void (*)(void *)> stored = {NULL, free};
 };
 
 struct Memory {                    /* global */
     std::vector<Segment> segments; /* in rising order */
-    const Segment *last = NULL;
-    const Segment *find(uint64_t address, size_t bytes);
+    Segment *last = NULL;
+    Segment *find(uint64_t address, size_t bytes);
 };
 
 /* -- executing -- */

@@ -1,9 +1,14 @@
-/* Races in shared memory, by shadow words: who read a word last and who wrote it, and after how many
- * barriers of the block and of the warp. Two accesses of different threads to the same bytes, one of them a
- * store, are a race unless a barrier of the block, or bar.warp.sync between lanes of a warp, is between
- * them ("Memory Consistency Model": nothing else that kernels here use orders them). A store of the value
- * that is there already is none: all lanes may write the same. Of accesses to parts of a word only the last
- * of each kind is known. */
+/* Races, by shadow words: who read a word last and who wrote it, and after how many barriers of the block
+ * and of the warp. Two accesses of different threads to the same bytes, one of them a store, are a race
+ * unless a barrier of the block, or bar.warp.sync between lanes of a warp, is between them ("Memory
+ * Consistency Model": nothing else that kernels here use orders them). A store of the value that is there
+ * already is none: all lanes may write the same. Of accesses to parts of a word only the last of each kind
+ * is known.
+ *
+ * * In global memory nothing orders the blocks of a launch, and only stores are remembered: two threads
+ * that both store another value, as where an atomic addition became a load and a store, or a load or an
+ * atomic after another thread's store. A load before another's store is found when a launch runs in
+ * falling order. */
 #include "warp.h"
 
 #include <algorithm>
@@ -39,7 +44,43 @@ void report_race(Warp &w, const Instr &i, const char *does, uint16_t thread, uin
            thread, does, word + (unsigned)__builtin_ctz(a.mask & mask), a.thread, did);
 }
 
+void check_stored(Warp &w, const Instr &i, const char *does, int lane, const Stored &s, size_t word,
+                  uint8_t mask)
+{
+    const uint16_t thread = (uint16_t)(w.number * LANES + (unsigned)lane);
+    if (s.barriers == 0 || (s.mask & mask) == 0)
+        return;
+    if (s.block == w.block->index && (s.thread == thread || s.barriers != w.block->barriers + 1 ||
+                                      (s.thread / LANES == w.number && s.syncs != w.syncs)))
+        return;
+    report(w, i,
+           "thread %u %s byte %zu of global memory that thread %u of block %u wrote, without a barrier "
+           "between them",
+           thread, does, word * WORD + (unsigned)__builtin_ctz(s.mask & mask), s.thread, s.block);
+}
+
 } // namespace
+
+void global_load(Warp &w, const Instr &i, int lane, const Segment &s, const uint8_t *bytes, size_t n)
+{
+    const uint32_t at = (uint32_t)(bytes - s.bytes);
+    for (uint32_t word = at / WORD * WORD; word < at + n; word += WORD)
+        check_stored(w, i, "reads", lane, s.stored.get()[word / WORD], word / WORD, bytes_of(word, at, n));
+}
+
+void global_store(Warp &w, const Instr &i, int lane, Segment &s, const uint8_t *bytes, size_t n)
+{
+    const uint32_t at = (uint32_t)(bytes - s.bytes);
+    const uint16_t thread = (uint16_t)(w.number * LANES + (unsigned)lane);
+    if (!s.stored)
+        s.stored.reset((Stored *)calloc((s.size + WORD - 1) / WORD, sizeof(Stored)));
+    for (uint32_t word = at / WORD * WORD; word < at + n; word += WORD) {
+        const uint8_t mask = bytes_of(word, at, n);
+        Stored &last = s.stored.get()[word / WORD];
+        check_stored(w, i, "writes", lane, last, word / WORD, mask);
+        last = {w.block->barriers + 1, w.syncs, (uint32_t)w.block->index, thread, mask};
+    }
+}
 
 void shadow_load(Warp &w, const Instr &i, int lane, uint32_t at, size_t n)
 {

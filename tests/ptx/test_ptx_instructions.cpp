@@ -29,7 +29,7 @@ static Result run(const std::string &body, unsigned threads = 32, const std::str
         memory[64 + k] = (uint32_t)(100 + k);
     memset(written + 256, 1, 252); /* the last word was not written */
     Memory global;
-    global.segments = {{0x1000, sizeof memory, (uint8_t *)memory, written}};
+    global.segments.push_back({0x1000, sizeof memory, (uint8_t *)memory, written});
     const std::string text =
         ".entry test(.param .u64 out)\n{\n.reg .pred %p<10>;\n.reg .b16 %rs<10>;\n.reg .f32 %f<10>;\n"
         ".reg .b32 %r<20>;\n.reg .b64 %rd<10>;\n" +
@@ -296,6 +296,42 @@ static void races_in_shared_memory_are_reported(void **)
         report_of_exchange("add.s32 %r8, %r2, %r0; st.shared.u8 [%r8], %r0", block, 0).c_str(), "");
 }
 
+/* 64 threads store `word`, which the first of them or all then load. */
+static std::string report_of_global(const std::string &store, const std::string &between,
+                                    const std::string &load)
+{
+    const Result r = run("mov.u32 %r2, 0; st.global.u32 [%rd0], %r2;\nbar.sync 0;\n" + store + ";\n" +
+                             between + ";\n" + load + ";",
+                         64);
+    assert_string_equal(r.error.c_str(), "");
+    return r.reported;
+}
+
+static void races_in_global_memory_are_reported(void **)
+{
+    const std::string block = "bar.sync 0", warp = "bar.warp.sync -1", none = "mov.u32 %r8, 0",
+                      first = "ld.global.u32 %r1, [%rd9]", own = "ld.global.u32 %r1, [%rd0]",
+                      add = "ld.global.u32 %r3, [%rd9]; add.s32 %r3, %r3, 1; st.global.u32 [%rd9], %r3",
+                      atomic = "atom.global.add.u32 %r3, [%rd9], 1", store = "st.global.u32 [%rd0], 7";
+    assert_string_equal(report_of_global(store, none, own).c_str(), "");
+    assert_string_equal(report_of_global(store, block, first).c_str(), "");
+    assert_non_null(
+        strstr(report_of_global(store, none, first).c_str(),
+               "reads byte 0 of global memory that thread 0 of block 0 wrote, without a barrier"));
+    assert_non_null(strstr(report_of_global(store, warp, first).c_str(), "thread 32 reads"));
+    assert_non_null(strstr(report_of_global(store, none, atomic).c_str(), "reads byte 0"));
+    /* an addition that other threads' additions may overwrite */
+    assert_non_null(strstr(report_of_global(add, none, none).c_str(), "global memory"));
+    assert_string_equal(report_of_global(atomic, block, first).c_str(), "");
+    /* all store one value; each stores a byte of its own */
+    assert_string_equal(report_of_global("st.global.u32 [%rd9], 7", none, none).c_str(), "");
+    assert_string_equal(
+        report_of_global("cvt.u64.u32 %rd1, %r0; add.s64 %rd1, %rd9, %rd1; st.global.u8 [%rd1], %r0", none,
+                         none)
+            .c_str(),
+        "");
+}
+
 static void memory_is_checked(void **)
 {
     assert_string_equal(run("st.global.u32 [%rd0+380], %r0;").error.c_str(), "");
@@ -312,7 +348,8 @@ static void memory_is_checked(void **)
             "mov.u32 %r2, -2; st.global.u32 [%rd0], %r2; ld.global.s8 %rs1, [%rd0]; cvt.u32.u16 %r1, %rs1;"),
         0xfffe);
     assert_int_equal(value("mov.u32 %r2, -2; st.global.u32 [%rd0], %r2; ld.global.u8 %r1, [%rd0];"), 0xfe);
-    assert_int_equal(value("mov.u32 %r2, -2; st.global.u16 [%rd9+256], %r2; ld.global.u32 %r1, [%rd9+256];"),
+    assert_int_equal(value("mov.u32 %r2, -2; st.global.u16 [%rd9+256], %r2; bar.warp.sync -1; ld.global.u32 "
+                           "%r1, [%rd9+256];"),
                      0xfffe);
 }
 
@@ -424,6 +461,7 @@ int main(void)
         cmocka_unit_test(votes_are_of_the_active_lanes),
         cmocka_unit_test(barriers_wait_for_all_warps),
         cmocka_unit_test(races_in_shared_memory_are_reported),
+        cmocka_unit_test(races_in_global_memory_are_reported),
         cmocka_unit_test(memory_is_checked),
         cmocka_unit_test(atomics_add_up),
         cmocka_unit_test(async_copies_arrive_at_their_wait),

@@ -103,6 +103,9 @@ template <class T, class F> inline void each(Warp &w, T *d, F f)
 /* A lane's access to n bytes of shared memory: with that of another thread it may be a race. */
 void shadow_load(Warp &w, const Instr &i, int lane, uint32_t at, size_t n);
 void shadow_store(Warp &w, const Instr &i, int lane, uint32_t at, size_t n);
+/* The same in global memory, where only stores are remembered. */
+void global_load(Warp &w, const Instr &i, int lane, const Segment &s, const uint8_t *bytes, size_t n);
+void global_store(Warp &w, const Instr &i, int lane, Segment &s, const uint8_t *bytes, size_t n);
 
 /* An access of n bytes by each active lane. */
 void count_access(Warp &w, const Instr &i, const uint64_t *at, size_t n);
