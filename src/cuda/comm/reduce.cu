@@ -116,7 +116,7 @@ extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const
     if (reduction->n == 0)
         return TSR_OK;
     const dim3 grid =
-        norm ? tsr_row_grid(norm->n_rows) : dim3(blocks_for(reduction->n, (int64_t)s->props->n_sms * 8));
+        norm ? tsr_row_grid(norm->n_rows, s) : dim3(blocks_for(reduction->n, (int64_t)s->props->n_sms * 8));
     return launch(&alone, reduction, norm, grid, s);
 }
 

@@ -43,6 +43,6 @@ extern "C" tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_st
     if (op->n_rows == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(argmax_kernel, tsr_row_grid(op->n_rows), dim3(ARGMAX_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH(argmax_kernel, tsr_row_grid(op->n_rows, s), dim3(ARGMAX_THREADS), 0, s->stream, *op),
         "argmax_kernel");
 }

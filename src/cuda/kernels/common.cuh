@@ -249,10 +249,11 @@ static inline dim3 tsr_flat_grid(int64_t n, const tsr_cuda_stream *s)
     return dim3((unsigned)(blocks < most ? blocks : most));
 }
 
-/* One block per row; rows beyond the grid's limit are reached by striding. */
-static inline dim3 tsr_row_grid(int64_t n_rows)
+/* One block per row, but no more than keep the card busy: a block then takes several rows in turn. */
+static inline dim3 tsr_row_grid(int64_t n_rows, const tsr_cuda_stream *s)
 {
-    return dim3((unsigned)(n_rows < 1 << 20 ? n_rows : 1 << 20));
+    const int64_t most = (int64_t)s->props->n_sms * 16;
+    return dim3((unsigned)(n_rows < most ? n_rows : most));
 }
 
 #endif

@@ -19,7 +19,7 @@ extern "C" tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cud
     if (op->n_rows == 0 || op->n == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(rms_norm_kernel, tsr_row_grid(op->n_rows), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH(rms_norm_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
         "rms_norm_kernel");
 }
 

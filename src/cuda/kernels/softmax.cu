@@ -33,6 +33,6 @@ extern "C" tsr_status tsr_cuda_softmax(const tsr_op_softmax *op, const tsr_cuda_
     if (op->n_rows == 0 || op->n == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(softmax_kernel, tsr_row_grid(op->n_rows), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH(softmax_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
         "softmax_kernel");
 }

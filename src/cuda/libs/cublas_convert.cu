@@ -62,7 +62,7 @@ extern "C" tsr_status tsr_cublas_convert(tsr_type type, const float *x, int64_t 
                                          int64_t n_tokens, uint16_t *to, int64_t stride, float *scale,
                                          const tsr_cuda_stream *s)
 {
-    const dim3 grid = tsr_row_grid(n_tokens), block(TSR_ROW_THREADS);
+    const dim3 grid = tsr_row_grid(n_tokens, s), block(TSR_ROW_THREADS);
     return tsr_cuda_result(type == TSR_TYPE_F16
                                ? TSR_LAUNCH((cublas_convert_kernel<true>), grid, block, 0, s->stream, x,
                                             x_stride, k, n_tokens, to, stride, scale)
@@ -75,8 +75,8 @@ extern "C" tsr_status tsr_cublas_finish(const float *sums, int64_t sums_stride, 
                                         int64_t n_rows, int64_t n_tokens, void *y, int64_t y_stride,
                                         bool bf16, const tsr_cuda_stream *s)
 {
-    return tsr_cuda_result(TSR_LAUNCH(cublas_finish_kernel, tsr_row_grid(n_tokens), dim3(TSR_ROW_THREADS), 0,
-                                      s->stream, sums, sums_stride, scale, n_rows, n_tokens, y, y_stride,
+    return tsr_cuda_result(TSR_LAUNCH(cublas_finish_kernel, tsr_row_grid(n_tokens, s), dim3(TSR_ROW_THREADS),
+                                      0, s->stream, sums, sums_stride, scale, n_rows, n_tokens, y, y_stride,
                                       bf16),
                            "cublas_finish_kernel");
 }
