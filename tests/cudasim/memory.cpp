@@ -504,6 +504,7 @@ bool opened_to(int device, const void *pointer, size_t bytes)
 
 void copy_bytes(void *dst, const void *src, size_t bytes)
 {
+    view_release_all();
     while (bytes != 0) {
         size_t n_dst, n_src;
         unsigned char *to = host_view(dst, bytes, &n_dst), *from = host_view(src, bytes, &n_src);
@@ -517,6 +518,7 @@ void copy_bytes(void *dst, const void *src, size_t bytes)
 
 void set_bytes(void *dst, int value, size_t bytes)
 {
+    view_release_all();
     while (bytes != 0) {
         size_t n;
         unsigned char *to = host_view(dst, bytes, &n);

@@ -82,6 +82,8 @@ static void start(Machine &m, const OpRef &op)
         op->queue->pop_front();
         op->queue = NULL;
     }
+    if (body.kind != Body::KERNEL)
+        view_release_all();
     if (device.sticky != cudaSuccess || body.kind == Body::NOTHING) {
         finish(op);
     } else if (body.kind == Body::ACTION) {

@@ -96,6 +96,12 @@ struct View {
     std::vector<unsigned char> shared; /* while one does: the memory that all share */
 };
 
+/* What a device's kernels have stored into one allocation and not released, by byte (weak.cpp). */
+struct Late {
+    std::vector<unsigned char> bytes;
+    std::vector<bool> is;
+};
+
 /* A kernel being carried out. */
 struct Grid {
     OpRef op;
@@ -189,6 +195,7 @@ struct Device {
     uint64_t n_streams = 0; /* made so far; stream n is in queue n modulo their number */
     int launcher = 0;       /* the thread that waits with the context's lock; 0: none */
     cudaStream_t legacy = NULL;
+    std::map<uintptr_t, Late> late; /* what its kernels that have ended did not release */
 };
 
 /* -- the machine -- */
@@ -366,6 +373,7 @@ void damage_written(Grid &grid); /* it has ended */
 void view_enter(Grid &grid); /* a block of the kernel begins, or goes on after others ran */
 void view_leave();
 void view_end(Grid &grid); /* the kernel has ended */
+void view_release_all();   /* what no kernel has released; before anything else than a kernel */
 
 /* -- block.cpp -- */
 

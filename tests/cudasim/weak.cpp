@@ -8,6 +8,11 @@
  * date, apart from bytes that the kernel has stored and not released. Ordered loads and stores see and change
  * the shared memory. Copies and the host run between kernels and see the shared memory only.
  *
+ * What a kernel has stored and not released when it ends is seen by the kernels that start after it. It is
+ * released when one of its device's kernels releases, when a kernel of another device starts, and before
+ * anything that is no kernel: so whatever follows a kernel in a stream, or after the host has waited, sees
+ * everything, but a kernel that runs meanwhile and waits for a flag does not.
+ *
  * Threads of one kernel share a view, so missing fences between them are not found. Atomic functions act on
  * the view: they are for threads of one kernel. Allocations beyond `most_bytes` are strongly ordered, for the
  * sake of time. */
@@ -49,18 +54,63 @@ static View *view_of(const Region &region)
     return found != m.viewing->views.end() && !found->second.shared.empty() ? &found->second : NULL;
 }
 
+/* What the device's earlier kernels did not release. */
+static void see_late(const Device &device, uintptr_t va, View &view)
+{
+    auto late = device.late.find(va);
+    if (late == device.late.end() || late->second.bytes.size() != view.mine.size())
+        return;
+    for (size_t i = 0; i < view.mine.size(); i++)
+        if (late->second.is[i])
+            view.mine[i] = late->second.bytes[i];
+}
+
+static Device &device_of(const Grid &grid)
+{
+    return machine().devices[(size_t)grid.op->body->device];
+}
+
+/* Hand what the device's kernels that have ended stored to the memory that all share. */
+static void release_late(Device &device)
+{
+    for (auto &[va, late] : device.late) {
+        Region *region = region_of((const void *)va);
+        if (region == NULL || region->va != va || late.bytes.size() != region->size)
+            continue; /* freed meanwhile */
+        View *view = view_of(*region);
+        unsigned char *memory = memory_of(*region);
+        for (size_t i = 0; i < region->size; i++) {
+            if (!late.is[i])
+                continue;
+            if (view != NULL)
+                view->shared[i] = late.bytes[i];
+            if (view == NULL)
+                memory[i] = late.bytes[i];
+            else if (memory[i] == view->before[i])
+                memory[i] = view->before[i] = late.bytes[i];
+        }
+    }
+    device.late.clear();
+}
+
 void view_enter(Grid &grid)
 {
     Machine &m = machine();
     if (!m.config.weak)
         return;
+    if (grid.views.empty()) /* it starts */
+        for (Device &device : m.devices)
+            if (&device != &device_of(grid))
+                release_late(device);
     for (const auto &[va, region] : m.regions) {
         if (!is_viewed(region))
             continue;
         View &view = grid.views[va];
         copy_to(view.shared, region);
-        if (view.mine.empty())
+        if (view.mine.empty()) {
             view.mine = view.before = view.shared;
+            see_late(device_of(grid), va, view);
+        }
         memcpy(memory_of(region), view.mine.data(), view.mine.size());
     }
     m.viewing = &grid;
@@ -108,16 +158,29 @@ static void for_all(void (*work)(View &view, unsigned char *memory, size_t begin
 
 void view_end(Grid &grid)
 {
+    Device &device = device_of(grid);
     for (auto &[va, view] : grid.views) {
         Region *region = region_of((const void *)va);
         if (region == NULL || region->va != va || view.mine.size() != region->size)
             continue; /* freed meanwhile */
-        unsigned char *memory = memory_of(*region);
+        if (view.mine == view.before)
+            continue;
+        Late &late = device.late[va];
+        if (late.bytes.size() != region->size)
+            late = {std::vector<unsigned char>(region->size), std::vector<bool>(region->size)};
         for (size_t i = 0; i < region->size; i++)
-            if (view.mine[i] != view.before[i])
-                memory[i] = view.mine[i];
+            if (view.mine[i] != view.before[i]) {
+                late.bytes[i] = view.mine[i];
+                late.is[i] = true;
+            }
     }
     grid.views.clear();
+}
+
+void view_release_all()
+{
+    for (Device &device : machine().devices)
+        release_late(device);
 }
 
 } // namespace cudasim
@@ -126,8 +189,10 @@ using namespace cudasim;
 
 void cudasim_release()
 {
-    if (machine().viewing != NULL)
-        for_all(store);
+    if (machine().viewing == NULL)
+        return;
+    release_late(device_of(*machine().viewing));
+    for_all(store);
 }
 
 void cudasim_acquire()
@@ -144,11 +209,17 @@ static void on_bytes(const volatile void *address, size_t bytes, bool stored)
         return;
     size_t begin = (uintptr_t)address - region->va, end = std::min(begin + bytes, region->size);
     unsigned char *memory = memory_of(*region);
-    if (!stored)
+    if (!stored) {
         load(*view, memory, begin, end);
-    else /* also where the value is the old one */
-        for (size_t i = begin; i < end; i++)
-            view->shared[i] = view->before[i] = memory[i];
+        return;
+    }
+    auto &lates = device_of(*machine().viewing).late;
+    auto late = lates.find(region->va);
+    for (size_t i = begin; i < end; i++) { /* also where the value is the old one */
+        view->shared[i] = view->before[i] = memory[i];
+        if (late != lates.end() && late->second.is.size() == region->size)
+            late->second.is[i] = false; /* older */
+    }
 }
 
 void cudasim_loading(const volatile void *address, size_t bytes)
