@@ -1,15 +1,21 @@
 /* What is known of a kernel before it runs. Its static shared memory is found in the program's own symbol
- * table: `static __thread` variables (cudasim_kernel.h) whose names say that they are local to the kernel. */
+ * table: `static __thread` variables (cudasim_kernel.h) whose names say that they are local to the kernel.
+ * Its registers and launch bounds are ptxas' (kernel_resources.txt), since the host's compiler knows
+ * neither. */
 #include "sim.h"
 
 #include <cudasim_hook.h>
 
 #include <elf.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <algorithm>
 
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 static int first_object(struct dl_phdr_info *info, size_t, void *base)
 {
@@ -77,11 +83,60 @@ static std::map<const void *, Kernel> find_kernels()
     return kernels;
 }
 
+static void read_resources(const char *path, std::map<const void *, Kernel> &kernels)
+{
+    std::map<std::string, Kernel *> by_name;
+    for (const cudasim_symbol &symbol : cudasim_symbols())
+        if (!symbol.is_thread_local && plain(symbol.name, "_Z") != "")
+            by_name[plain(symbol.name, "_Z")] = &kernels[(const void *)symbol.value];
+    std::ifstream table(path);
+    std::string line, name;
+    int n = 0;
+    while (std::getline(table, line)) {
+        int threads, blocks, shared, stack, registers[3];
+        std::istringstream words(line);
+        if (line[0] == '#')
+            continue;
+        words >> name >> threads >> blocks;
+        for (int &of : registers)
+            words >> of >> shared >> stack;
+        if (words.fail()) {
+            fprintf(stderr, "cudasim: %s: \"%s\" lacks numbers; scripts/make-kernel-resources writes it\n",
+                    path, line.c_str());
+            abort();
+        }
+        n++;
+        auto kernel = by_name.find(plain(name, "_Z"));
+        if (kernel == by_name.end())
+            continue; /* not in this program */
+        kernel->second->max_threads = threads != 0 ? threads : 1024;
+        std::copy(registers, registers + 3, kernel->second->registers);
+    }
+    if (n == 0) {
+        fprintf(stderr, "cudasim: %s has no kernels; scripts/make-kernel-resources writes it\n", path);
+        abort();
+    }
+}
+
+static std::map<const void *, Kernel> &all_kernels()
+{
+    static std::map<const void *, Kernel> kernels;
+    if (kernels.empty()) {
+        kernels = find_kernels();
+        read_resources(CUDASIM_KERNEL_RESOURCES, kernels);
+    }
+    return kernels;
+}
+
 Kernel *find_kernel(const void *function)
 {
-    static std::map<const void *, Kernel> kernels = find_kernels();
-    auto kernel = kernels.find(function);
-    return kernel != kernels.end() ? &kernel->second : NULL;
+    auto kernel = all_kernels().find(function);
+    return kernel != all_kernels().end() ? &kernel->second : NULL;
 }
 
 } // namespace cudasim
+
+void cudasim_read_resources(const char *path)
+{
+    cudasim::read_resources(path, cudasim::all_kernels());
+}

@@ -83,11 +83,18 @@ size_t shared_limit(const Kernel *kernel, const Device &device)
     return kernel->shared_bytes < usual ? usual - kernel->shared_bytes : 0;
 }
 
+/* Of the newest machine code that the card runs. */
+static int registers_of(const Kernel &kernel)
+{
+    const int capability = limits().capability;
+    return kernel.registers[capability >= 120 ? 2 : capability >= 90 ? 1 : 0];
+}
+
 /* Registers are given to whole warps, and warps to the partitions in turn. */
 static int blocks_by_registers(const Kernel &kernel, int threads)
 {
     const int warps = (threads + WARP - 1) / WARP;
-    const int of_warp = (int)round_up((size_t)kernel.registers * WARP, 256);
+    const int of_warp = (int)round_up((size_t)registers_of(kernel) * WARP, 256);
     if (of_warp * (int)round_up((size_t)warps, PARTITIONS) > REGISTERS)
         return 0;
     return REGISTERS / PARTITIONS / of_warp * PARTITIONS / warps;
@@ -166,7 +173,7 @@ using namespace cudasim;
 void cudasim_set_resources(const void *function, int registers, int max_threads)
 {
     Kernel *kernel = find_kernel(function);
-    kernel->registers = registers;
+    std::fill_n(kernel->registers, 3, registers);
     kernel->max_threads = max_threads;
 }
 
@@ -182,7 +189,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
     attributes->maxDynamicSharedSizeBytes = (int)shared_limit(kernel, *current_device());
     attributes->sharedSizeBytes = kernel->shared_bytes;
     attributes->maxThreadsPerBlock = kernel->max_threads;
-    attributes->numRegs = kernel->registers;
+    attributes->numRegs = registers_of(*kernel);
     return call.end(cudaSuccess);
 }
 

@@ -49,8 +49,9 @@ struct StaticShared {     /* a variable */
 struct Kernel {
     std::vector<StaticShared> shared;
     size_t shared_bytes = 0; /* of all of them */
-    int registers = 64;      /* of a thread, unless the compiler's are known: every block fits */
     int max_threads = 1024;  /* its launch bounds */
+    /* of a thread, by machine code (8.0, 9.0, 12.0); unless the compiler's are known, every block fits */
+    int registers[3] = {64, 64, 64};
 };
 
 Kernel *find_kernel(const void *function); /* NULL: no function of this program */

@@ -48,6 +48,9 @@ const std::vector<cudasim_symbol> &cudasim_symbols();
 /* What the compiler says of a kernel: registers of a thread, threads of its launch bounds. */
 void cudasim_set_resources(const void *function, int registers, int max_threads);
 
+/* The same for the kernels of a table such as kernel_resources.txt, which has been read already. */
+void cudasim_read_resources(const char *path);
+
 /* A rule is broken: the launch's device is lost. */
 void cudasim_lose(const cudasim_launched &launched, const char *why);
 

@@ -110,6 +110,37 @@ static void blocks_of_too_many_registers_or_threads_are_refused(void **)
     cudasim_configure(NULL);
 }
 
+/* A table of the compiler's for a kernel whose blocks were made for fewer registers than it has now. */
+static void the_table_of_the_compiler_is_what_launches_go_by(void **)
+{
+    const char *path = "cudasim_limits_table.txt";
+    FILE *table = fopen(path, "w");
+    fputs("# name, threads, blocks; registers, shared memory, stack for sm_80, sm_90 and sm_120\n"
+          "_Z10use_sharedILi4096EEvPi 512 1 128 4096 0 168 4096 0 64 4096 0\n"
+          "_Z9elsewherev 0 0 16 0 0 16 0 0 16 0 0\n",
+          table);
+    fclose(table);
+    cudasim_read_resources(path);
+    remove(path);
+    static const struct {
+        int capability, registers, most; /* threads that fit */
+    } cards[] = {{86, 128, 512}, {90, 168, 384}, {120, 64, 512}};
+    for (const auto &card : cards) {
+        int blocks;
+        cudaFuncAttributes attributes;
+        machine(card.capability, 8);
+        OK(cudaFuncGetAttributes(&attributes, (const void *)use_shared<4096>));
+        assert_int_equal(attributes.numRegs, card.registers);
+        assert_int_equal(attributes.maxThreadsPerBlock, 512);
+        assert_int_equal(launch<4096>(4096, card.most), cudaSuccess);
+        assert_int_equal(launch<4096>(4096, card.most + 32), cudaErrorLaunchOutOfResources);
+        OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, use_shared<4096>, card.most + 32, 0));
+        assert_int_equal(blocks, 0);
+    }
+    cudasim_set_resources((const void *)use_shared<4096>, 64, 1024);
+    cudasim_configure(NULL);
+}
+
 /* Values of cuda_occupancy.h of CUDA 13.0. */
 static void occupancy_follows_from_what_a_block_takes(void **)
 {
@@ -201,6 +232,7 @@ int main()
         cmocka_unit_test(shared_memory_is_that_of_the_card),
         cmocka_unit_test(more_than_48_kib_must_be_allowed_for_each_device),
         cmocka_unit_test(blocks_of_too_many_registers_or_threads_are_refused),
+        cmocka_unit_test(the_table_of_the_compiler_is_what_launches_go_by),
         cmocka_unit_test(occupancy_follows_from_what_a_block_takes),
         cmocka_unit_test(blocks_that_wait_for_blocks_without_room_hang),
         cmocka_unit_test(the_card_is_that_of_the_environment),
