@@ -15,13 +15,21 @@
 #define __CUDA_ARCH_LIST__ 800, 900
 #endif
 
-/* Native code runs on GPUs of the same major version with the same or a later minor one ("CUDA Programming
- * Guide", binary compatibility). */
+/* Jetson's GPUs. */
+static bool is_tegra(int compute_capability)
+{
+    return compute_capability == 87 || compute_capability == 110;
+}
+
+/* Native code runs on GPUs of the same major version with the same or a later minor one; to and from Tegra it
+ * runs on its own version only ("CUDA Programming Guide", binary compatibility). */
 extern "C" bool tsr_cuda_kernels_are_native(int compute_capability)
 {
     static const int built_for[] = {__CUDA_ARCH_LIST__};
     for (int arch : built_for)
-        if (arch / 100 == compute_capability / 10 && arch / 10 <= compute_capability)
+        if (arch / 10 == compute_capability ||
+            (arch / 100 == compute_capability / 10 && arch / 10 < compute_capability &&
+             !is_tegra(arch / 10) && !is_tegra(compute_capability)))
             return true;
     return false;
 }
