@@ -55,12 +55,6 @@ static void drop_plan(tsr_fit *fit, tsr_plan *plan)
         tsr_plan_destroy(plan);
 }
 
-void tsr_model_set_plan(tsr_model *model, tsr_plan *plan)
-{
-    drop_plan(model->fit, model->plan);
-    model->plan = plan;
-}
-
 /* Copy the config's objects into the model, which was loaded without copies. */
 static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved)
 {
@@ -99,6 +93,13 @@ static void allow_longest_step(const tsr_runtime *rt, const tsr_plan *plan)
     for (int d = 0; d < rt->n_devices; d++)
         if (rt->devices[d]->ops->kind == TSR_DEVICE_CUDA)
             tsr_watch_allow(rt->watch, (uint64_t)TSR_MIN(times_predicted * ns, most_ns));
+}
+
+void tsr_model_set_plan(tsr_model *model, tsr_plan *plan)
+{
+    drop_plan(model->fit, model->plan);
+    model->plan = plan;
+    allow_longest_step(model->rt, plan);
 }
 
 static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_config *config,

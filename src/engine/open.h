@@ -4,6 +4,6 @@
 
 #include "model/model.h"
 
-/* Give `plan` to the model, in place of its current plan. */
+/* Give `plan` to the model, in place of its current plan; the limit of its steps' time grows with it. */
 void tsr_model_set_plan(tsr_model *model, tsr_plan *plan);
 #endif

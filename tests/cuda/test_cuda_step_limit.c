@@ -18,19 +18,25 @@
 
 static char path[DIRECTORY_PATH];
 
+static tsr_device_rates rates_of(double flops_per_s)
+{
+    tsr_device_rates rates = {.op_ns = 1000};
+    for (int i = 0; i < TSR_RATE_TYPES; i++) {
+        rates.read_bytes_per_s[i] = 1e12;
+        rates.flops_per_s[i] = flops_per_s;
+    }
+    return rates;
+}
+
 /* The stall timeout of a runtime after a model was opened whose products take `flops_per_s`. */
 static uint64_t limit_after_open(const char *devices, uint64_t stall_timeout_ns, double flops_per_s)
 {
     cudasim_config machine = CUDASIM_CONFIG_INIT;
     tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_model_config config = tsr_model_config_default();
-    tsr_device_rates rates = {.op_ns = 1000};
+    const tsr_device_rates rates = rates_of(flops_per_s);
     tsr_runtime *rt;
     tsr_model *model;
-    for (int i = 0; i < TSR_RATE_TYPES; i++) {
-        rates.read_bytes_per_s[i] = 1e12;
-        rates.flops_per_s[i] = flops_per_s;
-    }
     cudasim_configure(&machine);
     runtime_config.devices = devices;
     runtime_config.stall_timeout_ns = stall_timeout_ns;
@@ -54,6 +60,31 @@ static void the_default_limit_grows_with_slow_steps(void **state)
     assert_int_equal(limit_after_open("host:1,threads=1", 0, slow), TSR_STALL_DEFAULT_NS);
 }
 
+static void the_limit_grows_when_a_split_moves_to_a_slow_gpu(void **state)
+{
+    (void)state;
+    const float fast[] = {1, 0}, slow[] = {0, 1};
+    const tsr_device_rates rates[] = {rates_of(1e13), rates_of(1e4)};
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
+    cudasim_config machine = CUDASIM_CONFIG_INIT;
+    tsr_runtime *rt;
+    tsr_model *model;
+    machine.n_devices = 2;
+    cudasim_configure(&machine);
+    runtime_config.devices = "cuda:0,cuda:1";
+    config.plan.rates = rates;
+    config.split.tensor_split = fast;
+    config.split.n_tensor_split = 2;
+    runner_ok(tsr_runtime_open(&runtime_config, &rt), "runtime");
+    runner_ok(tsr_model_open(rt, path, &config, &model), "open");
+    assert_int_equal(tsr_watch_stall_ns(rt->watch), TSR_STALL_DEFAULT_NS);
+    runner_ok(tsr_model_resplit(model, slow, 2), "resplit");
+    assert_true(tsr_watch_stall_ns(rt->watch) > 2 * TSR_STALL_DEFAULT_NS);
+    tsr_model_close(model);
+    tsr_runtime_close(rt);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -65,6 +96,9 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_default_limit_grows_with_slow_steps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_default_limit_grows_with_slow_steps),
+        cmocka_unit_test(the_limit_grows_when_a_split_moves_to_a_slow_gpu),
+    };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
