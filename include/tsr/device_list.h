@@ -73,6 +73,9 @@ typedef struct tsr_device_desc {
     /** of host devices: topology.memory_available_bytes, at most memory_total_bytes; not divided among the
      * devices. Plans show it as free memory; it limits none */
     uint64_t memory_available_bytes;
+    /** of GPUs: what the driver takes for a context when the process begins to use the GPU (an estimate),
+     * once for all devices on it; 0 if the process has one already */
+    uint64_t context_bytes;
 } tsr_device_desc;
 
 /** The devices that a --devices text makes of a topology. */

@@ -157,9 +157,24 @@ static bool in_host_memory(const tsr_device_desc *desc)
     return desc->kind == TSR_DEVICE_HOST || desc->integrated;
 }
 
+/* Of the GPUs without memory of their own, each once. */
+static size_t contexts_in_host_memory(const tsr_device_list *devices)
+{
+    size_t bytes = 0;
+    for (int d = 0; d < devices->n_devices; d++) {
+        const tsr_device_desc *desc = &devices->devices[d];
+        bool is_first = true;
+        for (int i = 0; i < d; i++)
+            is_first = is_first && devices->devices[i].gpu != desc->gpu;
+        if (desc->integrated && is_first)
+            bytes += (size_t)desc->context_bytes;
+    }
+    return bytes;
+}
+
 static tsr_status limit_free(const tsr_device_list *devices, tsr_plan *plan)
 {
-    size_t taken = 0, available = 0;
+    size_t taken = contexts_in_host_memory(devices), available = 0;
     char has[TSR_BYTES_TEXT], takes[TSR_BYTES_TEXT];
     for (int d = 0; d < devices->n_devices; d++)
         if (in_host_memory(&devices->devices[d])) {

@@ -251,6 +251,7 @@ void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **num
     if (n > 1 && desc->mem_cap_bytes == 0)
         desc->mem_cap_bytes = (gpu->memory_bytes - TSR_MIN(asked, gpu->memory_bytes)) / (uint64_t)n_open;
     desc->memory_usable_bytes = gpu->memory_bytes ? usable_bytes(gpu, item, asked, n_open) : 0;
+    desc->context_bytes = gpu->has_context ? 0 : tsr_gpu_context_bytes(gpu);
     desc->integrated = gpu->integrated;
     desc->managed = item->managed;
     desc->wrap = item->wrap;
