@@ -106,13 +106,18 @@ out:
     return status;
 }
 
-/* Give up devices that do not become quiescent: releasing their memory would wait for them. */
-static void give_up(probe *t)
+/* Give up devices that do not become quiescent: releasing their memory would wait for them. The first of
+ * them; NULL: none. */
+static const tsr_cuda_device *give_up(probe *t)
 {
+    const tsr_cuda_device *first = NULL;
     tsr_nccl_clique_abort(t->clique);
     for (int d = 0; d < t->n_devices; d++)
-        if (wait_idle(t->devices[d], NULL, tsr_deadline_ns(t->devices[d]->grace_ns)) == TSR_ERR_TIMEOUT)
+        if (wait_idle(t->devices[d], NULL, tsr_deadline_ns(t->devices[d]->grace_ns)) == TSR_ERR_TIMEOUT) {
             atomic_store(&t->devices[d]->hung, true);
+            first = first ? first : t->devices[d];
+        }
+    return first;
 }
 
 static tsr_status try_sum(probe *t, size_t n, uint64_t deadline_ns)
@@ -150,6 +155,7 @@ tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devic
     uint64_t deadline_ns = tsr_deadline_ns(timeout_ns);
     size_t room;
     char text[512];
+    const tsr_cuda_device *hung = NULL;
     TSR_TRY(tsr_mem_array(LARGE, sizeof *t.values, "a first sum", &t.values));
     TSR_TRY(hold_scratch(&t, &room));
     if (!tsr_cuda_collective_reaches(devices, tsr_device_set_all(n_devices)))
@@ -161,10 +167,16 @@ tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devic
 out:
     if (status != TSR_OK) {
         snprintf(text, sizeof text, "%s", tsr_last_error());
-        give_up(&t);
+        hung = give_up(&t);
     }
     for (int d = 0; d < t.n_held; d++)
         tsr_device_drop_scratch(&devices[d]->base);
     tsr_mem_free(t.values);
+    if (hung)
+        return tsr_fail(
+            TSR_ERR_DEVICE_LOST,
+            "device %s: NCCL's first sum hangs CUDA device %d, which is unusable until the process "
+            "restarts (%s)",
+            hung->base.name, hung->ordinal, text);
     return status == TSR_OK ? TSR_OK : tsr_fail(status, "%s", text);
 }
