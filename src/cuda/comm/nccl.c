@@ -165,10 +165,11 @@ static tsr_device_set nccl_missing(tsr_comm *base, const tsr_collective *collect
 
 /* -- creation -- */
 
-/* Give the memory that NCCL took back to the devices' caps. */
-static void restore_caps(nccl_comm *comm)
+/* Give the memory that NCCL took back to the devices' caps, and keep peers out of what NCCL alone writes. */
+static void restore_memory(nccl_comm *comm)
 {
     for (int i = 0; i < comm->base.n_devices; i++) {
+        comm->devices[i]->nccl_writes = false;
         comm->devices[i]->base.accounting.library -= comm->taken[i];
         if (comm->caps[i])
             comm->devices[i]->base.memory_cap = comm->caps[i];
@@ -191,7 +192,7 @@ static void nccl_destroy(tsr_comm *base)
         comm->retired = *tsr_nccl_clique_next(clique);
         tsr_nccl_clique_destroy(clique, comm->timeout_ns);
     }
-    restore_caps(comm);
+    restore_memory(comm);
     tsr_cuda_counters_destroy(&comm->counters);
     tsr_mem_free(comm);
 }
@@ -252,12 +253,19 @@ static bool share_gpu(const nccl_comm *comm, int *a_out, int *b_out)
 
 /* Within one process NCCL 2.18 to 2.22 write large messages straight into the peers' buffers wherever the
  * driver offers peer access. A GPU that was not given access faults there, which no process survives. NCCL
- * reads the variable once, so it must be set before NCCL is loaded. */
+ * reads the variable once, so it must be set before NCCL is loaded, by this runtime or by anything else in
+ * the process. */
 static void keep_out_of_closed_memory(const nccl_comm *comm)
 {
+    const bool is_set = getenv("NCCL_P2P_DIRECT_DISABLE") != NULL;
     if (!tsr_cuda_peers_refused(comm->devices, comm->base.n_devices) ||
         setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0) != 0)
         return;
+    if (!is_set && tsr_nccl_library_is_loaded())
+        tsr_log(&comm->logger, TSR_LOG_WARN,
+                "NCCL: not all GPUs have access to each other's memory, and this process has loaded NCCL "
+                "already: versions before 2.23 may then write where they may not, which loses the GPU; set "
+                "NCCL_P2P_DIRECT_DISABLE=1 in the environment of the process");
     tsr_log(&comm->logger, TSR_LOG_INFO,
             "NCCL: not all GPUs have access to each other's memory; NCCL_P2P_DIRECT_DISABLE is %s",
             getenv("NCCL_P2P_DIRECT_DISABLE"));
@@ -303,6 +311,7 @@ tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const
     comm->scratch_bytes = SIZE_MAX;
     for (int i = 0; i < n_devices; i++) {
         comm->devices[i] = tsr_cuda(devices[i]);
+        comm->devices[i]->nccl_writes = true;
         comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
     }
     keep_out_of_closed_memory(comm);

@@ -7,6 +7,8 @@
 
 #include <cuda_runtime.h>
 
+#define LIBRARY "libnccl.so.2"
+
 #ifdef TSR_CUDASIM
 
 static tsr_status find_functions(tsr_nccl_library *nccl)
@@ -18,8 +20,6 @@ static tsr_status find_functions(tsr_nccl_library *nccl)
 }
 
 #else
-
-#define LIBRARY    "libnccl.so.2"
 
 /* A function of NCCL, or NULL and its name in *missing. */
 static void *find(void *library, const char *name, const char **missing)
@@ -51,6 +51,14 @@ static tsr_status find_functions(tsr_nccl_library *nccl)
 }
 
 #endif
+
+bool tsr_nccl_library_is_loaded(void)
+{
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    if (library)
+        dlclose(library);
+    return library != NULL;
+}
 
 tsr_status tsr_nccl_library_load(tsr_nccl_library *nccl_out)
 {

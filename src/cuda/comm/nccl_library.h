@@ -11,6 +11,8 @@
 #ifndef TSR_CUDA_COMM_NCCL_LIBRARY_H
 #define TSR_CUDA_COMM_NCCL_LIBRARY_H
 
+#include <stdbool.h>
+
 #include <nccl.h>
 
 #include "core/status.h"
@@ -52,6 +54,9 @@ typedef struct tsr_nccl_library {
 /* TSR_ERR_UNSUPPORTED: libnccl.so.2 is not installed, is too old, or lacks a function. The library stays
  * loaded until the process ends, since it has threads of its own. */
 tsr_status tsr_nccl_library_load(tsr_nccl_library *nccl_out);
+
+/* Whether this process has loaded it, here or elsewhere. */
+bool tsr_nccl_library_is_loaded(void);
 
 /* `comm` NULL: none yet. `call` is the call's source text; only its name is used. */
 tsr_status tsr_nccl_result(const tsr_nccl_library *nccl, ncclComm_t comm, ncclResult_t result,

@@ -34,10 +34,11 @@ static bool is_cuda(const tsr_device *device)
     return device->ops->kind == TSR_DEVICE_CUDA;
 }
 
-/* Give `cuda` access to the other's memory: cudaMalloc's and mapped memory. */
+/* Give `cuda` access to the other's memory: cudaMalloc's and mapped memory, or neither. */
 static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *can_out)
 {
     int can = 0, ordinal = other->ordinal;
+    bool is_new = false;
     tsr_status status = tsr_cuda_enter(cuda);
     if (status != TSR_OK)
         return status;
@@ -49,10 +50,15 @@ static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *ca
             (void)cudaGetLastError();
         else if (error != cudaSuccess)
             TSR_TRY(tsr_cuda_result(error, "cudaDeviceEnablePeerAccess"));
+        is_new = error == cudaSuccess;
         TSR_TRY(tsr_cuda_vmm_let_peer(other, cuda->ordinal));
     }
     *can_out = can != 0;
 out:
+    if (status != TSR_OK && is_new) { /* otherwise later cudaMallocs would take room in BAR1 for nothing */
+        (void)cudaDeviceDisablePeerAccess(ordinal);
+        (void)cudaGetLastError();
+    }
     tsr_cuda_leave(cuda);
     return status;
 }

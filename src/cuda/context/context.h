@@ -50,6 +50,7 @@ typedef struct tsr_cuda_device {
     struct tsr_cuda_range *ranges; /* mapped memory, and reservations (memory/vmm.h) */
     uint64_t peers;                /* GPUs that may use shared ranges, one bit per ordinal */
     uint64_t lost_peers;           /* GPUs that may use none of the newer ones (memory/vmm.h) */
+    bool nccl_writes;              /* its arenas and scratch are shared ranges, for NCCL */
     tsr_cuda_wrapping wrapping;
     int64_t library_tokens;    /* from this number on cuBLASLt may multiply (libs/cublas.h); 0: never */
     struct tsr_cublas *cublas; /* NULL: not requested yet */

@@ -31,12 +31,13 @@ out:
     return status;
 }
 
-/* Peers read partial sums and staging buffers, and NCCL writes a peer's results and scratch in place. Weights
- * stay private: over PCIe, memory that a peer may use takes as much of the BAR1 window, which has 256 MiB
- * where the firmware does not enlarge it. */
-static bool peers_use(tsr_memory_owner owner)
+/* Peers read partial sums and staging buffers, and NCCL writes a peer's results and scratch in place. The
+ * rest stays private: over PCIe, memory that a peer may use takes as much of the BAR1 window, which has
+ * 256 MiB where the firmware does not enlarge it. */
+static bool peers_use(const tsr_cuda_device *cuda, tsr_memory_owner owner)
 {
-    return owner == TSR_MEMORY_COMM || owner == TSR_MEMORY_ARENA || owner == TSR_MEMORY_SCRATCH;
+    return owner == TSR_MEMORY_COMM ||
+           (cuda->nccl_writes && (owner == TSR_MEMORY_ARENA || owner == TSR_MEMORY_SCRATCH));
 }
 
 static tsr_status alloc_mapped(tsr_cuda_device *cuda, bool shared, size_t bytes, void **pointer_out)
@@ -59,13 +60,13 @@ static tsr_status alloc_any(tsr_cuda_device *cuda, tsr_memory_owner owner, size_
     if (cuda->managed)
         return alloc_managed(cuda, bytes, pointer_out);
     if (cuda->has_vmm && bytes >= cuda->base.granularity)
-        return alloc_mapped(cuda, peers_use(owner), bytes, pointer_out);
+        return alloc_mapped(cuda, peers_use(cuda, owner), bytes, pointer_out);
     cudaError_t error = cudaMalloc(pointer_out, bytes);
     if (!cuda->has_vmm || error != cudaErrorMapBufferObjectFailed)
         return tsr_cuda_result(error, "cudaMalloc");
     /* BAR1 is full, and peers with access get access to all of cudaMalloc's memory. */
     (void)cudaGetLastError();
-    return alloc_mapped(cuda, peers_use(owner), bytes, pointer_out);
+    return alloc_mapped(cuda, peers_use(cuda, owner), bytes, pointer_out);
 }
 
 tsr_status tsr_cuda_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, void **pointer_out)

@@ -106,6 +106,16 @@ static void drop_memory(tsr_cuda_device *cuda, tsr_cuda_range *range)
     (void)cuda->driver.cuMemAddressFree(address(range, 0), range->bytes);
 }
 
+/* Lost peers to which no memory is closed any more are peers again. */
+static void regain_peers(tsr_cuda_device *cuda)
+{
+    uint64_t closed_to = 0;
+    for (const tsr_cuda_range *range = cuda->ranges; range; range = range->next)
+        closed_to |= range->closed_to;
+    cuda->peers |= cuda->lost_peers & ~closed_to;
+    cuda->lost_peers &= closed_to;
+}
+
 void tsr_cuda_range_destroy(tsr_cuda_device *cuda, tsr_cuda_range *range)
 {
     tsr_cuda_range **link = &cuda->ranges;
@@ -114,6 +124,8 @@ void tsr_cuda_range_destroy(tsr_cuda_device *cuda, tsr_cuda_range *range)
     *link = range->next;
     drop_memory(cuda, range);
     (void)cudaGetLastError();
+    if (range->closed_to)
+        regain_peers(cuda);
     free_range(range);
 }
 
@@ -149,8 +161,9 @@ static void lose_peer(tsr_cuda_device *cuda, int ordinal, size_t bytes)
     cuda->lost_peers |= (uint64_t)1 << ordinal;
     tsr_log(
         &cuda->logger, TSR_LOG_WARN,
-        "devices %s and cuda%d: %s of the first one's memory cannot be mapped for the second, so from now on "
-        "their collectives avoid peer access; a larger BAR1 (\"Above 4G decoding\" and \"Resizable BAR\" in "
+        "devices %s and cuda%d: %s of the first one's memory cannot be mapped for the second, so until it is "
+        "freed their collectives avoid peer access; a larger BAR1 (\"Above 4G decoding\" and \"Resizable "
+        "BAR\" in "
         "the firmware's setup) or a smaller n_batch leaves room: %s",
         cuda->base.name, ordinal, tsr_bytes_text(bytes, size), tsr_last_error());
     tsr_fail_clear();
@@ -158,7 +171,7 @@ static void lose_peer(tsr_cuda_device *cuda, int ordinal, size_t bytes)
 
 /* Give access to the device's own GPU, and to peers if the range is shared. A peer for which that fails is
  * lost, which is no error unless the device is, too. */
-static tsr_status set_access(tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset, size_t bytes)
+static tsr_status set_access(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t offset, size_t bytes)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(give_access(cuda, range, offset, bytes, cuda->ordinal));
@@ -172,6 +185,8 @@ static tsr_status set_access(tsr_cuda_device *cuda, const tsr_cuda_range *range,
             lose_peer(cuda, i, bytes);
         status = TSR_OK;
     }
+    if (range->shared)
+        range->closed_to = cuda->lost_peers;
 out:
     return status;
 }

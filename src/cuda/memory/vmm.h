@@ -5,7 +5,7 @@
  * shared (what collectives use is, weights and the KV region are not) and tsr_cuda_vmm_let_peer() was called:
  * cudaDeviceEnablePeerAccess gives access to cudaMalloc's memory only, a mapping needs cuMemSetAccess. That
  * can fail for a peer while the memory itself is good: the peer then becomes one of the device's lost_peers,
- * and no further collective relies on its access.
+ * and no further collective relies on its access until all memory that is closed to the peer is freed.
  *
  * Callers make the device current and ensure that no work on the GPU uses memory that is unmapped. */
 #ifndef TSR_CUDA_MEMORY_VMM_H
@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/status.h"
 
@@ -21,11 +22,12 @@ struct tsr_cuda_device;
 typedef struct tsr_cuda_range {
     struct tsr_cuda_range *next; /* in the device's list */
     unsigned char *base;
-    size_t bytes; /* whole granules */
-    bool shared;  /* peers get access */
-    bool plain;   /* memory of cudaMalloc or managed memory; never mapped */
-    bool whole;   /* one mapping of all; otherwise one per granule */
-    bool *backed; /* [bytes / granularity]; not used if `whole` */
+    size_t bytes;       /* whole granules */
+    bool shared;        /* peers get access */
+    uint64_t closed_to; /* if shared: lost peers, which may not use it; a bit each, as in lost_peers */
+    bool plain;         /* memory of cudaMalloc or managed memory; never mapped */
+    bool whole;         /* one mapping of all; otherwise one per granule */
+    bool *backed;       /* [bytes / granularity]; not used if `whole` */
 } tsr_cuda_range;
 
 /* Addresses without memory; `bytes` is rounded up. The range is in the device's list until it is destroyed,
