@@ -64,6 +64,7 @@ run several 2 0
 for step in topo all-reduce links prompt-nccl same-text nothing-on-gpu-0 weights-with-peers; do
     expect several $step ok
 done
+grep -q '"prompt-nccl".*pp8' "$work/several/steps.jsonl" || fail "the prompt's step shows another test's line" several
 
 # What fails does not stop the next steps, and the exit status tells.
 printf '#!/bin/sh\necho "no permission"\nexit 1\n' >"$work/bin/ncu"
