@@ -42,6 +42,9 @@ Place find_place(Warp &w, const Instr &i, Space space, uint64_t address, size_t 
         space = SHARED;
         address -= SHARED_WINDOW;
     }
+    if ((space == GENERIC || space == GLOBAL) && address - TABLES_WINDOW < w.kernel->tables.size() &&
+        n <= w.kernel->tables.size() - (address - TABLES_WINDOW) && i.counted == LOAD_GLOBAL)
+        return {const_cast<uint8_t *>(&w.kernel->tables[address - TABLES_WINDOW]), NULL, -1};
     if (space == GENERIC || space == GLOBAL) {
         Segment *s = b.launch->memory->find(address, n);
         if (s != NULL)

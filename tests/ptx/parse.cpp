@@ -51,6 +51,7 @@ class Parser
     void body();
     Operand operand();
     Operand name_operand(const std::string &word);
+    int64_t table(const std::string &name);
     Operand address();
     const Register *find(const std::string &name) const;
 
@@ -223,9 +224,30 @@ Operand Parser::name_operand(const std::string &word)
         out.number =
             (int64_t)((out_.kernel.shared_bytes + 15) / 16 * 16); /* static variables were declared before */
     } else {
-        fail("line %d of %s: unknown name %s", line_, out_.kernel.name.c_str(), word.c_str());
+        out.number = table(word);
     }
     return out;
+}
+
+/* The address of a variable of the module: .global .align N .b8 name[bytes] = {byte, ...}; */
+int64_t Parser::table(const std::string &name)
+{
+    const std::string declared = " " + name + "[";
+    const size_t at = text_.find(declared), begin = text_.rfind('\n', at) + 1;
+    if (at == std::string::npos || text_.compare(begin, 8, ".global ") != 0)
+        fail("line %d of %s: unknown name %s", line_, out_.kernel.name.c_str(), name.c_str());
+    std::vector<uint8_t> &tables = out_.kernel.tables;
+    tables.resize((tables.size() + 255) / 256 * 256);
+    variables_[name] = (int64_t)(TABLES_WINDOW + tables.size());
+    const char *byte = strchr(text_.c_str() + at, '{');
+    do {
+        char *end;
+        tables.push_back((uint8_t)strtoul(byte + 1, &end, 10));
+        byte = end;
+    } while (*byte == ',');
+    if (strncmp(byte, "};", 2) != 0)
+        fail("%s is no table of bytes", name.c_str());
+    return variables_[name];
 }
 
 Operand Parser::address()

@@ -104,6 +104,7 @@ struct Kernel {
     std::string name;
     std::vector<Instr> code;
     std::vector<uint64_t> constants; /* 32 lanes of each */
+    std::vector<uint8_t> tables;     /* the module's variables that it names, at TABLES_WINDOW */
     size_t register_bytes = 0;
     size_t shared_bytes = 0; /* static */
     size_t local_bytes = 0;
@@ -196,6 +197,8 @@ void run_block(const Launch &launch, uint64_t index);
 
 /* Generic addresses of shared and local memory: in no user's address space. */
 const uint64_t SHARED_WINDOW = 0xfff1000000000000ull, LOCAL_WINDOW = 0xfff2000000000000ull;
+/* Addresses of a module's variables in global memory. They are constants, each launch has its own. */
+const uint64_t TABLES_WINDOW = 0xfff3000000000000ull;
 
 /* ex2.approx.ftz.f32, whose last bits the ISA leaves open: the correctly rounded value. */
 float ex2(float x);

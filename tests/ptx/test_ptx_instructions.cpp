@@ -36,7 +36,7 @@ static Result run(const std::string &body, unsigned threads = 32, const std::str
         variables +
         "ld.param.u64 %rd9, [out];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %rd8, %r0, 4;\n"
         "add.s64 %rd0, %rd9, %rd8;\n" +
-        body + "\nret;\n}\n";
+        body + "\nret;\n}\n.global .align 2 .b8 bytes[6] = {1, 2, 3, 4, 5, 6};\n";
     const uint64_t address = 0x1000;
     Launch launch;
     launch.block[0] = threads;
@@ -337,6 +337,11 @@ static void memory_is_checked(void **)
     assert_string_equal(run("st.global.u32 [%rd0+380], %r0;").error.c_str(), "");
     assert_non_null(strstr(run("st.global.u32 [%rd0+388], %r0;").error.c_str(), "outside of global memory"));
     assert_non_null(strstr(run("ld.global.u32 %r1, [%rd0+-4];").error.c_str(), "outside of global memory"));
+    assert_int_equal(value("ld.global.nc.u16 %rs1, [bytes+4]; cvt.u32.u16 %r1, %rs1;"), 0x0605);
+    assert_non_null(
+        strstr(run("mov.u64 %rd1, bytes; ld.global.u16 %rs1, [%rd1+6];").error.c_str(), "outside"));
+    assert_non_null(strstr(run("mov.u64 %rd1, bytes; st.global.u16 [%rd1], %rs1;").error.c_str(), "outside"));
+    assert_non_null(strstr(run("mov.u64 %rd1, words;").error.c_str(), "unknown name words"));
     assert_non_null(strstr(run("ld.global.u64 %rd1, [%rd0+256];").error.c_str(), "not aligned"));
     assert_non_null(strstr(run("ld.global.u32 %r1, [%rd0];").reported.c_str(), "not written"));
     assert_non_null(
