@@ -22,6 +22,7 @@
 #include "host/cpu.h"
 #include "host/kernels.h"
 #include "support/measured.h"
+#include "support/weight_types.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -255,10 +256,7 @@ static void report(const char *what, const char *unit, thread_team *team, tsr_op
 
 /* -- mul_mat -- */
 
-static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
-                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
-                                 TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
-                                 TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+static const tsr_type types[] = {WEIGHT_TYPES};
 
 static float *activations(int64_t n)
 {

@@ -262,9 +262,11 @@ static void wrong_shapes_are_refused(void **state)
 static void unknown_tensor_types_are_listed(void **state)
 {
     (void)state;
-    expect_patch_refused(AT_TYPE, 4, 4, TSR_ERR_UNSUPPORTED,
-                         "type 4 is not supported; supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, "
-                         "Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, I32, I64, BF16, MXFP4");
+    expect_patch_refused(
+        AT_TYPE, 4, 4, TSR_ERR_UNSUPPORTED,
+        "type 4 is not supported; supported: F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, "
+        "Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, "
+        "I32, I64, IQ1_M, BF16, TQ1_0, TQ2_0, MXFP4, NVFP4");
     expect_patch_refused(AT_TYPE, UINT32_MAX, 4, TSR_ERR_UNSUPPORTED, "type 4294967295");
 }
 

@@ -15,6 +15,7 @@
 #include "support/amx_emulated.h"
 #include "support/kernel_exact.h"
 #include "support/kernel_run.h"
+#include "support/weight_types.h"
 
 enum { MAX_THREADS = 5 };
 
@@ -113,13 +114,10 @@ static void check_get_rows(const tsr_kernel_set *set, tsr_type type, int64_t n_c
 static void get_rows_decodes_the_rows(void **state)
 {
     (void)state;
-    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
-                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
-                                     TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
-                                     TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+    static const tsr_type types[] = {WEIGHT_TYPES};
     const tsr_kernel_set *set;
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
-        for (int i = 0; i < 8; i++) {
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
             const int64_t block = tsr_type_block_elems(types[i]);
             check_get_rows(set, types[i], block == 1 ? 37 : block);
             check_get_rows(set, types[i], block == 1 ? 2100 : 9 * block);

@@ -30,6 +30,15 @@ static const scale_fields fields[] = {
     {TSR_TYPE_IQ4_NL, offsetof(tsr_block_iq4_nl, d), 0},
     {TSR_TYPE_IQ4_XS, offsetof(tsr_block_iq4_xs, d), 0},
     {TSR_TYPE_MXFP4, offsetof(tsr_block_mxfp4, e), 0},
+    {TSR_TYPE_IQ2_XXS, offsetof(tsr_block_iq2_xxs, d), 0},
+    {TSR_TYPE_IQ2_XS, offsetof(tsr_block_iq2_xs, d), 0},
+    {TSR_TYPE_IQ2_S, offsetof(tsr_block_iq2_s, d), 0},
+    {TSR_TYPE_IQ3_XXS, offsetof(tsr_block_iq3_xxs, d), 0},
+    {TSR_TYPE_IQ3_S, offsetof(tsr_block_iq3_s, d), 0},
+    {TSR_TYPE_IQ1_S, offsetof(tsr_block_iq1_s, d), 0},
+    {TSR_TYPE_TQ1_0, offsetof(tsr_block_tq1_0, d), 0},
+    {TSR_TYPE_TQ2_0, offsetof(tsr_block_tq2_0, d), 0},
+    {TSR_TYPE_IQ1_M, offsetof(tsr_block_iq1_m, scales), 0},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -59,6 +68,17 @@ static void totals_of_any_size_are_the_same(void **state)
     problem_destroy(&p);
 }
 
+/* Set a block's d; IQ1_M has four bits of d on top of each word of scales. */
+static void set_d(const scale_fields *at, unsigned char *block, uint16_t d)
+{
+    for (size_t j = 0; j < 4 && at->type == TSR_TYPE_IQ1_M; j++) {
+        unsigned char *top = block + at->d + 2 * j + 1;
+        *top = (unsigned char)((*top & 15) | (d >> 4 * j & 15) << 4);
+    }
+    if (at->type != TSR_TYPE_IQ1_M)
+        memcpy(block + at->d, &d, sizeof d);
+}
+
 /* Set what scales a block's d: about 0.01 to 0.3 and either sign; of MXFP4 any power of two, the ones that
  * have no normal half among them. */
 static void set_scales(const scale_fields *at, unsigned char *block, uint64_t which)
@@ -70,7 +90,7 @@ static void set_scales(const scale_fields *at, unsigned char *block, uint64_t wh
         block[at->d] = exponents[which % sizeof exponents];
         return;
     }
-    memcpy(block + at->d, &d, sizeof d);
+    set_d(at, block, d);
     if (at->min)
         memcpy(block + at->min, &min, sizeof min);
 }
@@ -144,7 +164,6 @@ static void check_nan(const problem *p, const tsr_kernel_set *set, int64_t row, 
 static void a_nan_spoils_its_row_or_token_alone(void **state)
 {
     (void)state;
-    const uint8_t nan_bytes[2] = {0xff, 0x7e}; /* as F16, and the first as MXFP4's exponent */
     const tsr_kernel_set *set;
     for (int i = 0; i < 2 * N_FIELDS; i++)
         for (int64_t n_tokens = 1; n_tokens <= 3; n_tokens += 2) {
@@ -158,7 +177,10 @@ static void a_nan_spoils_its_row_or_token_alone(void **state)
                 check_nan(&p, set, -1, n_tokens - 1);
             p.x[(n_tokens - 1) * p.k + 300] = 1.0f;
             unsigned char *last = p.w + 18 * p.row_bytes - tsr_type_block_bytes(p.type); /* of row 17 */
-            memcpy(last + at->d, nan_bytes, p.type == TSR_TYPE_MXFP4 ? 1 : 2);
+            if (p.type == TSR_TYPE_MXFP4)
+                last[at->d] = 255;
+            else
+                set_d(at, last, 0x7eff);
             for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
                 check_nan(&p, set, 17, -1);
             problem_destroy(&p);

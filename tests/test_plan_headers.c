@@ -381,52 +381,6 @@ static void fits_are_found_from_headers(void **state)
 
 /* -- opening, and memory -- */
 
-/* A llama, but for its types. */
-static const struct arch_model plain = {
-    "plain",
-    "llama",
-    0,
-    0,
-    false,
-    2,
-    (const struct arch_key[]){{"embedding_length", 512},
-                              {"context_length", 1024},
-                              {"feed_forward_length", 1024},
-                              {"attention.head_count", 8},
-                              {NULL}},
-    (const struct arch_tensor[]){{"token_embd.weight", {512, 1000}},
-                                 {"output_norm.weight", {512}, true},
-                                 {"blk.%d.attn_norm.weight", {512}, true},
-                                 {"blk.%d.attn_q.weight", {512, 512}},
-                                 {"blk.%d.attn_k.weight", {512, 512}},
-                                 {"blk.%d.attn_v.weight", {512, 512}},
-                                 {"blk.%d.attn_output.weight", {512, 512}},
-                                 {"blk.%d.ffn_norm.weight", {512}, true},
-                                 {"blk.%d.ffn_gate.weight", {512, 1024}},
-                                 {"blk.%d.ffn_up.weight", {512, 1024}},
-                                 {"blk.%d.ffn_down.weight", {1024, 512}},
-                                 {NULL}}};
-
-/* Planned like the same file in a type of as many bytes that runs, arena included. */
-static void types_without_kernels_are_planned(void **state)
-{
-    tsr_plan *plans[2];
-    tsr_plan_info info;
-    for (int i = 0; i < 2; i++)
-        plans[i] =
-            header_planned(*state, arch_model_writer(&plain, i ? TSR_TYPE_IQ3_S : TSR_TYPE_Q3_K), 2, 1024);
-    for (int d = 0; d < 2; d++)
-        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-            assert_int_equal(header_bytes(plans[0], d, o), header_bytes(plans[1], d, o));
-    tsr_plan_get_info(plans[0], &info);
-    assert_true(info.runnable && info.exact_arena);
-    tsr_plan_get_info(plans[1], &info);
-    assert_false(info.runnable || info.exact_arena);
-    assert_true(header_has_note(plans[1], "is IQ3_S"));
-    tsr_plan_destroy(plans[0]);
-    tsr_plan_destroy(plans[1]);
-}
-
 static void opening_is_refused_by_name(void **state)
 {
     header_fixture *f = *state;
@@ -435,12 +389,11 @@ static void opening_is_refused_by_name(void **state)
     config.devices = "host:1,threads=1";
     config.topology = f->topo;
     runner_ok(tsr_runtime_open(&config, &rt), "runtime");
-    const struct arch_model *models[] = {&uneven, &mla[0], &together, &plain};
-    static const char *const names[] = {"\"qwen2vl\"", "\"deepseek2\"", "\"deepseek2\"",
-                                        "token_embd.weight is IQ3_S"};
-    for (int i = 0; i < 4; i++) {
+    const struct arch_model *models[] = {&uneven, &mla[0], &together};
+    static const char *const names[] = {"\"qwen2vl\"", "\"deepseek2\"", "\"deepseek2\""};
+    for (int i = 0; i < 3; i++) {
         tsr_model *model = NULL;
-        gguf_writer *w = arch_model_writer(models[i], i < 3 ? TSR_TYPE_F16 : TSR_TYPE_IQ3_S);
+        gguf_writer *w = arch_model_writer(models[i], TSR_TYPE_F16);
         gguf_writer_save_header(w, f->path, true);
         gguf_writer_destroy(w);
         int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
@@ -496,7 +449,6 @@ int main(void)
         cmocka_unit_test(unknown_architectures_are_planned_by_size),
         cmocka_unit_test(experts_may_be_offloaded),
         cmocka_unit_test(fits_are_found_from_headers),
-        cmocka_unit_test(types_without_kernels_are_planned),
         cmocka_unit_test(opening_is_refused_by_name),
         cmocka_unit_test(every_allocation_may_fail),
     };

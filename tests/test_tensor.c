@@ -18,6 +18,7 @@
 #include "support/fake_device.h"
 #include "support/random.h"
 #include "support/random_buffer_type.h"
+#include "support/weight_types.h"
 
 static uint64_t seed = 1;
 
@@ -32,10 +33,7 @@ static void fill_random(unsigned char *data, size_t bytes)
         data[i] = (unsigned char)random_u64(&seed);
 }
 
-static const tsr_type all_types[] = {
-    TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_I32,    TSR_TYPE_I64,    TSR_TYPE_Q8_0,
-    TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K,   TSR_TYPE_Q4_1,   TSR_TYPE_Q5_0,
-    TSR_TYPE_Q5_1, TSR_TYPE_Q2_K, TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+static const tsr_type all_types[] = {TSR_TYPE_I32, TSR_TYPE_I64, WEIGHT_TYPES};
 enum { N_TYPES = sizeof all_types / sizeof *all_types };
 
 /* -- where bytes are, block by block -- */

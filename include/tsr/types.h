@@ -37,8 +37,7 @@ typedef enum tsr_type {
     TSR_TYPE_IQ4_NL = 20,
     TSR_TYPE_IQ4_XS = 23,
     TSR_TYPE_MXFP4 = 39,
-
-    /* Types for planning only: their sizes are known, but no kernel computes with them. */
+    TSR_TYPE_NVFP4 = 40,
     TSR_TYPE_IQ2_XXS = 16,
     TSR_TYPE_IQ2_XS = 17,
     TSR_TYPE_IQ3_XXS = 18,
@@ -50,17 +49,13 @@ typedef enum tsr_type {
     TSR_TYPE_TQ2_0 = 35
 } tsr_type;
 
-/** Whether the library computes with this type. */
+/** Whether this is a constant of tsr_type. */
 TSR_API bool tsr_type_known(int type);
-
-/** Whether the sizes of this type are known. True for every constant of tsr_type. */
-TSR_API bool tsr_type_sized(int type);
 
 /** Name as GGUF tools print it ("Q4_K"), or "?" for an unknown type. */
 TSR_API const char *tsr_type_name(tsr_type type);
 
-/** The type with this name, in any letter case. TSR_ERR_NOT_FOUND: no such type, or a type for planning
- * only. */
+/** The type with this name, in any letter case. TSR_ERR_NOT_FOUND: no such type. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_parse(const char *name, tsr_type *type_out);
 
 /** Elements in one block (1 for plain types), 0 for an unknown type. */
@@ -75,14 +70,13 @@ TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
 
 /** Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. Every kernel is tested
  * against this reference; it is not fast. Each value is the exact value, rounded once to f32.
- * TSR_ERR_UNSUPPORTED: an integer type, or a type for planning only. TSR_ERR_INVALID: n_elems is not a
- * multiple of the block. */
+ * TSR_ERR_UNSUPPORTED: an integer type. TSR_ERR_INVALID: n_elems is not a multiple of the block. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
 
 /** Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), and
  * the quantized types without a search for the least error. A quantized block with an element that is not
- * finite, or too large for the block's F16 scale, becomes NaN in all elements. Errors as
- * tsr_type_to_f32(). */
+ * finite, or too large for the block's F16 scale, becomes NaN in all elements; of NVFP4, which
+ * has no NaN, zeros, and larger elements become its largest. Errors as tsr_type_to_f32(). */
 TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst,
                                                    int64_t n_elems);
 

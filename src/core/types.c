@@ -58,13 +58,7 @@ struct type_traits {
     size_t block_bytes;
     void (*decode)(const void *src, float *dst, int64_t n_blocks); /* NULL for the integer types */
     void (*encode)(const float *src, void *dst, int64_t n_blocks);
-    bool sizes_only; /* sizes as in ggml's ggml-common.h; the library does not compute with it */
 };
-
-#define SIZES_ONLY(name, block_elems, block_bytes)       \
-    {                                                    \
-        name, block_elems, block_bytes, NULL, NULL, true \
-    }
 
 static const struct type_traits table[] = {
     [TSR_TYPE_F32] = {"F32", 1, 4, decode_f32, encode_f32},
@@ -82,20 +76,30 @@ static const struct type_traits table[] = {
     [TSR_TYPE_Q5_1] = {"Q5_1", 32, sizeof(tsr_block_q5_1), tsr_quant_decode_q5_1, tsr_quant_encode_q5_1},
     [TSR_TYPE_Q2_K] = {"Q2_K", 256, sizeof(tsr_block_q2_k), tsr_quant_decode_q2_k, tsr_quant_encode_q2_k},
     [TSR_TYPE_Q3_K] = {"Q3_K", 256, sizeof(tsr_block_q3_k), tsr_quant_decode_q3_k, tsr_quant_encode_q3_k},
-    [TSR_TYPE_IQ2_XXS] = SIZES_ONLY("IQ2_XXS", 256, 66),
-    [TSR_TYPE_IQ2_XS] = SIZES_ONLY("IQ2_XS", 256, 74),
-    [TSR_TYPE_IQ3_XXS] = SIZES_ONLY("IQ3_XXS", 256, 98),
-    [TSR_TYPE_IQ1_S] = SIZES_ONLY("IQ1_S", 256, 50),
+    [TSR_TYPE_IQ2_XXS] = {"IQ2_XXS", 256, sizeof(tsr_block_iq2_xxs), tsr_quant_decode_iq2_xxs,
+                          tsr_quant_encode_iq2_xxs},
+    [TSR_TYPE_IQ2_XS] = {"IQ2_XS", 256, sizeof(tsr_block_iq2_xs), tsr_quant_decode_iq2_xs,
+                         tsr_quant_encode_iq2_xs},
+    [TSR_TYPE_IQ3_XXS] = {"IQ3_XXS", 256, sizeof(tsr_block_iq3_xxs), tsr_quant_decode_iq3_xxs,
+                          tsr_quant_encode_iq3_xxs},
+    [TSR_TYPE_IQ1_S] = {"IQ1_S", 256, sizeof(tsr_block_iq1_s), tsr_quant_decode_iq1_s,
+                        tsr_quant_encode_iq1_s},
     [TSR_TYPE_IQ4_NL] = {"IQ4_NL", 32, sizeof(tsr_block_iq4_nl), tsr_quant_decode_iq4_nl,
                          tsr_quant_encode_iq4_nl},
-    [TSR_TYPE_IQ3_S] = SIZES_ONLY("IQ3_S", 256, 110),
-    [TSR_TYPE_IQ2_S] = SIZES_ONLY("IQ2_S", 256, 82),
+    [TSR_TYPE_IQ3_S] = {"IQ3_S", 256, sizeof(tsr_block_iq3_s), tsr_quant_decode_iq3_s,
+                        tsr_quant_encode_iq3_s},
+    [TSR_TYPE_IQ2_S] = {"IQ2_S", 256, sizeof(tsr_block_iq2_s), tsr_quant_decode_iq2_s,
+                        tsr_quant_encode_iq2_s},
     [TSR_TYPE_IQ4_XS] = {"IQ4_XS", 256, sizeof(tsr_block_iq4_xs), tsr_quant_decode_iq4_xs,
                          tsr_quant_encode_iq4_xs},
-    [TSR_TYPE_IQ1_M] = SIZES_ONLY("IQ1_M", 256, 56),
-    [TSR_TYPE_TQ1_0] = SIZES_ONLY("TQ1_0", 256, 54),
-    [TSR_TYPE_TQ2_0] = SIZES_ONLY("TQ2_0", 256, 66),
+    [TSR_TYPE_IQ1_M] = {"IQ1_M", 256, sizeof(tsr_block_iq1_m), tsr_quant_decode_iq1_m,
+                        tsr_quant_encode_iq1_m},
+    [TSR_TYPE_TQ1_0] = {"TQ1_0", 256, sizeof(tsr_block_tq1_0), tsr_quant_decode_tq1_0,
+                        tsr_quant_encode_tq1_0},
+    [TSR_TYPE_TQ2_0] = {"TQ2_0", 256, sizeof(tsr_block_tq2_0), tsr_quant_decode_tq2_0,
+                        tsr_quant_encode_tq2_0},
     [TSR_TYPE_MXFP4] = {"MXFP4", 32, sizeof(tsr_block_mxfp4), tsr_quant_decode_mxfp4, tsr_quant_encode_mxfp4},
+    [TSR_TYPE_NVFP4] = {"NVFP4", 64, sizeof(tsr_block_nvfp4), tsr_quant_decode_nvfp4, tsr_quant_encode_nvfp4},
 };
 
 enum { TABLE_SIZE = sizeof table / sizeof table[0] };
@@ -109,12 +113,6 @@ static const struct type_traits *traits_of(int type)
 }
 
 bool tsr_type_known(int type)
-{
-    const struct type_traits *traits = traits_of(type);
-    return traits && !traits->sizes_only;
-}
-
-bool tsr_type_sized(int type)
 {
     return traits_of(type) != NULL;
 }
@@ -144,7 +142,7 @@ tsr_status tsr_type_parse(const char *name, tsr_type *type_out)
             return TSR_OK;
         }
     }
-    char known[160];
+    char known[256];
     tsr_type_list(known, sizeof known);
     return tsr_fail(TSR_ERR_NOT_FOUND, "unknown type \"%s\"; known: %s", name, known);
 }

@@ -351,8 +351,8 @@ static tsr_status parse_tensor(struct cursor *cursor, struct tsr_gguf_record *re
     }
     TSR_TRY(take_u32(cursor, "the type", &type));
     TSR_TRY(take_u64(cursor, "the offset", &record->data_at));
-    if (type > INT32_MAX || !tsr_type_sized((int)type)) {
-        char known[160];
+    if (type > INT32_MAX || !tsr_type_known((int)type)) {
+        char known[256];
         tsr_type_list(known, sizeof known);
         return CURSOR_FAIL(cursor, TSR_ERR_UNSUPPORTED, "type %u is not supported; supported: %s", type,
                            known);

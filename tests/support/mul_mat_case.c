@@ -11,11 +11,9 @@
 
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
+#include "support/weight_types.h"
 
-static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
-                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
-                                 TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
-                                 TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+static const tsr_type types[] = {WEIGHT_TYPES};
 enum { N_TYPES = sizeof types / sizeof *types };
 enum { FIRST_OF_8 = 1 };
 _Static_assert(N_KINDS == 2 * N_TYPES - FIRST_OF_8, "mul_mat_case.h counts the kinds");
@@ -33,7 +31,7 @@ int64_t mul_mat_block(tsr_type type)
 /* Whether products with the type are sums of integers; of floats otherwise. */
 static bool is_integer(tsr_type type)
 {
-    return mul_mat_block(type) > 1;
+    return mul_mat_block(type) > 1 && type != TSR_TYPE_NVFP4;
 }
 
 /* Half a step of the integers that stand for x[k] beside quantized weights (host/kernels/quant/x_blocks.h),

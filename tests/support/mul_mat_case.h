@@ -12,7 +12,7 @@ typedef struct kind {
     tsr_type type;
     int x_bits;
 } kind;
-enum { N_KINDS = 2 * 16 - 1 };
+enum { N_KINDS = 2 * 26 - 1 };
 
 /* 0 <= i < N_KINDS */
 kind mul_mat_kind(int i);

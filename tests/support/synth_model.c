@@ -43,14 +43,34 @@ static uint32_t file_type(tsr_type type)
         return 16;
     case TSR_TYPE_Q6_K:
         return 18;
+    case TSR_TYPE_IQ2_XXS:
+        return 19;
+    case TSR_TYPE_IQ2_XS:
+        return 20;
+    case TSR_TYPE_IQ3_XXS:
+        return 23;
+    case TSR_TYPE_IQ1_S:
+        return 24;
     case TSR_TYPE_IQ4_NL:
         return 25;
+    case TSR_TYPE_IQ3_S:
+        return 26;
+    case TSR_TYPE_IQ2_S:
+        return 28;
     case TSR_TYPE_IQ4_XS:
         return 30;
+    case TSR_TYPE_IQ1_M:
+        return 31;
     case TSR_TYPE_BF16:
         return 32;
+    case TSR_TYPE_TQ1_0:
+        return 36;
+    case TSR_TYPE_TQ2_0:
+        return 37;
     case TSR_TYPE_MXFP4:
         return 38;
+    case TSR_TYPE_NVFP4:
+        return 39;
     default:
         return 1; /* F16 */
     }

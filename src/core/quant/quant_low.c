@@ -1,5 +1,6 @@
 /* Q2_K and Q3_K: super-blocks of sixteen sub-blocks whose quants have two bits, with a third stored
- * separately. Decoders follow the layouts in quant.h line by line; encoders are simple (quant_encode.c). */
+ * separately. TQ1_0 and TQ2_0: super-blocks of three values with one scale. Decoders follow the layouts in
+ * quant.h line by line; encoders are simple (quant_encode.c). */
 #include "core/quant/quant_each.h"
 #include "core/quant/quant_round.h"
 
@@ -102,3 +103,70 @@ static tsr_block_q3_k encode_q3_k(const float *x)
     return block;
 }
 TSR_QUANT_ENCODER(q3_k, TSR_QUANT_SUPER_BLOCK)
+
+static void decode_tq2_0(const tsr_block_tq2_0 *block, float *dst)
+{
+    for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++)
+        dst[e] = tsr_f16_to_f32(block->d) * (float)((block->q[low_byte(e)] >> low_shift(e) & 3) - 1);
+}
+TSR_QUANT_DECODER(tq2_0, TSR_QUANT_SUPER_BLOCK)
+
+/* The largest magnitude is the scale. */
+static tsr_block_tq2_0 encode_tq2_0(const float *x)
+{
+    tsr_block_tq2_0 block = {.d = TSR_QUANT_F16_NAN};
+    uint16_t half;
+    float d;
+    if (!tsr_quant_store_scale(fabsf(tsr_quant_extreme(x, TSR_QUANT_SUPER_BLOCK)), &half, &d))
+        return block;
+    block.d = half;
+    for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
+        const int quantum = tsr_quant_nearest(x[e] * tsr_quant_reciprocal(d), -1, 1) + 1;
+        block.q[low_byte(e)] |= (uint8_t)(quantum << low_shift(e));
+    }
+    return block;
+}
+TSR_QUANT_ENCODER(tq2_0, TSR_QUANT_SUPER_BLOCK)
+
+/* The byte of element e, and the element's number in the byte. */
+static int three_byte(int e, int *number_out)
+{
+    const int begin = e < 160 ? 0 : e < 240 ? 160 : 240, width = e < 160 ? 32 : e < 240 ? 16 : 4;
+    *number_out = (e - begin) / width;
+    return (e < 160 ? 0 : e < 240 ? 32 : 48) + (e - begin) % width;
+}
+
+static const uint8_t powers_of_three[5] = {1, 3, 9, 27, 81};
+
+static void decode_tq1_0(const tsr_block_tq1_0 *block, float *dst)
+{
+    for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
+        int number;
+        const int at = three_byte(e, &number);
+        const uint8_t byte = at < 48 ? block->q[at] : block->last[at - 48];
+        const uint8_t moved = (uint8_t)(byte * powers_of_three[number]);
+        dst[e] = tsr_f16_to_f32(block->d) * (float)((moved * 3 >> 8) - 1);
+    }
+}
+TSR_QUANT_DECODER(tq1_0, TSR_QUANT_SUPER_BLOCK)
+
+static tsr_block_tq1_0 encode_tq1_0(const float *x)
+{
+    tsr_block_tq1_0 block = {.d = TSR_QUANT_F16_NAN};
+    int sums[52] = {0}; /* numbers in base three, the first element's digit the highest of five */
+    uint16_t half;
+    float d;
+    if (!tsr_quant_store_scale(fabsf(tsr_quant_extreme(x, TSR_QUANT_SUPER_BLOCK)), &half, &d))
+        return block;
+    block.d = half;
+    for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
+        int number;
+        const int at = three_byte(e, &number);
+        const int quantum = tsr_quant_nearest(x[e] * tsr_quant_reciprocal(d), -1, 1) + 1;
+        sums[at] += quantum * powers_of_three[4 - number];
+    }
+    for (int i = 0; i < 52; i++) /* the smallest byte whose products give the digits back */
+        *(i < 48 ? &block.q[i] : &block.last[i - 48]) = (uint8_t)((sums[i] * 256 + 242) / 243);
+    return block;
+}
+TSR_QUANT_ENCODER(tq1_0, TSR_QUANT_SUPER_BLOCK)

@@ -1,4 +1,4 @@
-/* IQ4_NL, IQ4_XS and MXFP4: nibbles that choose one of sixteen values which are not evenly spaced.
+/* IQ4_NL, IQ4_XS, MXFP4 and NVFP4: nibbles that choose one of sixteen values which are not evenly spaced.
  * Decoders follow the layouts in quant.h line by line. Encoders are simple (quant_encode.c): the extreme
  * element fixes the scale, and every element goes to the nearest value under it. */
 #include "core/quant/quant_each.h"
@@ -99,3 +99,35 @@ static tsr_block_mxfp4 encode_mxfp4(const float *src)
     return block;
 }
 TSR_QUANT_ENCODER(mxfp4, TSR_QUANT_BLOCK)
+
+static void decode_nvfp4(const tsr_block_nvfp4 *block, float *dst)
+{
+    for (int e = 0; e < TSR_QUANT_NV_BLOCK; e++) {
+        const uint8_t pair = block->q[e / 16 * 8 + e % 8];
+        dst[e] = tsr_quant_nv_scale(block->d[e / 16]) * (float)fp4_values[e % 16 < 8 ? pair & 15 : pair >> 4];
+    }
+}
+TSR_QUANT_DECODER(nvfp4, TSR_QUANT_NV_BLOCK)
+
+/* The sub-block's largest magnitude falls on 6, the largest FP4, by the nearest of the finite scales
+ * 0..126. */
+static tsr_block_nvfp4 encode_nvfp4(const float *src)
+{
+    tsr_block_nvfp4 block = {{0}, {0}};
+    if (isnan(tsr_quant_extreme(src, TSR_QUANT_NV_BLOCK)))
+        return block;
+    for (int s = 0; s < 4; s++) {
+        const float step = fabsf(tsr_quant_extreme(src + 16 * s, 16)) / 12.0f;
+        uint8_t q[TSR_QUANT_BLOCK / 2], e = 0;
+        float x[TSR_QUANT_BLOCK] = {0};
+        while (e < 126 && fabsf(tsr_quant_nv_scale(e + 1) - step) <= fabsf(tsr_quant_nv_scale(e) - step))
+            e++;
+        for (int i = 0; i < 16; i++) /* as a block of 32 stores nibbles: q[i] holds elements i and 16 + i */
+            x[i / 8 * 16 + i % 8] = src[16 * s + i];
+        encode_nibbles(x, fp4_values, tsr_quant_nv_scale(e), q);
+        block.d[s] = e;
+        memcpy(block.q + 8 * s, q, 8);
+    }
+    return block;
+}
+TSR_QUANT_ENCODER(nvfp4, TSR_QUANT_NV_BLOCK)

@@ -35,6 +35,7 @@ static int rate_index(tsr_type type)
     case TSR_TYPE_Q5_1:
     case TSR_TYPE_IQ4_NL:
     case TSR_TYPE_MXFP4:
+    case TSR_TYPE_NVFP4:
         return tsr_rate_index(TSR_TYPE_Q4_0);
     default:
         return tsr_rate_index(tsr_rate_index(type) >= 0 ? type : TSR_TYPE_Q4_K);

@@ -45,7 +45,7 @@ enum {
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_INT_VEC)
-    return op->n_tokens <= WALK_QUANT_TOKENS && !is_plain(op->type) &&
+    return op->n_tokens <= WALK_QUANT_TOKENS && !is_float(op->type) &&
            op->n_tokens * op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
 #else
     (void)op;
@@ -72,9 +72,9 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
 ALWAYS_INLINE bool mul_mat_is_float(tsr_type type)
 {
 #if defined(TSR_ISA_AMX)
-    return type == TSR_TYPE_F32;
+    return type == TSR_TYPE_F32 || type == TSR_TYPE_NVFP4;
 #else
-    return is_plain(type);
+    return is_float(type);
 #endif
 }
 
@@ -105,7 +105,7 @@ static void mul_mat_tile(const product *p, mul_mat_scratch *scratch)
 #endif
     if (pairs_take(p))
         pairs_tile(p, &scratch->pairs);
-    else if (is_plain(p->op->type))
+    else if (is_float(p->op->type))
         plain_tile(p, &scratch->plain);
     else
         quant_tile_product(p, &scratch->quant);
@@ -180,7 +180,7 @@ ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(const product *p)
     if (is_half(type))
         return (mul_mat_shape){HALF_ROWS, HALF_TOKENS, HALF_TILE_ROWS, HALF_TILE_TOKENS};
 #endif
-    if (is_plain(type))
+    if (is_float(type))
         return (mul_mat_shape){DOT_ROWS, DOT_TOKENS, TILE_ROWS, TILE_TOKENS};
     return (mul_mat_shape){QUANT_ROWS, QUANT_TOKENS, QUANT_TILE_ROWS, QUANT_TILE_TOKENS};
 }

@@ -18,7 +18,7 @@ ALWAYS_INLINE const pack_layout *mul_mat_layout(const product *p)
     if (pairs_take(p))
         return &pairs_layout;
 #endif
-    return is_plain(p->op->type) ? &plain_layout : &quant_layout;
+    return is_float(p->op->type) ? &plain_layout : &quant_layout;
 }
 
 /* Pack the product's tokens of one stage. */
@@ -37,7 +37,7 @@ static void mul_mat_pack_stage(const product *p, const k_stage *stage, void *out
         return;
     }
 #endif
-    if (is_plain(p->op->type))
+    if (is_float(p->op->type))
         plain_pack(p, stage, p->token, n_tokens, out);
     else
         quant_encode_tokens(p, stage, p->token, n_tokens, out);
@@ -130,7 +130,7 @@ static bool mul_mat_packs_for(const tsr_op *record, tsr_op_mul_mat *op)
         *op = record->mul_mat;
     else
         return false;
-    return record->kind == TSR_OP_MUL_MAT || !is_plain(op->type);
+    return record->kind == TSR_OP_MUL_MAT || !is_float(op->type);
 }
 
 static size_t kernel_pack_bytes(const tsr_op *record, const tsr_kernel_env *env)

@@ -233,9 +233,55 @@ static NOINLINE void plain_vector_bf16(const product *p)
     plain_vector_streams(TSR_TYPE_BF16, p);
 }
 
+/* Multiply rows [row, row + n_rows) of NVFP4, decoded a segment at a time, with tokens [token, token +
+ * n_tokens). */
+ALWAYS_INLINE void decoded_vector_rows(const int n_rows, const int n_tokens, const product *p, int64_t row,
+                                       int64_t token)
+{
+    const tsr_op_mul_mat *op = p->op;
+    plain_ahead ahead = {0};
+    float w[VECTOR_ROWS][DOT_SEGMENT];
+    float sums[VECTOR_TOKENS][VECTOR_ROWS], carry[VECTOR_TOKENS][VECTOR_ROWS] = {0};
+    plain_x x;
+    UNROLL for (int t = 0; t < n_tokens; t++) x.row[t] = product_x(p, token + t);
+    k_segment segment = segment_first(op, DOT_SEGMENT);
+    do {
+        for (int r = 0; r < n_rows; r++)
+            weights_decode(TSR_TYPE_NVFP4, product_w(p, TSR_TYPE_NVFP4, row + r, segment.begin), segment.n,
+                           w[r], 8);
+        plain_vector_segment(TSR_TYPE_F32, n_rows, n_tokens, TSR_CPU_STREAMS, (const unsigned char *)w,
+                             sizeof w[0], &ahead, &x, segment.begin, segment.n, sums);
+        for (int t = 0; t < n_tokens; t++)
+            if (plain_carry(&segment, n_rows, sums[t], carry[t]))
+                fold_granule(p, &segment, token + t, row, n_rows, sums[t]);
+    } while (segment_next(op, &segment));
+}
+
+static NOINLINE void decoded_vector(const product *p)
+{
+    for (int64_t row = p->row; row < p->row_end;) {
+        const bool four = p->row_end - row >= VECTOR_ROWS;
+        for (int64_t token = p->token; token < p->token_end;) {
+            const bool many = p->token_end - token >= VECTOR_TOKENS;
+            if (four && many)
+                decoded_vector_rows(VECTOR_ROWS, VECTOR_TOKENS, p, row, token);
+            else if (four)
+                decoded_vector_rows(VECTOR_ROWS, 1, p, row, token);
+            else if (many)
+                decoded_vector_rows(1, VECTOR_TOKENS, p, row, token);
+            else
+                decoded_vector_rows(1, 1, p, row, token);
+            token += many ? VECTOR_TOKENS : 1;
+        }
+        row += four ? VECTOR_ROWS : 1;
+    }
+}
+
 static void plain_vector(const product *p)
 {
-    if (p->op->type == TSR_TYPE_F32)
+    if (p->op->type == TSR_TYPE_NVFP4)
+        decoded_vector(p);
+    else if (p->op->type == TSR_TYPE_F32)
         plain_vector_f32(p);
     else if (p->op->type == TSR_TYPE_F16)
         plain_vector_f16(p);
@@ -317,7 +363,7 @@ static void panel_decode(tsr_type type, const unsigned char *p, int64_t n, float
     switch (type) {
 #define DECODE_CASE(constant)                              \
     case constant:                                         \
-        if (is_plain(constant))                            \
+        if (is_float(constant))                            \
             weights_decode(constant, p, n, dst, DOT_STEP); \
         break;
         FOR_EACH_WEIGHT_TYPE(DECODE_CASE)

@@ -73,7 +73,8 @@ ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t
 typedef struct panel_ahead {
     const unsigned char *at, *end; /* the rest of a row of the next panel */
     size_t row_bytes, stride;
-    size_t again; /* distance back to a line that is prefetched again; 0: none */
+    size_t again;       /* distance back to a line that is prefetched again; 0: none */
+    size_t block_bytes; /* of a panel's rows, 32 elements each, of super-blocks */
     tsr_cpu_reading reading;
 } panel_ahead;
 
@@ -120,7 +121,10 @@ ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int ro
     const int64_t ahead = panels_ahead(p, type, (size_t)rows * used);
     const unsigned char *next = product_w(p, type, row + ahead * rows, 0);
     const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
-    return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used), p->env->reading};
+    return (panel_ahead){
+        next,           next + row_bytes,     row_bytes,
+        stride,         panel_again(p, used), (size_t)rows * elems_bytes(type, TSR_QUANT_SUPER_BLOCK) / 8,
+        p->env->reading};
 }
 
 /* The start of the next `bytes` bytes. Prefetching past a row or the matrix is harmless. */

@@ -68,6 +68,15 @@ ALWAYS_INLINE byte32 quants_q3_k(const unsigned char *unit, int group)
     return (byte32_bits(low, -2 * (group % 4), 0x03) | byte32_bits(high, 2 - group, 0x04)) - 4;
 }
 
+/* The 32 nibbles of two sub-blocks of NVFP4, eight low nibbles and eight high nibbles each. */
+ALWAYS_INLINE byte32 nv_nibbles(const unsigned char *p)
+{
+    typedef uint64_t eights __attribute__((vector_size(32)));
+    uint64_t q[2];
+    memcpy(q, p, sizeof q);
+    return (byte32)((eights){q[0], q[0] >> 4, q[1], q[1] >> 4}) & 0x0f;
+}
+
 /* Group `group` of the block or super-block at p. */
 ALWAYS_INLINE byte32 spread_quants(tsr_type type, const unsigned char *p, int group)
 {
@@ -88,6 +97,8 @@ ALWAYS_INLINE byte32 spread_quants(tsr_type type, const unsigned char *p, int gr
         return look_up(split_nibbles(p + offsetof(tsr_block_iq4_xs, q) + 16 * group), iq4);
     case TSR_TYPE_MXFP4:
         return look_up(split_nibbles(p + offsetof(tsr_block_mxfp4, q)), fp4);
+    case TSR_TYPE_NVFP4:
+        return look_up(nv_nibbles(p + offsetof(tsr_block_nvfp4, q) + 16 * group), fp4);
     case TSR_TYPE_Q2_K:
         return byte32_bits(byte32_load(p + offsetof(tsr_block_q2_k, q) + 32 * (group / 4)), -2 * (group % 4),
                            0x03);

@@ -20,6 +20,7 @@ typedef struct quant_traits {
     bool is_signed;   /* whether the type's bytes are signed */
     bool sub_scales;  /* two scales per block, one per half */
     bool below_16;    /* whether all bytes of the type are below 16 */
+    bool above_32;    /* whether products with bytes need sums of 32 bits */
     bool by_nibbles;  /* low bits of a byte: a block, high bits: the next block; for types without
                        * sub-scales */
 } quant_traits;
@@ -41,11 +42,19 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
 
 #if defined(TSR_ISA_INT_VEC)
 
+/* A panel of unpacked super-blocks (codes.h): quants in parts, sub-scales, scales. */
+typedef struct code_panel {
+    _Alignas(64) uint8_t q[2 * QUANT_BLOCKS][4][sizeof(vec_int)];
+    int32_t sub[2 * QUANT_BLOCKS][INT_LANES];
+    float scale[INT_LANES];
+} code_panel;
+
 /* The part of a panel that is not quants. */
 typedef struct quant_panel {
     uint16_t half[2 * QUANT_BLOCKS][INT_LANES]; /* d of each block, then m; or [0] d, [1] dmin */
     uint32_t word[QUANT_BLOCKS][INT_LANES];     /* packed scales; or a block's exponent or fifth bits */
     vec_int high[8];                            /* Q5_K, Q3_K: the highest bits of all blocks */
+    code_panel codes;
 } quant_panel;
 
 /* Vectors of four bytes of each row, low bits first, then high bits. As parts, the same four vectors have the
@@ -72,15 +81,15 @@ __attribute__((cold, noinline)) static void quant_edge_copy(const unsigned char 
         memcpy(edge->row[r], w + (size_t)(r < n_rows ? r : n_rows - 1) * stride, bytes);
 }
 
-/* The first `bytes` bytes, at most a panel's, of the n_rows >= 1 rows at w, `stride` bytes apart. Rows past
- * the last repeat the last. Valid as long as `edge` exists. */
-ALWAYS_INLINE int_rows quant_rows(const unsigned char *w, size_t stride, int n_rows, size_t bytes,
-                                  quant_edge *edge)
+/* The first `bytes` bytes, at most a panel's, of the n_rows >= 1 rows at w of type `stored`, `stride` bytes
+ * apart. Rows past the last repeat the last. Valid as long as `edge` exists. */
+ALWAYS_INLINE int_rows quant_rows(tsr_type stored, const unsigned char *w, size_t stride, int n_rows,
+                                  size_t bytes, quant_edge *edge)
 {
     if (n_rows >= INT_LANES)
-        return int_rows_of(w, stride);
+        return int_rows_of(stored, w, stride);
     quant_edge_copy(w, stride, n_rows, bytes, edge);
-    return int_rows_of(edge->row[0], sizeof edge->row[0]);
+    return int_rows_of(stored, edge->row[0], sizeof edge->row[0]);
 }
 
 /* Bytes to words. */

@@ -47,14 +47,15 @@ ALWAYS_INLINE void quant_tile_vector(tsr_type type, const int_rows *rows, int n_
 }
 
 /* Expand n_blocks blocks at w of n_rows rows, `stride` bytes apart. Rows past the last repeat the last. */
-ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
-                                          int n_blocks, const bool bytes, quant_tile *tile)
+ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, tsr_type stored, const unsigned char *w,
+                                          size_t stride, int n_rows, int n_blocks, const bool bytes,
+                                          quant_tile *tile)
 {
     quant_edge edge;
     for (int v = 0; v < QUANT_VECTORS; v++) {
         const int first = v * INT_LANES < n_rows ? v * INT_LANES : n_rows - 1;
-        const int_rows rows = quant_rows(w + (size_t)first * stride, stride, n_rows - first,
-                                         elems_bytes(type, (int64_t)n_blocks * X_BLOCK), &edge);
+        const int_rows rows = quant_rows(stored, w + (size_t)first * stride, stride, n_rows - first,
+                                         elems_bytes(stored, (int64_t)n_blocks * X_BLOCK), &edge);
         quant_tile_vector(type, &rows, n_blocks, bytes, v, tile);
     }
 }
@@ -63,13 +64,15 @@ ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w,
 static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
                               bool bytes, quant_tile *tile)
 {
-    switch (type) {
-#define EXPAND_CASE(constant, rules)                                                    \
-    case constant:                                                                      \
-        if (bytes && QUANT_TILE_HAS_BYTES)                                              \
-            quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, true, tile);  \
-        else                                                                            \
-            quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, false, tile); \
+    switch (quant_kernels(type)) {
+#define EXPAND_CASE(constant, rules)                                                                    \
+    case constant:                                                                                      \
+        if (bytes && QUANT_TILE_HAS_BYTES)                                                              \
+            quant_tile_expand_type(constant, quant_stored(constant, type), w, stride, n_rows, n_blocks, \
+                                   true, tile);                                                         \
+        else                                                                                            \
+            quant_tile_expand_type(constant, quant_stored(constant, type), w, stride, n_rows, n_blocks, \
+                                   false, tile);                                                        \
         break;
         FOR_EACH_QUANT_TYPE(EXPAND_CASE)
 #undef EXPAND_CASE

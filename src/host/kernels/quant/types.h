@@ -1,23 +1,24 @@
 /* Quantized weights as integers with scales, for products with activations that are integers, too
  * (x_blocks.h).
  *
- * Every type is seen in blocks of 32 elements: w[i] = scale * q[i] - min, with q an integer that 16 bits hold
- * and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K, Q3_K, Q2_K), they are
- * part of q. Where a block has two minima (Q2_K), each belongs to a half.
+ * Every type is seen in blocks of 32 elements: w[i] = scale * q[i] - min, with q an integer that 16 bits
+ * hold and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K, Q3_K, Q2_K), they
+ * are part of q. Where a block has two minima (Q2_K), each belongs to a half.
  *
- * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows: one super-block of a K type. A group is the blocks
- * of a panel that share bytes. quant_group_load() brings a group's bytes into vectors whose lanes are rows,
- * and quant_words() extracts a block's integers from these vectors, four elements at a time.
- * quant_group_parts() leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half block
- * alike works on parts, too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
+ * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows: one super-block of a K type. A group is the
+ * blocks of a panel that share bytes. quant_group_load() brings a group's bytes into vectors whose lanes
+ * are rows, and quant_words() extracts a block's integers from these vectors, four elements at a time.
+ * quant_group_parts() leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half
+ * block alike works on parts, too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
  *
  * To add a type: its rules, functions that begin with its name and a quant_traits, in types_block.h (blocks
- * of 32), types_k.h (super-blocks) or types_table.h (looked up), and its name in the lists here. All
- * functions take the type as a constant and are inlined, so the switches vanish. */
+ * of 32), types_k.h (super-blocks), types_table.h (looked up) or types_code.h (unpacked), and its name in
+ * the lists here. All functions take the type as a constant and are inlined, so the switches vanish. */
 #ifndef TSR_HOST_KERNELS_QUANT_TYPES_H
 #define TSR_HOST_KERNELS_QUANT_TYPES_H
 
 #include "host/kernels/quant/types_block.h"
+#include "host/kernels/quant/types_code.h"
 #include "host/kernels/quant/types_k.h"
 #include "host/kernels/quant/types_table.h"
 
@@ -27,16 +28,17 @@
     rule(TSR_TYPE_Q8_0, q8_0) rule(TSR_TYPE_Q4_0, q4_0) rule(TSR_TYPE_Q4_K, q4_k) rule(TSR_TYPE_Q5_K, q5_k) \
         rule(TSR_TYPE_Q6_K, q6_k) rule(TSR_TYPE_Q4_1, q4_1) rule(TSR_TYPE_Q5_0, q5_0)                       \
             rule(TSR_TYPE_Q5_1, q5_1) rule(TSR_TYPE_Q2_K, q2_k) rule(TSR_TYPE_Q3_K, q3_k)                   \
-                rule(TSR_TYPE_IQ4_NL, iq4_nl) rule(TSR_TYPE_IQ4_XS, iq4_xs) rule(TSR_TYPE_MXFP4, mxfp4)
+                rule(TSR_TYPE_IQ4_NL, iq4_nl) rule(TSR_TYPE_IQ4_XS, iq4_xs) rule(TSR_TYPE_MXFP4, mxfp4)     \
+                    rule(QUANT_CODE, code)
 #define FOR_EACH_QUANT_TYPE_SUB(rule) \
-    rule(TSR_TYPE_Q6_K, q6_k) rule(TSR_TYPE_Q2_K, q2_k) rule(TSR_TYPE_Q3_K, q3_k)
+    rule(TSR_TYPE_Q6_K, q6_k) rule(TSR_TYPE_Q2_K, q2_k) rule(TSR_TYPE_Q3_K, q3_k) rule(QUANT_CODE, code)
 #define FOR_EACH_QUANT_TYPE_MIN(rule)                                                                       \
     rule(TSR_TYPE_Q4_K, q4_k) rule(TSR_TYPE_Q5_K, q5_k) rule(TSR_TYPE_Q4_1, q4_1) rule(TSR_TYPE_Q5_1, q5_1) \
         rule(TSR_TYPE_Q2_K, q2_k)
 
 ALWAYS_INLINE const quant_traits *quant_traits_of(tsr_type type)
 {
-    switch (type) {
+    switch (quant_kernels(type)) {
 #define RULE(type, name) \
     case type:           \
         return &name##_traits;
@@ -86,10 +88,10 @@ ALWAYS_INLINE int quant_offset(tsr_type type)
 ALWAYS_INLINE void quant_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
     out->min[0] = out->min[1] = 0.0f;
-    switch (type) {
-#define RULE(type, name)          \
-    case type:                    \
-        name##_expand(p, b, out); \
+    switch (quant_kernels(type)) {
+#define RULE(constant, name)            \
+    case constant:                      \
+        name##_expand(type, p, b, out); \
         break;
         FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE

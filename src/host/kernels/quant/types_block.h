@@ -27,8 +27,9 @@ ALWAYS_INLINE int block_fifth_bit(const uint8_t high[4], int i)
     return (high[i / 8] >> i % 8 & 1) << 4;
 }
 
-ALWAYS_INLINE void q8_0_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q8_0_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q8_0 block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
@@ -36,8 +37,9 @@ ALWAYS_INLINE void q8_0_expand(const unsigned char *p, int b, quant_block *out)
         quant_put(out, i, block.q[i]);
 }
 
-ALWAYS_INLINE void q4_0_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q4_0_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q4_0 block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
@@ -45,8 +47,9 @@ ALWAYS_INLINE void q4_0_expand(const unsigned char *p, int b, quant_block *out)
         quant_put(out, i, block_nibble(block.q, i) - 8);
 }
 
-ALWAYS_INLINE void q4_1_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q4_1_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q4_1 block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
@@ -55,8 +58,9 @@ ALWAYS_INLINE void q4_1_expand(const unsigned char *p, int b, quant_block *out)
         quant_put(out, i, block_nibble(block.q, i));
 }
 
-ALWAYS_INLINE void q5_0_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q5_0_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q5_0 block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
@@ -64,8 +68,9 @@ ALWAYS_INLINE void q5_0_expand(const unsigned char *p, int b, quant_block *out)
         quant_put(out, i, (block_nibble(block.q, i) | block_fifth_bit(block.high, i)) - 16);
 }
 
-ALWAYS_INLINE void q5_1_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q5_1_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q5_1 block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);

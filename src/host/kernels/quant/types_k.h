@@ -28,16 +28,18 @@ ALWAYS_INLINE void k_expand_header(const unsigned char *p, int b, quant_block *o
     out->min[0] = tsr_f16_to_f32(header.dmin) * (float)offset;
 }
 
-ALWAYS_INLINE void q4_k_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q4_k_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     const unsigned char *q = p + offsetof(tsr_block_q4_k, q) + b / 2 * 32;
     k_expand_header(p, b, out);
     for (int i = 0; i < X_BLOCK; i++)
         quant_put(out, i, q[i] >> b % 2 * 4 & 15);
 }
 
-ALWAYS_INLINE void q5_k_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q5_k_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     const unsigned char *q = p + offsetof(tsr_block_q5_k, q) + b / 2 * 32;
     const unsigned char *high = p + offsetof(tsr_block_q5_k, high);
     k_expand_header(p, b, out);
@@ -45,8 +47,9 @@ ALWAYS_INLINE void q5_k_expand(const unsigned char *p, int b, quant_block *out)
         quant_put(out, i, (q[i] >> b % 2 * 4 & 15) | (high[i] >> b & 1) << 4);
 }
 
-ALWAYS_INLINE void q6_k_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q6_k_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q6_k block;
     memcpy(&block, p, sizeof block);
     const uint8_t *low = block.low + 64 * (b / 4) + 32 * (b % 2), *high = block.high + 32 * (b / 4);
@@ -57,8 +60,9 @@ ALWAYS_INLINE void q6_k_expand(const unsigned char *p, int b, quant_block *out)
     }
 }
 
-ALWAYS_INLINE void q2_k_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q2_k_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q2_k block;
     memcpy(&block, p, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
@@ -70,8 +74,9 @@ ALWAYS_INLINE void q2_k_expand(const unsigned char *p, int b, quant_block *out)
     }
 }
 
-ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void q3_k_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_q3_k block;
     memcpy(&block, p, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);

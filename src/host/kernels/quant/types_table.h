@@ -25,24 +25,27 @@ ALWAYS_INLINE void table_expand(const uint8_t q[X_BLOCK / 2], const int8_t value
         quant_put(out, i, values[block_nibble(q, i)]);
 }
 
-ALWAYS_INLINE void iq4_nl_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void iq4_nl_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_iq4_nl block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
     table_expand(block.q, table_iq4, out);
 }
 
-ALWAYS_INLINE void mxfp4_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void mxfp4_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_mxfp4 block;
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_quant_mx_scale(block.e);
     table_expand(block.q, table_fp4, out);
 }
 
-ALWAYS_INLINE void iq4_xs_expand(const unsigned char *p, int b, quant_block *out)
+ALWAYS_INLINE void iq4_xs_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
+    (void)type;
     tsr_block_iq4_xs block;
     memcpy(&block, p, sizeof block);
     out->scale = tsr_f16_to_f32(block.d) * (float)(tsr_quant_iq4_scale(&block, b) - 32);

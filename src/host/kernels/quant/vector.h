@@ -55,6 +55,12 @@ ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char 
  * panel, too many streams in too few pages. */
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
+    if (type == QUANT_CODE) {
+        const unsigned char *at = panel_ahead_step(ahead, ahead->block_bytes);
+        for (size_t line = 0; line < ahead->block_bytes; line += 64)
+            panel_ask(ahead->reading, at + line);
+        return;
+    }
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
     const unsigned char *at = panel_ahead_step(ahead, bytes);
     quant_ask_lines(ahead->reading, at, bytes);
@@ -155,13 +161,14 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const prod
                                      int64_t token, quant_token_group token_group)
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
-    panel_ahead ahead = panel_ahead_of(p, type, INT_LANES, row);
+    const tsr_type stored = quant_stored(type, p->op->type);
+    panel_ahead ahead = panel_ahead_of(p, stored, INT_LANES, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
     quant_edge edge;
     vec acc[QUANT_GROUP_TOKENS] = {0};
     do {
-        const int_rows rows = quant_rows(product_w(p, type, row, segment.begin), p->op->w_stride, n_rows,
-                                         elems_bytes(type, segment.n), &edge);
+        const int_rows rows = quant_rows(stored, product_w(p, stored, row, segment.begin), p->op->w_stride,
+                                         n_rows, elems_bytes(stored, segment.n), &edge);
         if (segment.opens)
             UNROLL for (int t = 0; t < token_group.n; t++) acc[t] = (vec){0};
         quant_vector_panel(type, bytes, &rows, (int)(segment.n / X_BLOCK),
@@ -207,7 +214,7 @@ FOR_EACH_QUANT_TYPE(WALKS_OF)
 /* walks[n]: the function for n tokens. */
 static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_GROUP_TOKENS + 1])
 {
-    switch (type) {
+    switch (quant_kernels(type)) {
 #define WALK(n, name) walks[n] = bytes ? name##_walk_bytes_##n : name##_walk_words_##n;
 #define WALKS_CASE(constant, name)   \
     case constant:                   \

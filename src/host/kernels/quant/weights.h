@@ -17,15 +17,16 @@
 #include <tsr/types.h>
 
 #include "core/quant/quant.h"
+#include "host/kernels/quant/codes.h"
 #include "host/kernels/quant/group_bytes.h"
 #include "host/kernels/vec/vec.h"
 
-/* Call macro(type) for each type that a matrix may have. */
+/* Call macro(type) for each type that a matrix may have, but those of codes.h. */
 #define FOR_EACH_WEIGHT_TYPE(macro)                                                                        \
     macro(TSR_TYPE_F32) macro(TSR_TYPE_F16) macro(TSR_TYPE_BF16) macro(TSR_TYPE_Q8_0) macro(TSR_TYPE_Q4_0) \
         macro(TSR_TYPE_Q4_K) macro(TSR_TYPE_Q5_K) macro(TSR_TYPE_Q6_K) macro(TSR_TYPE_Q4_1)                \
             macro(TSR_TYPE_Q5_0) macro(TSR_TYPE_Q5_1) macro(TSR_TYPE_Q2_K) macro(TSR_TYPE_Q3_K)            \
-                macro(TSR_TYPE_IQ4_NL) macro(TSR_TYPE_IQ4_XS) macro(TSR_TYPE_MXFP4)
+                macro(TSR_TYPE_IQ4_NL) macro(TSR_TYPE_IQ4_XS) macro(TSR_TYPE_MXFP4) macro(TSR_TYPE_NVFP4)
 
 typedef struct w32 {
     v16 a, b; /* elements 0..15 and 16..31 */
@@ -43,10 +44,17 @@ ALWAYS_INLINE bool is_plain(tsr_type type)
     return type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16;
 }
 
+/* Whether the type is multiplied as floats: NVFP4 has a float scale per 16 elements, and no sum of integers
+ * could have two. */
+ALWAYS_INLINE bool is_float(tsr_type type)
+{
+    return is_plain(type) || type == TSR_TYPE_NVFP4;
+}
+
 ALWAYS_INLINE bool is_super_block(tsr_type type)
 {
-    return type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K || type == TSR_TYPE_Q2_K ||
-           type == TSR_TYPE_Q3_K || type == TSR_TYPE_IQ4_XS;
+    return is_code(type) || type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K ||
+           type == TSR_TYPE_Q2_K || type == TSR_TYPE_Q3_K || type == TSR_TYPE_IQ4_XS;
 }
 
 /* Whether group_bytes.h unpacks the type. */
@@ -54,13 +62,13 @@ ALWAYS_INLINE bool is_spread(tsr_type type)
 {
     return type == TSR_TYPE_Q4_1 || type == TSR_TYPE_Q5_0 || type == TSR_TYPE_Q5_1 || type == TSR_TYPE_Q2_K ||
            type == TSR_TYPE_Q3_K || type == TSR_TYPE_IQ4_NL || type == TSR_TYPE_IQ4_XS ||
-           type == TSR_TYPE_MXFP4;
+           type == TSR_TYPE_MXFP4 || type == TSR_TYPE_NVFP4;
 }
 
 /* Whether a group has two scales. */
 ALWAYS_INLINE bool has_halves(tsr_type type)
 {
-    return type == TSR_TYPE_Q6_K || type == TSR_TYPE_Q2_K || type == TSR_TYPE_Q3_K;
+    return type == TSR_TYPE_Q6_K || type == TSR_TYPE_Q2_K || type == TSR_TYPE_Q3_K || type == TSR_TYPE_NVFP4;
 }
 
 /* Whether a type that group_bytes.h unpacks adds an offset. */
@@ -72,7 +80,9 @@ ALWAYS_INLINE bool has_offset(tsr_type type)
 /* Elements of a block; plain types count as blocks of 32. */
 ALWAYS_INLINE int64_t block_elems(tsr_type type)
 {
-    return is_super_block(type) ? TSR_QUANT_SUPER_BLOCK : TSR_QUANT_BLOCK;
+    return is_super_block(type)     ? TSR_QUANT_SUPER_BLOCK
+           : type == TSR_TYPE_NVFP4 ? TSR_QUANT_NV_BLOCK
+                                    : TSR_QUANT_BLOCK;
 }
 
 ALWAYS_INLINE size_t block_bytes(tsr_type type)
@@ -106,6 +116,26 @@ ALWAYS_INLINE size_t block_bytes(tsr_type type)
         return sizeof(tsr_block_iq4_xs);
     case TSR_TYPE_MXFP4:
         return sizeof(tsr_block_mxfp4);
+    case TSR_TYPE_NVFP4:
+        return sizeof(tsr_block_nvfp4);
+    case TSR_TYPE_IQ2_XXS:
+        return sizeof(tsr_block_iq2_xxs);
+    case TSR_TYPE_IQ2_XS:
+        return sizeof(tsr_block_iq2_xs);
+    case TSR_TYPE_IQ2_S:
+        return sizeof(tsr_block_iq2_s);
+    case TSR_TYPE_IQ3_XXS:
+        return sizeof(tsr_block_iq3_xxs);
+    case TSR_TYPE_IQ3_S:
+        return sizeof(tsr_block_iq3_s);
+    case TSR_TYPE_IQ1_S:
+        return sizeof(tsr_block_iq1_s);
+    case TSR_TYPE_IQ1_M:
+        return sizeof(tsr_block_iq1_m);
+    case TSR_TYPE_TQ1_0:
+        return sizeof(tsr_block_tq1_0);
+    case TSR_TYPE_TQ2_0:
+        return sizeof(tsr_block_tq2_0);
     default: /* F16, BF16 */
         return 32 * sizeof(uint16_t);
     }
@@ -124,7 +154,7 @@ ALWAYS_INLINE size_t elems_bytes(tsr_type type, int64_t n)
 /* Groups of 32 in a whole unit. Where fewer groups are left (never in a K type), units are single groups. */
 ALWAYS_INLINE int unit_groups(tsr_type type)
 {
-    return is_super_block(type) ? 8 : 4;
+    return is_super_block(type) ? 8 : type == TSR_TYPE_NVFP4 ? 2 : 4;
 }
 
 ALWAYS_INLINE float load_half(const unsigned char *p)
@@ -175,6 +205,8 @@ ALWAYS_INLINE void spread_scales(tsr_type type, const unsigned char *unit, int g
     if (type == TSR_TYPE_MXFP4) {
         UNROLL for (int g = 0; g < groups; g++) value[g] =
             tsr_quant_mx_scale(unit[(size_t)g * sizeof(tsr_block_mxfp4)]);
+    } else if (type == TSR_TYPE_NVFP4) {
+        UNROLL for (int s = 0; s < 4; s++) value[s] = tsr_quant_nv_scale(unit[s]);
     } else if (type == TSR_TYPE_IQ4_XS) {
         tsr_block_iq4_xs header;
         memcpy(&header, unit, offsetof(tsr_block_iq4_xs, q));
@@ -288,8 +320,8 @@ ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const
 ALWAYS_INLINE w32 weights_of_spread(tsr_type type, const unsigned char *unit, const unit_scales *scales,
                                     int group)
 {
-    const byte32 q =
-        spread_quants(type, is_super_block(type) ? unit : unit + (size_t)group * block_bytes(type), group);
+    const bool shared = is_super_block(type) || type == TSR_TYPE_NVFP4; /* groups share a block */
+    const byte32 q = spread_quants(type, shared ? unit : unit + (size_t)group * block_bytes(type), group);
     const v16 a = v16_from_i8(byte32_half(q, 0)), b = v16_from_i8(byte32_half(q, 1));
     const int first = has_halves(type) ? 2 * group : group, second = has_halves(type) ? first + 1 : first;
     const v16 scale_a = v16_set1(scales->value[first]), scale_b = v16_set1(scales->value[second]);
@@ -330,6 +362,7 @@ ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *unit, const uni
     case TSR_TYPE_IQ4_NL:
     case TSR_TYPE_IQ4_XS:
     case TSR_TYPE_MXFP4:
+    case TSR_TYPE_NVFP4:
         return weights_of_spread(type, unit, scales, group);
     default: { /* Q6_K */
         const byte32 q = quants_of(type, unit, group);
@@ -390,7 +423,7 @@ ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t
         unit_decode(type, groups, p, dst, step);
         p += elems_bytes(type, groups * 32);
     }
-    if (is_super_block(type))
+    if (is_super_block(type) || type == TSR_TYPE_NVFP4)
         return;
     for (; n >= 32; n -= 32, dst += 4 * step, p += elems_bytes(type, 32))
         unit_decode(type, 1, p, dst, step);
@@ -409,6 +442,7 @@ static void decode_row(tsr_type type, const unsigned char *p, int64_t n, float *
         FOR_EACH_WEIGHT_TYPE(DECODE_CASE)
 #undef DECODE_CASE
     default:
+        code_decode(type, p, block_bytes(type), n, dst);
         break;
     }
 }

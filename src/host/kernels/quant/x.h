@@ -14,7 +14,8 @@ ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 #if defined(TSR_ISA_QUADS)
     return tsr_op_takes_bytes(op->x_bits);
 #elif defined(TSR_ISA_BYTES)
-    return tsr_op_takes_bytes(op->x_bits) && quant_byte_offset(op->type) < 128;
+    return tsr_op_takes_bytes(op->x_bits) && quant_byte_offset(op->type) < 128 &&
+           !quant_traits_of(op->type)->above_32;
 #else
     (void)op;
     return false;

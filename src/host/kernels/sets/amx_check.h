@@ -55,7 +55,7 @@ static float amx_check_sum(tsr_type type, const amx_check *c, int t, int r)
 {
     float sum = 0.0f;
     for (int b = 0; b < QUANT_BLOCKS; b++) {
-        quant_block w;
+        quant_block w = {0};
         int32_t dot = 0;
         quant_expand(type, c->weights[r], b, &w);
         for (int i = 0; i < X_BLOCK; i++)

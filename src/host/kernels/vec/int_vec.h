@@ -22,11 +22,12 @@ typedef uint16_t vec_word __attribute__((vector_size(sizeof(vec))));
 typedef struct int_rows {
     const unsigned char *fourth[INT_LANES / 4];
     size_t stride, stride_3; /* once, three times */
+    int stored;              /* the rows' type */
 } int_rows;
 
-ALWAYS_INLINE int_rows int_rows_of(const unsigned char *w, size_t stride)
+ALWAYS_INLINE int_rows int_rows_of(int stored, const unsigned char *w, size_t stride)
 {
-    int_rows rows = {.stride = stride, .stride_3 = 3 * stride};
+    int_rows rows = {.stride = stride, .stride_3 = 3 * stride, .stored = stored};
     UNROLL for (int i = 0; i < INT_LANES / 4; i++) rows.fourth[i] = w + 4 * (size_t)i * stride;
     return rows;
 }
