@@ -50,7 +50,7 @@ static const double error_bound = 2e-5;
  * from this list. */
 static const char *const unsupported[] = {
     "bailingmoe2",
-    "cohere2moe",
+
     "deepseek2-v2lite",
     "deepseek2-v3",
     "deepseek4",

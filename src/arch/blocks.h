@@ -72,8 +72,8 @@ tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *h
 /* -- with LayerNorms (blocks/layer_norm.c) -- */
 
 /* A layer with LayerNorms: attn_norm; ffn_norm (optional if the blocks are parallel); attn_norm_2,
- * attention's own norm (optional); attention; the FFN, without a gate if hparams->ungated_ffn is set. All
- * biases are optional. */
+ * attention's own norm (optional); attention; the FFN, without a gate if hparams->ungated_ffn is set, or the
+ * mixture of experts. All biases are optional. */
 tsr_status tsr_declare_layer_norm_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* TSR_ERR_UNSUPPORTED for a file whose norms of query and key heads differ from head to head. */

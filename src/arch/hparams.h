@@ -116,6 +116,7 @@ typedef struct tsr_hparams {
     int64_t window_period; /* all but the last layer of every period have the window; 0: all have;
                             * TSR_WINDOW_BY_LAYER: the file has a flag per layer */
     tsr_glu_kind ffn_activation;
+    double shared_scale;  /* on the result of the shared experts; 0: no factor */
     bool norm_after_rope; /* norms of queries and keys read rotated heads */
 
     tsr_layer_kind kinds[TSR_MAX_LAYER_KINDS];

@@ -125,7 +125,7 @@ tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h)
     return tsr_block_linear(at, w->down, w->down_bias, hidden(at, w, h));
 }
 
-/* The gate per token is a factor on the whole result, hence on every partial sum. */
+/* The gate per token is a factor on the whole result, hence on every partial sum; so is the scale. */
 tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h)
 {
     tsr_graph *graph = at->step->graph;
@@ -133,5 +133,7 @@ tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *x = hidden(at, w, h);
     if (at->w->shared_gate)
         x = tsr_gate(graph, x, tsr_mul_mat(graph, at->w->shared_gate, h));
+    if (at->hp->shared_scale > 0)
+        x = tsr_scale(graph, x, (float)at->hp->shared_scale);
     return tsr_block_linear(at, w->down, w->down_bias, x);
 }

@@ -27,7 +27,7 @@ tsr_status tsr_declare_layer_norm_layer(tsr_weights *w, const tsr_hparams *hp, i
     tsr_status status = TSR_OK;
     TSR_TRY(declare_norms(w, hp, l));
     TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(tsr_declare_ffn(w, hp, l));
+    TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
 out:
     return status;
 }
@@ -61,5 +61,5 @@ tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
         h = layer_norm(at, tsr_block_outputs(at, x), w->ffn_norm, w->ffn_norm_bias);
     else
         h = layer_norm(at, y, w->ffn_norm, w->ffn_norm_bias);
-    return tsr_block_residual(at, y, tsr_block_ffn(at, h));
+    return tsr_block_residual(at, y, w->router ? tsr_block_experts(at, h) : tsr_block_ffn(at, h));
 }

@@ -42,6 +42,7 @@
     X(falcon) \
     X(command_r) \
     X(cohere2) \
+    X(cohere2moe) \
     X(qwen3vl) \
     X(seed_oss) \
     X(afmoe) \

@@ -13,7 +13,10 @@
  * - command-r: Command R. Norms without biases, SwiGLU, a factor on the logits.
  *
  * - cohere2: Command R7B and A. Three of four layers have a window; every fourth has neither window nor
- * rotation. */
+ * rotation.
+ *
+ * - cohere2moe: a mixture of experts, whose result is the mean of the chosen and of the shared experts. Dense
+ * layers at the beginning are rotated without a window. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -59,15 +62,40 @@ out:
     return status;
 }
 
-#define PARALLEL(identifier, arch, read, layer)                                            \
+/* The mean of two results: either is halved where its factor is at hand, which changes no bit. */
+static tsr_status read_cohere2moe(tsr_keys *keys, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    if (tsr_keys_have(keys, "attention.layer_norm_rms_epsilon"))
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s: this architecture is supported with LayerNorms only",
+                        tsr_gguf_path(keys->gguf), keys->name);
+    TSR_TRY(read_cohere2(keys, hp));
+    if (!tsr_keys_have(keys, "expert_gating_func"))
+        hp->expert_gating = TSR_GATING_SIGMOID;
+    if (hp->n_ff_shared > 0) {
+        hp->expert_scale *= 0.5f;
+        hp->shared_scale = 0.5;
+    }
+out:
+    return status;
+}
+
+static tsr_status rotate_cohere2moe(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
+{
+    return l < hp->n_dense_layers ? TSR_OK : tsr_layer_rotate_windows(keys, hp, l, layer);
+}
+
+#define PARALLEL(identifier, arch, read, layer, with_experts)                              \
     const tsr_arch tsr_arch_##identifier = {.name = arch,                                  \
+                                            .experts = with_experts,                       \
                                             .read_hparams = read,                          \
                                             .read_layer = layer,                           \
                                             .declare_layer = tsr_declare_layer_norm_layer, \
                                             .build_layer = tsr_build_layer_norm_layer}
 
-PARALLEL(gptneox, "gptneox", read_gptneox, NULL);
-PARALLEL(phi2, "phi2", read_ungated, NULL);
-PARALLEL(falcon, "falcon", read_ungated, NULL);
-PARALLEL(command_r, "command-r", read_command_r, NULL);
-PARALLEL(cohere2, "cohere2", read_cohere2, tsr_layer_rotate_windows);
+PARALLEL(gptneox, "gptneox", read_gptneox, NULL, false);
+PARALLEL(phi2, "phi2", read_ungated, NULL, false);
+PARALLEL(falcon, "falcon", read_ungated, NULL, false);
+PARALLEL(command_r, "command-r", read_command_r, NULL, false);
+PARALLEL(cohere2, "cohere2", read_cohere2, tsr_layer_rotate_windows, false);
+PARALLEL(cohere2moe, "cohere2moe", read_cohere2moe, rotate_cohere2moe, true);
