@@ -56,6 +56,18 @@ static tsr_status check_attention(const tsr_op *op)
     return check_kv(op, &op->attention.kv);
 }
 
+/* Grids have at most 65535 blocks along their second and third side. */
+static tsr_status check_recurrent(const tsr_op *op, const char *what, int64_t n, int64_t most, int64_t n_rows)
+{
+    if (n > most)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': %s of %lld; the CUDA kernels take at most %lld",
+                        op->name ? op->name : "?", what, (long long)n, (long long)most);
+    if (n_rows > 65535)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': %lld sequences; the CUDA kernels take at most 65535",
+                        op->name ? op->name : "?", (long long)n_rows);
+    return TSR_OK;
+}
+
 tsr_status tsr_cuda_op_check(const tsr_op *op)
 {
     switch (op->kind) {
@@ -76,6 +88,12 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
     case TSR_OP_EXPERTS_DOWN:
         return is_weight_type(op->experts_down.down.type) ? TSR_OK
                                                           : refuse_type(op, op->experts_down.down.type);
+    case TSR_OP_CONV:
+        return check_recurrent(op, "a convolution over a number of tokens", op->conv.kernel,
+                               TSR_MAX_CONV_KERNEL, op->conv.index.n_rows);
+    case TSR_OP_RECURRENCE:
+        return check_recurrent(op, "keys with a number of elements", op->recurrence.dk, TSR_MAX_STATE_ROWS,
+                               op->recurrence.index.n_rows);
     case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
     case TSR_OP_SUM_SQUARES:
@@ -121,6 +139,10 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_kv_write(&op->kv_write, s);
     case TSR_OP_ATTENTION:
         return tsr_cuda_attention(&op->attention, s);
+    case TSR_OP_CONV:
+        return tsr_cuda_conv(&op->conv, s);
+    case TSR_OP_RECURRENCE:
+        return tsr_cuda_recurrence(&op->recurrence, s);
     case TSR_OP_GLU:
         return tsr_cuda_glu(&op->glu, s);
     case TSR_OP_ADD:

@@ -21,6 +21,7 @@
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
+ *   recurrence  over the rows of a state: recurrence.cu.
  *   rows      rms_norm, softmax and, granule by granule, sum_squares add 512 strided strands, then the
  *             strands as a binary tree. */
 #ifndef TSR_CUDA_KERNELS_KERNELS_H
@@ -84,6 +85,8 @@ tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *k, const ts
                             const tsr_cuda_stream *s);
 tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_attention_scratch(const tsr_op_attention *op);
+tsr_status tsr_cuda_conv(const tsr_op_conv *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_recurrence(const tsr_op_recurrence *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_add(const tsr_op_add *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_scale(const tsr_op_scale *op, const tsr_cuda_stream *s);

@@ -1,0 +1,113 @@
+/* conv and recurrence on a GPU: against double precision (support/recurrent_case.h), and the bits of the
+ * tokens one by one. */
+#include "gpu_run.h"
+
+#include "support/recurrent_case.h"
+
+/* The case on the device, and the results of a run. */
+typedef struct there {
+    tsr_op op;
+    tsr_state_index *index; /* of op */
+    float *slots, *y;       /* device memory */
+} there;
+
+static size_t slots_bytes(const recurrent_case *c)
+{
+    return (size_t)(RECURRENT_SLOTS * c->slot_elems) * sizeof(float);
+}
+
+static void put_case(gpu *g, const recurrent_case *c, int64_t n_tokens, there *t)
+{
+    t->op = c->op;
+    for (int i = 0; i < c->n_arrays; i++) {
+        const size_t field = (size_t)((const char *)c->arrays[i].field - (const char *)&c->op);
+        const float *copy =
+            gpu_put(g, *c->arrays[i].field, (size_t)c->arrays[i].n * sizeof(float), i % 2 == 0);
+        memcpy((char *)&t->op + field, &copy, sizeof copy);
+    }
+    const bool conv = t->op.kind == TSR_OP_CONV;
+    t->slots = gpu_put(g, c->slots, slots_bytes(c), false);
+    t->y = gpu_alloc(g, (size_t)c->n_y * sizeof(float), false);
+    t->index = conv ? &t->op.conv.index : &t->op.recurrence.index;
+    t->index->rows = gpu_put(g, c->rows, sizeof c->rows, false);
+    t->index->next = gpu_put(g, c->next, (size_t)n_tokens * sizeof *c->next, false);
+    *(conv ? &t->op.conv.state.base : &t->op.recurrence.state.base) = t->slots;
+    *(conv ? &t->op.conv.y : &t->op.recurrence.y) = t->y;
+}
+
+/* Run the tokens of sequence 1 one by one, each from the state that the previous one has written. */
+static void run_one_by_one(gpu *g, const recurrent_case *c, int64_t n_tokens, there *t)
+{
+    int32_t *none = malloc((size_t)n_tokens * sizeof *none);
+    memset(none, 0xff, (size_t)n_tokens * sizeof *none);
+    t->index->next = gpu_put(g, none, (size_t)n_tokens * sizeof *none, false);
+    t->index->n_rows = 1;
+    tsr_state_row row = c->rows[1];
+    for (int32_t i = row.first; i >= 0; i = c->next[i]) {
+        row.first = i;
+        t->index->rows = gpu_put(g, &row, sizeof row, false);
+        assert_false(gpu_run(g, &t->op));
+        row.read = row.write;
+        row.write = row.write == 2 ? 3 : 2;
+    }
+    free(none);
+}
+
+static void check_case(const recurrent_case *c, int64_t n_tokens)
+{
+    gpu g = gpu_open();
+    there t;
+    float *y = malloc((size_t)c->n_y * sizeof *y), *again = malloc((size_t)c->n_y * sizeof *y);
+    float *slots = malloc(slots_bytes(c));
+    put_case(&g, c, n_tokens, &t);
+    assert_false(gpu_run(&g, &t.op));
+    gpu_get(y, t.y, (size_t)c->n_y * sizeof *y);
+    gpu_get(slots, t.slots, slots_bytes(c));
+    recurrent_case_check(c, y, slots);
+    if (n_tokens <= 100)
+        run_one_by_one(&g, c, n_tokens, &t);
+    gpu_get(again, t.y, (size_t)c->n_y * sizeof *y);
+    assert_memory_equal(y, again, (size_t)c->n_y * sizeof *y);
+    free(y);
+    free(again);
+    free(slots);
+    gpu_close(&g);
+}
+
+static void conv_is_close_to_its_formula(void **state)
+{
+    (void)state;
+    static const conv_setup setups[] = {
+        {40, 300, 4, true, false}, {7, 35, 3, false, true}, {1, 128, 4, true, true}, {5, 3, 8, false, false}};
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        recurrent_case c;
+        recurrent_case_conv(&c, setups[i]);
+        check_case(&c, setups[i].n_tokens);
+        recurrent_case_destroy(&c);
+    }
+}
+
+static void recurrence_is_close_to_its_formula(void **state)
+{
+    (void)state;
+    static const recurrence_setup setups[] = {{20, 4, 2, 16, 16, false, false},
+                                              {20, 4, 2, 16, 16, false, true},
+                                              {9, 6, 6, 20, 24, true, false},
+                                              {12, 2, 1, 128, 128, false, false},
+                                              {3, 1, 1, 256, 5, true, true}};
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        recurrent_case c;
+        recurrent_case_recurrence(&c, setups[i]);
+        check_case(&c, setups[i].n_tokens);
+        recurrent_case_destroy(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv_is_close_to_its_formula),
+        cmocka_unit_test(recurrence_is_close_to_its_formula),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
