@@ -64,15 +64,16 @@ static int64_t length(const conversation *c)
     return tsr_session_length(c->decoder.engine->session, 0);
 }
 
-/* If layers with a sliding window do not allow removing a long message, the previous messages are removed,
- * too. */
+/* If layers with a sliding window, or recurrent layers, do not allow removing the message, the previous
+ * messages are removed, too. */
 static tsr_status take_back(conversation *c, int64_t n_before)
 {
     tsr_session *session = c->decoder.engine->session;
-    if (n_before >= tsr_session_min_length(session, 0))
-        return tsr_session_trim(session, 0, n_before);
-    fprintf(stderr, "tsr run: the message cannot be removed from layers with a sliding window, so the "
-                    "conversation starts again; --swa-full avoids this\n");
+    tsr_status status = tsr_session_trim(session, 0, n_before);
+    if (status != TSR_ERR_INVALID)
+        return status;
+    fprintf(stderr, "tsr run: the message cannot be removed (%s), so the conversation starts again\n",
+            tsr_last_error());
     c->begun = false;
     return tsr_session_trim(session, 0, 0);
 }

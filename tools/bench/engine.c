@@ -160,14 +160,15 @@ static tsr_status append(bench_engine *engine, int64_t n)
     return tsr_session_decode(engine->session, &batch, engine->logits);
 }
 
-/* Make the sequence `depth` tokens long, with any tokens; from the start if windows do not allow cutting
- * it. */
+/* Make the sequence `depth` tokens long, with any tokens; from the start if the model's layers do not allow
+ * cutting it. */
 static tsr_status go_to(bench_engine *engine, int depth)
 {
     tsr_status status = TSR_OK;
-    bool anew = depth < tsr_session_min_length(engine->session, 0);
     if (tsr_session_length(engine->session, 0) > depth)
-        status = tsr_session_trim(engine->session, 0, anew ? 0 : depth);
+        status = tsr_session_trim(engine->session, 0, depth);
+    if (status == TSR_ERR_INVALID)
+        status = tsr_session_trim(engine->session, 0, 0);
     int64_t length = tsr_session_length(engine->session, 0);
     return status == TSR_OK && length < depth ? append(engine, depth - length) : status;
 }
