@@ -35,140 +35,228 @@ ALWAYS_INLINE bool is_code(tsr_type type)
 enum { CODE_OFFSET = 64 }; /* added to q in unpacked bytes */
 
 typedef uint64_t code_entries __attribute__((vector_size(32)));
+typedef uint32_t code_words __attribute__((vector_size(32)));
+typedef uint32_t code_words_4 __attribute__((vector_size(16)));
+typedef uint16_t code_halves_8 __attribute__((vector_size(16)));
+typedef uint64_t code_entries_2 __attribute__((vector_size(16)));
 
-/* The quants of 32 elements, and the numbers s of the sub-scales 2 s + 1 of their halves. */
-typedef struct code_group {
-    byte32 q;
-    unsigned scale[2];
-} code_group;
+/* What the groups of a super-block need, computed for all of it: a vector of indices takes as many
+ * instructions as one index. */
+typedef struct code_super {
+    uint16_t
+        index[2 * TSR_QUANT_SUPER_BLOCK / 8];   /* of entries; unused where indices are bytes of the block */
+    uint32_t signs[TSR_QUANT_SUPER_BLOCK / 32]; /* of a group's elements */
+    uint8_t scale[TSR_QUANT_SUPER_BLOCK / 16];  /* numbers s of sub-scales 2 s + 1 */
+} code_super;
 
-ALWAYS_INLINE uint16_t code_load_16(const unsigned char *p)
+/* p -> *out, as bytes. */
+#define CODE_LOAD(out, p)    memcpy(&(out), p, sizeof(out))
+#define CODE_STORE(p, value) memcpy(p, &(value), sizeof(value))
+
+ALWAYS_INLINE word16 code_load_bytes(const unsigned char *p)
 {
-    uint16_t word;
-    memcpy(&word, p, sizeof word);
-    return word;
+    return __builtin_convertvector(byte16_load(p), word16);
 }
 
-ALWAYS_INLINE uint32_t code_load_32(const unsigned char *p)
+/* Copies of four 16-bit numbers, four each. */
+ALWAYS_INLINE word16 code_copies(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
-    uint32_t word;
-    memcpy(&word, p, sizeof word);
-    return word;
+    const uint64_t four = 0x0001000100010001u;
+    return (word16)((code_entries){a * four, b * four, c * four, d * four});
 }
 
-/* Four bytes of signs from four indices of 7 bits: tsr_quant_even_signs(). */
-ALWAYS_INLINE uint32_t code_even_signs(uint32_t index)
+/* Eight bytes, zeros after them. Vectors of 8 bytes are slow: compilers take them apart. */
+ALWAYS_INLINE code_entries_2 code_load_8(const unsigned char *p)
 {
-    uint32_t odd = index ^ index >> 4;
+    uint64_t bytes;
+    CODE_LOAD(bytes, p);
+    return (code_entries_2){bytes, 0};
+}
+
+/* Half `upper` of sixteen numbers. */
+ALWAYS_INLINE code_halves_8 code_half_of(word16 numbers, const int upper)
+{
+    return (code_halves_8)byte32_half((byte32)numbers, upper);
+}
+
+/* Nibbles of eight bytes, the low one first. */
+ALWAYS_INLINE void code_nibbles(const unsigned char *p, uint8_t scale[16])
+{
+    code_halves_8 pairs = code_half_of(__builtin_convertvector((byte16)code_load_8(p), word16), 0);
+    pairs = (pairs & 15) | (pairs << 4 & 0x0f00);
+    CODE_STORE(scale, pairs);
+}
+
+/* Words of four indices of signs, of 7 bits each, and a scale in the upper four bits:
+ * tsr_quant_even_signs(). */
+ALWAYS_INLINE void code_signs_words(code_words word, code_super *out)
+{
+    code_words index =
+        (word & 0x7f) | (word << 1 & 0x7f00) | (word << 2 & 0x7f0000) | (word << 3 & 0x7f000000);
+    code_words odd = index ^ index >> 4;
     odd ^= odd >> 2;
     odd ^= odd >> 1;
-    return index | (odd & 0x01010101) << 7;
+    index |= (odd & 0x01010101) << 7;
+    CODE_STORE(out->signs, index);
+    const code_halves_8 scales = __builtin_convertvector((word >> 28) * 0x0101, code_halves_8);
+    CODE_STORE(out->scale, scales);
+}
+
+ALWAYS_INLINE void code_super_iq2_xxs(const unsigned char *p, code_super *out)
+{
+    code_entries first, second; /* the upper half of each 64 bits is a word */
+    CODE_LOAD(first, p + offsetof(tsr_block_iq2_xxs, q));
+    CODE_LOAD(second, p + offsetof(tsr_block_iq2_xxs, q) + sizeof first);
+    const code_words_4 a = __builtin_convertvector(first >> 32, code_words_4);
+    const code_words_4 b = __builtin_convertvector(second >> 32, code_words_4);
+    code_signs_words((code_words)byte32_join((byte16)a, (byte16)b), out);
+}
+
+ALWAYS_INLINE void code_super_iq3_xxs(const unsigned char *p, code_super *out)
+{
+    code_words word;
+    CODE_LOAD(word, p + offsetof(tsr_block_iq3_xxs, words));
+    code_signs_words(word, out);
+}
+
+ALWAYS_INLINE void code_super_iq2_xs(const unsigned char *p, code_super *out)
+{
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        word16 q;
+        CODE_LOAD(q, p + offsetof(tsr_block_iq2_xs, q) + (size_t)i * sizeof q);
+        const word16 index = q & 511, seven = q >> 9;
+        word16 odd = seven ^ seven >> 4;
+        odd ^= odd >> 2;
+        odd ^= odd >> 1;
+        const byte16 signs = __builtin_convertvector(seven | (odd & 1) << 7, byte16);
+        CODE_STORE(out->index + 16 * i, index);
+        CODE_STORE(out->signs + 4 * i, signs);
+    }
+    code_nibbles(p + offsetof(tsr_block_iq2_xs, scales), out->scale);
+}
+
+ALWAYS_INLINE void code_super_iq2_s(const unsigned char *p, code_super *out)
+{
+    const word16 up = {256, 64, 16, 4, 256, 64, 16, 4, 256, 64, 16, 4, 256, 64, 16, 4};
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        const unsigned char *high = p + offsetof(tsr_block_iq2_s, high) + 4 * i;
+        const word16 bits = code_copies(high[0], high[1], high[2], high[3]) * up & 0x300;
+        const word16 index = bits | code_load_bytes(p + offsetof(tsr_block_iq2_s, q) + 16 * i);
+        CODE_STORE(out->index + 16 * i, index);
+    }
+    memcpy(out->signs, p + offsetof(tsr_block_iq2_s, signs), sizeof out->signs);
+    code_nibbles(p + offsetof(tsr_block_iq2_s, scales), out->scale);
+}
+
+ALWAYS_INLINE void code_super_iq3_s(const unsigned char *p, code_super *out)
+{
+    const word16 up = {256, 128, 64, 32, 16, 8, 4, 2, 256, 128, 64, 32, 16, 8, 4, 2};
+    const unsigned char *s = p + offsetof(tsr_block_iq3_s, scales);
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        const unsigned char *high = p + offsetof(tsr_block_iq3_s, high) + 2 * i;
+        const word16 bits = code_copies(high[0], high[0], high[1], high[1]) * up & 0x100;
+        const word16 index = bits | code_load_bytes(p + offsetof(tsr_block_iq3_s, q) + 16 * i);
+        CODE_STORE(out->index + 16 * i, index);
+    }
+    memcpy(out->signs, p + offsetof(tsr_block_iq3_s, signs), sizeof out->signs);
+    const code_words_4 four = {s[0], s[1], s[2], s[3]};
+    const code_words_4 scales = (four & 15) * 0x0101 | (four >> 4) * 0x01010000;
+    CODE_STORE(out->scale, scales);
+}
+
+ALWAYS_INLINE void code_super_iq1_s(const unsigned char *p, code_super *out)
+{
+    const word16 up = {256, 32, 4, 0, 256, 32, 4, 0, 256, 32, 4, 0, 256, 32, 4, 0};
+    const word16 last = {0, 0, 0, 0x700, 0, 0, 0, 0x700, 0, 0, 0, 0x700, 0, 0, 0, 0x700};
+    code_halves_8 high;
+    CODE_LOAD(high, p + offsetof(tsr_block_iq1_s, high));
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        const word16 copies = code_copies(high[4 * i], high[4 * i + 1], high[4 * i + 2], high[4 * i + 3]);
+        const word16 bits = (copies * up & 0x700) | (copies >> 1 & last);
+        const word16 index = bits | code_load_bytes(p + offsetof(tsr_block_iq1_s, q) + 16 * i);
+        CODE_STORE(out->index + 16 * i, index);
+    }
+    high = (high >> 12 & 7) * 0x0101;
+    CODE_STORE(out->scale, high);
+}
+
+ALWAYS_INLINE void code_super_iq1_m(const unsigned char *p, code_super *out)
+{
+    const word16 high = code_load_bytes(p + offsetof(tsr_block_iq1_m, high));
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        const code_words pairs = __builtin_convertvector(code_half_of(high, i), code_words);
+        const word16 bits = (word16)((pairs << 8 & 0x700) | (pairs << 20 & 0x7000000));
+        const word16 index = bits | code_load_bytes(p + 16 * i);
+        CODE_STORE(out->index + 16 * i, index);
+    }
+    const code_halves_8 four = (code_halves_8)code_load_8(p + offsetof(tsr_block_iq1_m, scales));
+    code_words scales = __builtin_convertvector(four, code_words);
+    scales = (scales & 7) | (scales << 5 & 0x700) | (scales << 10 & 0x70000) | (scales << 15 & 0x7000000);
+    const byte16 bytes = byte32_half((byte32)scales, 0);
+    CODE_STORE(out->scale, bytes);
+}
+
+/* Fill *out from the super-block at p. */
+ALWAYS_INLINE void code_super_of(tsr_type type, const unsigned char *p, code_super *out)
+{
+    switch (type) {
+#define SUPER_CASE(constant, name) \
+    case constant:                 \
+        code_super_##name(p, out); \
+        break;
+        SUPER_CASE(TSR_TYPE_IQ2_XXS, iq2_xxs)
+        SUPER_CASE(TSR_TYPE_IQ2_XS, iq2_xs)
+        SUPER_CASE(TSR_TYPE_IQ2_S, iq2_s)
+        SUPER_CASE(TSR_TYPE_IQ3_XXS, iq3_xxs)
+        SUPER_CASE(TSR_TYPE_IQ3_S, iq3_s)
+        SUPER_CASE(TSR_TYPE_IQ1_S, iq1_s)
+        SUPER_CASE(TSR_TYPE_IQ1_M, iq1_m)
+#undef SUPER_CASE
+    default: /* TQ1_0, TQ2_0 */
+        memset(out->scale, 0, sizeof out->scale);
+        break;
+    }
 }
 
 /* Entries with signs. */
-ALWAYS_INLINE byte32 code_signed(code_entries entries, uint32_t signs)
+ALWAYS_INLINE byte32 code_signed(code_entries entries, const uint32_t *signs)
 {
-    const byte32 minus = spread_bits((const unsigned char *)&signs, 0xff);
+#if defined(TSR_ISA_AVX512)
+    return (byte32)_mm256_mask_sub_epi8((__m256i)entries, *signs, _mm256_setzero_si256(), (__m256i)entries);
+#else
+    const byte32 minus = spread_bits((const unsigned char *)signs, 0xff);
     return ((byte32)entries ^ minus) - minus;
+#endif
 }
 
-/* Four numbers of 7 bits, next to each other in the low bits, as bytes. */
-ALWAYS_INLINE uint32_t code_sevens(uint32_t word)
+/* Four entries of eight elements. */
+#define CODE_EIGHTS(grid, q) ((code_entries){(grid)[(q)[0]], (grid)[(q)[1]], (grid)[(q)[2]], (grid)[(q)[3]]})
+
+/* Eight entries of four elements. */
+#define CODE_PAIR(grid, q) ((grid)[(q)[0]] | (uint64_t)(grid)[(q)[1]] << 32)
+#define CODE_FOURS(grid, q)                                                             \
+    ((code_entries){CODE_PAIR(grid, q), CODE_PAIR(grid, q + 2), CODE_PAIR(grid, q + 4), \
+                    CODE_PAIR(grid, q + 6)})
+
+ALWAYS_INLINE byte32 code_iq1_s(const unsigned char *p, const code_super *super, int s)
 {
-    return (word & 0x7f) | (word << 1 & 0x7f00) | (word << 2 & 0x7f0000) | (word << 3 & 0x7f000000);
+    const unsigned char top = p[offsetof(tsr_block_iq1_s, high) + 2 * s + 1];
+    const byte32 entries = (byte32)CODE_EIGHTS(tsr_quant_grid_iq1, super->index + 4 * s);
+    return entries + (uint8_t)(top >= 128 ? -1 : 1);
 }
 
-ALWAYS_INLINE code_group code_iq2_xxs(const unsigned char *p, int s)
+ALWAYS_INLINE byte32 code_iq1_m(const unsigned char *p, const code_super *super, int s)
 {
-    const unsigned char *q = p + offsetof(tsr_block_iq2_xxs, q) + 8 * s;
-    const uint64_t *grid = tsr_quant_grid_iq2_xxs;
-    const uint32_t word = code_load_32(q + 4);
-    const code_entries entries = {grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]};
-    return (code_group){code_signed(entries, code_even_signs(code_sevens(word))), {word >> 28, word >> 28}};
-}
-
-ALWAYS_INLINE code_group code_iq2_xs(const unsigned char *p, int s)
-{
-    const unsigned scales = p[offsetof(tsr_block_iq2_xs, scales) + s];
-    const uint64_t *grid = tsr_quant_grid_iq2_xs;
-    uint64_t four;
-    memcpy(&four, p + offsetof(tsr_block_iq2_xs, q) + 8 * s, sizeof four);
-    const code_entries entries = {grid[four & 511], grid[four >> 16 & 511], grid[four >> 32 & 511],
-                                  grid[four >> 48 & 511]};
-    const uint64_t signs =
-        (four >> 9 & 0x7f) | (four >> 17 & 0x7f00) | (four >> 25 & 0x7f0000) | (four >> 33 & 0x7f000000);
-    return (code_group){code_signed(entries, code_even_signs((uint32_t)signs)), {scales & 15, scales >> 4}};
-}
-
-ALWAYS_INLINE code_group code_iq2_s(const unsigned char *p, int s)
-{
-    const unsigned char *q = p + offsetof(tsr_block_iq2_s, q) + 4 * s;
-    const unsigned high = p[offsetof(tsr_block_iq2_s, high) + s];
-    const unsigned scales = p[offsetof(tsr_block_iq2_s, scales) + s];
-    const uint64_t *grid = tsr_quant_grid_iq2_s;
-    const code_entries entries = {grid[q[0] | (high << 8 & 0x300)], grid[q[1] | (high << 6 & 0x300)],
-                                  grid[q[2] | (high << 4 & 0x300)], grid[q[3] | (high << 2 & 0x300)]};
-    const uint32_t signs = code_load_32(p + offsetof(tsr_block_iq2_s, signs) + 4 * s);
-    return (code_group){code_signed(entries, signs), {scales & 15, scales >> 4}};
-}
-
-/* Eight entries of four elements, of which `high` has bit 8 of the indices. */
-ALWAYS_INLINE code_entries code_fours(const uint32_t *grid, const unsigned char *q, unsigned high)
-{
-    uint64_t pair[4];
-    UNROLL for (unsigned i = 0; i < 4; i++)
-    {
-        const unsigned first = q[2 * i] | (high << (8 - 2 * i) & 0x100);
-        const unsigned second = q[2 * i + 1] | (high << (7 - 2 * i) & 0x100);
-        pair[i] = grid[first] | (uint64_t)grid[second] << 32;
-    }
-    return (code_entries){pair[0], pair[1], pair[2], pair[3]};
-}
-
-ALWAYS_INLINE code_group code_iq3_xxs(const unsigned char *p, int s)
-{
-    const uint32_t word = code_load_32(p + offsetof(tsr_block_iq3_xxs, words) + 4 * s);
-    const unsigned char *q = p + offsetof(tsr_block_iq3_xxs, q) + 8 * s;
-    const code_entries entries = code_fours(tsr_quant_grid_iq3_xxs, q, 0);
-    return (code_group){code_signed(entries, code_even_signs(code_sevens(word))), {word >> 28, word >> 28}};
-}
-
-ALWAYS_INLINE code_group code_iq3_s(const unsigned char *p, int s)
-{
-    const unsigned char *q = p + offsetof(tsr_block_iq3_s, q) + 8 * s;
-    const unsigned scale = p[offsetof(tsr_block_iq3_s, scales) + s / 2] >> s % 2 * 4 & 15;
-    const uint32_t signs = code_load_32(p + offsetof(tsr_block_iq3_s, signs) + 4 * s);
-    const code_entries entries = code_fours(tsr_quant_grid_iq3_s, q, p[offsetof(tsr_block_iq3_s, high) + s]);
-    return (code_group){code_signed(entries, signs), {scale, scale}};
-}
-
-/* Four entries of IQ1; bits 0 .. 2, 4 .. 6, 8 .. 10 and 12 .. 14 of `high` are the upper bits of their
- * indices. */
-ALWAYS_INLINE code_entries code_iq1(const unsigned char *q, unsigned high)
-{
-    const uint64_t *grid = tsr_quant_grid_iq1;
-    return (code_entries){grid[q[0] | (high << 8 & 0x700)], grid[q[1] | (high << 4 & 0x700)],
-                          grid[q[2] | (high & 0x700)], grid[q[3] | (high >> 4 & 0x700)]};
-}
-
-ALWAYS_INLINE code_group code_iq1_s(const unsigned char *p, int s)
-{
-    const unsigned high = code_load_16(p + offsetof(tsr_block_iq1_s, high) + 2 * s), scale = high >> 12 & 7;
-    const unsigned apart = (high & 7) | (high << 1 & 0x70) | (high << 2 & 0x700) | (high << 3 & 0x7000);
-    const byte32 entries = (byte32)code_iq1(p + offsetof(tsr_block_iq1_s, q) + 4 * s, apart);
-    return (code_group){entries + (uint8_t)(high >> 15 ? -1 : 1), {scale, scale}};
-}
-
-ALWAYS_INLINE code_group code_iq1_m(const unsigned char *p, int s)
-{
-    const unsigned high = code_load_16(p + offsetof(tsr_block_iq1_m, high) + 2 * s);
-    const unsigned scales =
-        (unsigned)code_load_16(p + offsetof(tsr_block_iq1_m, scales) + s / 2 * 2) >> s % 2 * 6;
-    const byte32 entries = (byte32)code_iq1(p + offsetof(tsr_block_iq1_m, q) + 4 * s, high);
-    code_entries deltas; /* 1, or -1 where the nibble's highest bit is set */
-    UNROLL for (int g = 0; g < 4; g++) deltas[g] =
-        high >> (4 * g + 3) & 1 ? 0xffffffffffffffffu : 0x0101010101010101u;
-    return (code_group){entries + (byte32)deltas, {scales & 7, scales >> 3 & 7}};
+    uint16_t high;
+    CODE_LOAD(high, p + offsetof(tsr_block_iq1_m, high) + 2 * s);
+    const code_entries bit = {0x8, 0x80, 0x800, 0x8000}, nibbles = (code_entries){0} + high;
+    const code_entries deltas = (code_entries)((nibbles & bit) == bit) | 0x0101010101010101u; /* -1 or 1 */
+    return (byte32)CODE_EIGHTS(tsr_quant_grid_iq1, super->index + 4 * s) + (byte32)deltas;
 }
 
 /* Digits of base three: the upper byte of three times each byte, minus 1. A comparison is -1 where it
@@ -178,48 +266,57 @@ ALWAYS_INLINE byte32 code_digits(byte32 bytes)
     return (byte32){0} - 1 - (byte32)(bytes >= 86) - (byte32)(bytes >= 171);
 }
 
-ALWAYS_INLINE code_group code_tq1_0(const unsigned char *p, int s)
+/* Each byte times 3^n. */
+ALWAYS_INLINE byte32 code_triple(byte32 bytes, const int n)
 {
-    const uint8_t power[5] = {1, 3, 9, 27, 81};
-    byte32 bytes;
-    if (s < 5) {
-        bytes = byte32_load(p) * power[s];
-    } else if (s < 7) {
-        const byte16 q = byte16_load(p + 32);
-        bytes = byte32_join(q * power[2 * (s - 5)], q * power[2 * (s - 5) + 1]);
-    } else {
-        const uint32_t four = code_load_32(p + offsetof(tsr_block_tq1_0, last));
-        const uint32_t copies[4] = {four, four, four, four};
-        const byte16 powers = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
-        bytes = byte32_join(byte16_load(p + 32) * power[4], byte16_load(copies) * powers);
-    }
-    return (code_group){code_digits(bytes), {0, 0}};
+    UNROLL for (int i = 0; i < n; i++) bytes += bytes + bytes;
+    return bytes;
 }
 
-ALWAYS_INLINE code_group code_tq2_0(const unsigned char *p, int s)
+ALWAYS_INLINE byte32 code_tq1_0(const unsigned char *p, int s)
+{
+    if (s < 5)
+        return code_digits(code_triple(byte32_load(p), s));
+    const byte16 q = byte16_load(p + 32);
+    const byte32 both = byte32_join(q, q);
+    byte32 first = code_triple(both, s < 7 ? 2 * (s - 5) : 4), second = code_triple(first, 1);
+    if (s == 7) {
+        uint32_t four;
+        CODE_LOAD(four, p + offsetof(tsr_block_tq1_0, last));
+        const byte32 x1 = (byte32)((code_words){0} + four), x3 = code_triple(x1, 1), x9 = code_triple(x1, 2);
+        const word16 parts = {0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3};
+        second = (x1 & (byte32)(parts == 0)) | (x3 & (byte32)(parts == 1)) | (x9 & (byte32)(parts == 2)) |
+                 (code_triple(x1, 3) & (byte32)(parts == 3));
+    }
+    return code_digits(byte32_join(byte32_half(first, 0), byte32_half(second, 1)));
+}
+
+ALWAYS_INLINE byte32 code_tq2_0(const unsigned char *p, int s)
 {
     const byte32 bytes = byte32_load(p + 32 * (s / 4));
-    return (code_group){byte32_bits(bytes, -2 * (s % 4), 0x03) - 1, {0, 0}};
+    return byte32_bits(bytes, -2 * (s % 4), 0x03) - 1;
 }
 
-/* Group s (0 .. 7) of the super-block at p. */
-ALWAYS_INLINE code_group code_group_of(tsr_type type, const unsigned char *p, int s)
+/* The quants of group s (0 .. 7) of the super-block at p. */
+ALWAYS_INLINE byte32 code_quants(tsr_type type, const unsigned char *p, const code_super *super, int s)
 {
+    const unsigned char *q = p + offsetof(tsr_block_iq2_xxs, q) + 8 * s; /* IQ3_XXS, too */
+    const uint32_t *signs = super->signs + s;
     switch (type) {
     case TSR_TYPE_IQ2_XXS:
-        return code_iq2_xxs(p, s);
+        return code_signed(CODE_EIGHTS(tsr_quant_grid_iq2_xxs, q), signs);
     case TSR_TYPE_IQ2_XS:
-        return code_iq2_xs(p, s);
+        return code_signed(CODE_EIGHTS(tsr_quant_grid_iq2_xs, super->index + 4 * s), signs);
     case TSR_TYPE_IQ2_S:
-        return code_iq2_s(p, s);
+        return code_signed(CODE_EIGHTS(tsr_quant_grid_iq2_s, super->index + 4 * s), signs);
     case TSR_TYPE_IQ3_XXS:
-        return code_iq3_xxs(p, s);
+        return code_signed(CODE_FOURS(tsr_quant_grid_iq3_xxs, q), signs);
     case TSR_TYPE_IQ3_S:
-        return code_iq3_s(p, s);
+        return code_signed(CODE_FOURS(tsr_quant_grid_iq3_s, super->index + 8 * s), signs);
     case TSR_TYPE_IQ1_S:
-        return code_iq1_s(p, s);
+        return code_iq1_s(p, super, s);
     case TSR_TYPE_IQ1_M:
-        return code_iq1_m(p, s);
+        return code_iq1_m(p, super, s);
     case TSR_TYPE_TQ1_0:
         return code_tq1_0(p, s);
     default:
@@ -227,47 +324,50 @@ ALWAYS_INLINE code_group code_group_of(tsr_type type, const unsigned char *p, in
     }
 }
 
+ALWAYS_INLINE float code_half(const unsigned char *p)
+{
+    uint16_t half;
+    CODE_LOAD(half, p);
+    return tsr_f16_to_f32(half);
+}
+
 /* The scale of the super-block at p. */
 ALWAYS_INLINE float code_scale_at(tsr_type type, const unsigned char *p)
 {
     switch (type) {
     case TSR_TYPE_IQ3_XXS:
-        return tsr_f16_to_f32(code_load_16(p)) * 0.25f;
+        return code_half(p) * 0.25f;
     case TSR_TYPE_IQ3_S:
-        return tsr_f16_to_f32(code_load_16(p));
+        return code_half(p);
     case TSR_TYPE_IQ1_M: {
         tsr_block_iq1_m block;
         memcpy(&block, p, sizeof block);
         return tsr_f16_to_f32(tsr_quant_iq1_m_d(&block)) * 0.125f;
     }
     case TSR_TYPE_TQ1_0:
-        return tsr_f16_to_f32(code_load_16(p + offsetof(tsr_block_tq1_0, d)));
+        return code_half(p + offsetof(tsr_block_tq1_0, d));
     case TSR_TYPE_TQ2_0:
-        return tsr_f16_to_f32(code_load_16(p + offsetof(tsr_block_tq2_0, d)));
+        return code_half(p + offsetof(tsr_block_tq2_0, d));
     default: /* IQ2, IQ1_S */
-        return tsr_f16_to_f32(code_load_16(p)) * 0.125f;
+        return code_half(p) * 0.125f;
     }
 }
 
-/* Where the halves of a super-block's groups go: 16 bytes each, and a sub-scale. */
-typedef struct code_place {
-    uint8_t *q;
-    int32_t *sub;
-    size_t q_step, sub_step;
-} code_place;
-
-/* Unpack the super-block at p. */
-ALWAYS_INLINE void code_unpack(tsr_type type, const unsigned char *p, code_place place)
+/* Unpack the super-block at p: its groups' halves, 16 bytes each, q_step bytes apart, and sub-scales. */
+ALWAYS_INLINE void code_unpack(tsr_type type, const unsigned char *p, uint8_t *q, size_t q_step,
+                               uint8_t sub[16])
 {
+    code_super super;
+    code_super_of(type, p, &super);
+    const byte16 scale = byte16_load(super.scale), odd = scale + scale + 1;
+    CODE_STORE(sub, odd);
     UNROLL for (int s = 0; s < TSR_QUANT_SUPER_BLOCK / TSR_QUANT_BLOCK; s++)
     {
-        const code_group group = code_group_of(type, p, s);
-        const byte32 q = group.q + CODE_OFFSET;
-        UNROLL for (int half = 0; half < 2; half++, place.q += place.q_step, place.sub += place.sub_step)
+        const byte32 quants = code_quants(type, p, &super, s) + CODE_OFFSET;
+        UNROLL for (int half = 0; half < 2; half++, q += q_step)
         {
-            const byte16 bytes = byte32_half(q, half);
-            memcpy(place.q, &bytes, sizeof bytes);
-            *place.sub = (int32_t)(2 * group.scale[half] + 1);
+            const byte16 bytes = byte32_half(quants, half);
+            CODE_STORE(q, bytes);
         }
     }
 }
@@ -276,14 +376,13 @@ ALWAYS_INLINE void code_unpack(tsr_type type, const unsigned char *p, code_place
 static NOINLINE void code_decode(tsr_type type, const unsigned char *p, size_t bytes, int64_t n, float *dst)
 {
     for (; n > 0; n -= TSR_QUANT_SUPER_BLOCK, p += bytes, dst += TSR_QUANT_SUPER_BLOCK) {
-        uint8_t q[TSR_QUANT_SUPER_BLOCK];
-        int32_t sub[16];
+        uint8_t q[TSR_QUANT_SUPER_BLOCK], sub[16];
         float scale;
         switch (type) {
-#define UNPACK_CASE(constant)                                  \
-    case constant:                                             \
-        scale = code_scale_at(constant, p);                    \
-        code_unpack(constant, p, (code_place){q, sub, 16, 1}); \
+#define UNPACK_CASE(constant)                 \
+    case constant:                            \
+        scale = code_scale_at(constant, p);   \
+        code_unpack(constant, p, q, 16, sub); \
         break;
             FOR_EACH_CODE_TYPE(UNPACK_CASE)
 #undef UNPACK_CASE

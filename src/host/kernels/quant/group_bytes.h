@@ -15,10 +15,14 @@
 
 ALWAYS_INLINE byte32 byte32_join(byte16 low, byte16 high)
 {
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    return (byte32)_mm256_set_m128i((__m128i)high, (__m128i)low);
+#else
     byte32 joined;
     memcpy(&joined, &low, sizeof low);
     memcpy((char *)&joined + sizeof low, &high, sizeof high);
     return joined;
+#endif
 }
 
 /* The 32 nibbles of 16 bytes, low nibbles first. */

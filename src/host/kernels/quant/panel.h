@@ -45,7 +45,7 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
 /* A panel of unpacked super-blocks (codes.h): quants in parts, sub-scales, scales. */
 typedef struct code_panel {
     _Alignas(64) uint8_t q[2 * QUANT_BLOCKS][4][sizeof(vec_int)];
-    int32_t sub[2 * QUANT_BLOCKS][INT_LANES];
+    uint8_t sub[INT_LANES][2 * QUANT_BLOCKS];
     float scale[INT_LANES];
 } code_panel;
 

@@ -33,31 +33,32 @@ ALWAYS_INLINE tsr_type quant_stored(tsr_type kernels, tsr_type type)
 /* Block b of the super-block of any such type at p. */
 ALWAYS_INLINE void code_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
-    const code_group group = code_group_of(type, p, b);
+    code_super super;
+    code_super_of(type, p, &super);
+    const byte32 q = code_quants(type, p, &super, b);
     out->scale = code_scale_at(type, p);
     for (int i = 0; i < X_BLOCK; i++)
-        quant_put(out, i, (int8_t)group.q[i] * (int)(2 * group.scale[i / 16] + 1));
+        quant_put(out, i, (int8_t)q[i] * (2 * super.scale[2 * b + i / 16] + 1));
 }
 
 #if defined(TSR_ISA_INT_VEC)
 
 /* The place of row r in a panel: vector i of a half has rows i, 4 + i, ... (int_vec.h). */
-ALWAYS_INLINE code_place code_place_of(code_panel *codes, int r)
+ALWAYS_INLINE uint8_t *code_place(code_panel *codes, int r)
 {
-    return (code_place){codes->q[0][0] + r % 4 * (int)sizeof(vec_int) + r / 4 * 16, codes->sub[0] + r,
-                        sizeof codes->q[0], INT_LANES};
+    return codes->q[0][0] + r % 4 * (int)sizeof(vec_int) + r / 4 * 16;
 }
 
 static NOINLINE void code_panel_unpack(const int_rows *rows, code_panel *codes)
 {
     switch (rows->stored) {
-#define UNPACK_CASE(constant)                                    \
-    case constant:                                               \
-        for (int r = 0; r < INT_LANES; r++) {                    \
-            const unsigned char *row = int_row(rows, r);         \
-            codes->scale[r] = code_scale_at(constant, row);      \
-            code_unpack(constant, row, code_place_of(codes, r)); \
-        }                                                        \
+#define UNPACK_CASE(constant)                                                                    \
+    case constant:                                                                               \
+        for (int r = 0; r < INT_LANES; r++) {                                                    \
+            const unsigned char *row = int_row(rows, r);                                         \
+            codes->scale[r] = code_scale_at(constant, row);                                      \
+            code_unpack(constant, row, code_place(codes, r), sizeof codes->q[0], codes->sub[r]); \
+        }                                                                                        \
         break;
         FOR_EACH_CODE_TYPE(UNPACK_CASE)
 #undef UNPACK_CASE
@@ -70,6 +71,8 @@ ALWAYS_INLINE void code_header_load(const int_rows *rows, int b, quant_panel *pa
 {
     (void)b;
     code_panel_unpack(rows, &panel->codes);
+    const int_rows subs = int_rows_of(rows->stored, panel->codes.sub[0], sizeof panel->codes.sub[0]);
+    quant_load_words(&subs, 0, panel->word);
 }
 
 ALWAYS_INLINE void code_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
@@ -91,7 +94,8 @@ ALWAYS_INLINE vec code_scale(const quant_panel *panel, int b)
 
 ALWAYS_INLINE vec_int code_sub_scale(const quant_panel *panel, int which)
 {
-    return int_load(panel->codes.sub[which]);
+    const vec_bits four = (vec_bits)int_load(panel->word[which / 4]);
+    return (vec_int)(four >> 8 * (which % 4) & 255);
 }
 
 #endif
