@@ -57,7 +57,7 @@ static cache cache_create(setup s, int64_t past, int64_t n, uint64_t seed)
     const tsr_kernel_set *set = kernel_run_set(0);
     attention_case_layout(&c.a, s, N_SEQUENCES, past + n);
     c.a.cache = c.a.kv.base = guarded_alloc(c.a.bytes);
-    const size_t floats = (size_t)(MAX_TOKENS * s.kv_heads * s.head_dim);
+    const size_t floats = (size_t)(MAX_TOKENS * s.kv_heads * attention_case_widest(&c.a));
     c.q_bytes = floats * (size_t)s.group * sizeof(float);
     c.a.q = c.q = guarded_alloc(c.q_bytes);
     c.k = malloc(floats * sizeof(float));
@@ -85,7 +85,7 @@ static void cache_destroy(cache *c)
 
 static size_t output_floats(const cache *c)
 {
-    return (size_t)(attention_case_kv_floats(&c->a) * c->a.s.group);
+    return (size_t)(c->a.n_tokens * attention_case_y_floats(&c->a));
 }
 
 static void check_setup(setup s, int64_t past, int64_t n)
@@ -131,6 +131,10 @@ static void attention_is_close_and_does_not_depend_on_threads(void **state)
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 70, 32, 32, 0, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 128, 0, .sinks = true},
+        {TSR_TYPE_F16, TSR_TYPE_F32, 2, 3, 64, 32, 0, 0, .value_dim = 100},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 1, 5, 40, 7, 0, 0, .value_dim = 24, .v_in_k = true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 33, 0, 0, .value_dim = 64, .v_in_k = true},
+        {TSR_TYPE_BF16, TSR_TYPE_BF16, 1, 70, 576, 32, 0, 0, .value_dim = 512, .v_in_k = true},
     };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         check_setup(setups[i], 0, 1);
@@ -161,14 +165,14 @@ static void check_batch(setup of, int64_t past)
     const tsr_kernel_set *set;
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
         cache c = cache_create(of, past, 25, 3);
-        const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.a.n_tokens;
+        const size_t floats = output_floats(&c), token_floats = (size_t)attention_case_y_floats(&c.a);
         float *many = malloc(floats * sizeof(float)), *one = malloc(token_floats * sizeof(float));
         tsr_op op = attention_op(&c, many);
         kernel_run(set, &op, 3);
         op.attention.y = one;
         op.attention.n_tokens = 1;
         for (int64_t t = 0; t < c.a.n_tokens; t++) {
-            op.attention.q = c.q + (size_t)t * token_floats;
+            op.attention.q = c.q + t * attention_case_q_floats(&c.a);
             op.attention.index.seq_row = c.a.seq_row + t;
             op.attention.index.position = c.a.position + t;
             kernel_run(set, &op, 1 + (int)(t % 3));
@@ -184,9 +188,11 @@ static void check_batch(setup of, int64_t past)
 static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
-    static const setup setups[] = {{TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
-                                   {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
-                                   {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
+    static const setup setups[] = {
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 5, 96, 10, 0, 0, .value_dim = 40, .v_in_k = true},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         check_batch(setups[i], 50);
         check_batch(setups[i], 1010);
@@ -200,7 +206,7 @@ static void what_a_token_may_not_see_cannot_reach_it(void **state)
     const tsr_kernel_set *set;
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
         cache c = cache_create((setup){TSR_TYPE_F32, TSR_TYPE_F32, 1, 2, 32, 32, 0, 0}, 3, 12, 3);
-        const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.a.n_tokens;
+        const size_t floats = output_floats(&c), token_floats = (size_t)attention_case_y_floats(&c.a);
         float *before = malloc(floats * sizeof(float)), *after = malloc(floats * sizeof(float));
         tsr_op op = attention_op(&c, before);
         kernel_run(set, &op, 1);

@@ -302,7 +302,7 @@ static void an_op_without_kernel_is_refused(void **state)
         {.kind = TSR_OP_ATTENTION, .name = "attn.7"},
         {.kind = TSR_OP_NONE, .name = "nothing"},
         {.kind = TSR_OP_ALL_REDUCE, .name = "of nothing"},
-        {.kind = TSR_OP_ATTENTION, .name = "wide heads", .attention.kv.head_dim = TSR_MAX_HEAD_DIM + 1}};
+        {.kind = TSR_OP_ATTENTION, .name = "wide heads", .attention.kv.k_dim = TSR_MAX_HEAD_DIM + 1}};
     for (int i = 0; i < 4; i++) {
         tsr_device_program *program = NULL;
         assert_int_equal(device->ops->program_create(device, &ops[i], 1, &program), TSR_ERR_UNSUPPORTED);

@@ -248,6 +248,13 @@ static void biases_belong_to_one_device(void **state)
     }
 }
 
+static void groups_of_experts_compete(void **state)
+{
+    (void)state;
+    for (int i = 0; i < EXPERTS_N_CHOICES; i++)
+        check_case(experts_case_choices[i], 300 + (uint64_t)i);
+}
+
 static void sums_go_onto_others(void **state)
 {
     (void)state;
@@ -343,6 +350,7 @@ int main(void)
         cmocka_unit_test(one_expert_or_all_of_them),
         cmocka_unit_test(biases_belong_to_one_device),
         cmocka_unit_test(sums_go_onto_others),
+        cmocka_unit_test(groups_of_experts_compete),
         cmocka_unit_test(routers_that_tie_or_overflow),
         cmocka_unit_test(weights_that_are_no_numbers_are_reported),
     };

@@ -136,7 +136,8 @@ static tsr_kv_view take_pages(layer *l, rank *r)
                       .type_k = s->type_k,
                       .type_v = s->type_v,
                       .n_heads = s->n_kv_heads,
-                      .head_dim = s->head_dim,
+                      .k_dim = s->head_dim,
+                      .v_dim = s->head_dim,
                       .page_tokens = PAGE_TOKENS};
     kv.v_offset = (size_t)(s->n_kv_heads * PAGE_TOKENS) * kv.k_row_bytes;
     kv.page_bytes = kv.v_offset + (size_t)(s->n_kv_heads * PAGE_TOKENS) * kv.v_row_bytes;

@@ -34,15 +34,17 @@ static tsr_op rope(float *in_place)
 
 static tsr_op write_kv(void)
 {
-    return (tsr_op){
-        .kind = TSR_OP_KV_WRITE,
-        .kv_write = {.kv = {.base = pages, .n_heads = 2, .head_dim = N / 2}, .k = k, .v = v, .n_tokens = 1}};
+    return (tsr_op){.kind = TSR_OP_KV_WRITE,
+                    .kv_write = {.kv = {.base = pages, .n_heads = 2, .k_dim = N / 2, .v_dim = N / 2},
+                                 .k = k,
+                                 .v = v,
+                                 .n_tokens = 1}};
 }
 
 static tsr_op attention(const float *from, float *to)
 {
     return (tsr_op){.kind = TSR_OP_ATTENTION,
-                    .attention = {.kv = {.base = pages, .n_heads = 2, .head_dim = N / 2},
+                    .attention = {.kv = {.base = pages, .n_heads = 2, .k_dim = N / 2, .v_dim = N / 2},
                                   .q = from,
                                   .y = to,
                                   .n_tokens = 1,

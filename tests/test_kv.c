@@ -129,6 +129,42 @@ static void devices_without_heads_hold_nothing(void **state)
     kv_close(&f);
 }
 
+/* Values are in the keys, so a page has one row of them per token. */
+static void a_whole_layer_is_on_every_device_and_in_a_file_once(void **state)
+{
+    (void)state;
+    enum { ROW = HEAD_DIM * 2, N_TOKENS = 3 };
+    kv_fixture f = {0};
+    unsigned char page[PAGE * ROW], back[PAGE * ROW];
+    fake_runtime_open(&f.fake, N_DEVICES, NULL);
+    kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
+    f.config.n_layers = 1;
+    f.layers[0].whole = f.layers[0].v_in_k = true;
+    f.layers[0].v_dim = HEAD_DIM - 8;
+    assert_int_equal(tsr_kv_create(&f.fake.rt, &f.config, &f.kv), TSR_OK);
+    assert_int_equal(tsr_kv_page_bytes(f.kv, 0), sizeof page);
+    assert_int_equal(tsr_kv_append(f.kv, 0, N_TOKENS), TSR_OK);
+    memset(page, 0, sizeof page);
+    for (int i = 0; i < N_TOKENS * ROW; i++)
+        page[i] = (unsigned char)(1 + i % 255);
+    assert_int_equal(tsr_kv_page_put(f.kv, 0, 0, 0, page), TSR_OK);
+    for (int d = 0; d < N_DEVICES; d++) {
+        tsr_kv_view view;
+        tsr_kv_span span;
+        tsr_kv_view_of(f.kv, d, 0, &view);
+        assert_int_equal(view.n_heads, 1);
+        assert_int_equal(view.page_bytes, sizeof page);
+        assert_int_equal(view.v_offset, view.k_offset);
+        assert_int_equal(view.v_row_bytes, view.k_row_bytes);
+        const int32_t *pages = tsr_kv_pages(f.kv, 0, 0, &span);
+        assert_memory_equal(view.base + (size_t)pages[0] * view.page_bytes + view.k_offset, page,
+                            N_TOKENS * ROW);
+    }
+    assert_int_equal(tsr_kv_page_get(f.kv, 0, 0, 0, back), TSR_OK);
+    assert_memory_equal(back, page, sizeof page);
+    kv_close(&f);
+}
+
 static void planned_bytes_are_reserved_bytes(void **state)
 {
     (void)state;
@@ -162,11 +198,16 @@ static void bad_configurations_are_named(void **state)
     kv_fixture f = {0};
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, TSR_TYPE_Q8_0, TSR_TYPE_F16);
-    tsr_kv_config config = f.config;
-    config.head_dim = 80;
-    expect_refused(&f, &config, TSR_ERR_UNSUPPORTED, "type_k Q8_0");
+    f.layers[1].k_dim = 80;
+    expect_refused(&f, &f.config, TSR_ERR_UNSUPPORTED, "type_k Q8_0");
     assert_non_null(strstr(tsr_last_error(), "head_dim 80"));
-    config = f.config;
+    f.layers[1].k_dim = HEAD_DIM;
+    f.layers[1].v_in_k = true;
+    expect_refused(&f, &f.config, TSR_ERR_UNSUPPORTED, "pass the same type for both");
+    f.layers[1].v_dim = HEAD_DIM + 32;
+    expect_refused(&f, &f.config, TSR_ERR_INVALID, "values inside keys no longer than keys");
+    kv_describe(&f, TSR_TYPE_Q8_0, TSR_TYPE_F16);
+    tsr_kv_config config = f.config;
     config.type_v = TSR_TYPE_Q4_K;
     expect_refused(&f, &config, TSR_ERR_UNSUPPORTED, "type_v Q4_K");
     config = f.config;
@@ -268,6 +309,7 @@ int main(void)
         cmocka_unit_test(memory_is_committed_as_pages_are_used),
         cmocka_unit_test(a_fork_costs_one_page_where_it_diverges),
         cmocka_unit_test(devices_without_heads_hold_nothing),
+        cmocka_unit_test(a_whole_layer_is_on_every_device_and_in_a_file_once),
         cmocka_unit_test(planned_bytes_are_reserved_bytes),
         cmocka_unit_test(bad_configurations_are_named),
         cmocka_unit_test(bad_arguments_are_refused),

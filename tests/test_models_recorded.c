@@ -50,9 +50,6 @@ static const double error_bound = 2e-5;
  * from this list. */
 static const char *const unsupported[] = {
     "bailingmoe2",
-
-    "deepseek2-v2lite",
-    "deepseek2-v3",
     "deepseek4",
     "falcon-h1",
     "falcon-h1-norm",
@@ -61,8 +58,6 @@ static const char *const unsupported[] = {
     "gemma4-keqv",
     "gemma4-moe",
     "glm-dsa",
-    "glm4-moe-lite",
-    "glm4-moe-lite-mtp",
     "granitehybrid",
     "granitehybrid-moe",
     "kimi-linear",
@@ -71,8 +66,6 @@ static const char *const unsupported[] = {
     "llama4",
     "llama4-long",
     "minimax-m3",
-    "mistral4",
-    "mistral4-temp",
     "nemotron_h",
     "nemotron_h_moe",
     "nemotron_h_moe-latent",

@@ -124,9 +124,9 @@ static void published_models_are_planned(void **state)
             gguf_writer *w = arch_model_writer(&arch_models[i], types[t]);
             gguf_writer_save_header(w, f->path, false);
             tsr_gguf *gguf = open_header(f->path);
-            check_plan(f, &arch_models[i], gguf, "host:1,mem=400GiB", TSR_SPLIT_MODE_TENSOR);
-            check_plan(f, &arch_models[i], gguf, "host:3,mem=400GiB", TSR_SPLIT_MODE_TENSOR);
-            check_plan(f, &arch_models[i], gguf, "host:2,mem=400GiB", TSR_SPLIT_MODE_LAYER);
+            check_plan(f, &arch_models[i], gguf, "host:1,mem=4000GiB", TSR_SPLIT_MODE_TENSOR);
+            check_plan(f, &arch_models[i], gguf, "host:3,mem=4000GiB", TSR_SPLIT_MODE_TENSOR);
+            check_plan(f, &arch_models[i], gguf, "host:2,mem=4000GiB", TSR_SPLIT_MODE_LAYER);
             tsr_gguf_close(gguf);
             gguf_writer_destroy(w);
         }

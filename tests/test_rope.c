@@ -166,6 +166,35 @@ static void yarn_tables_are_exact(void **state)
 }
 
 /* A magnitude that a model was trained with in part, or that grows with the position. */
+/* Pairs before the rotation have angle 0, and grow with it; the rotated ones are those of a shorter table. */
+static void fixed_pairs_only_grow(void **state)
+{
+    (void)state;
+    enum { FIXED = 6, ROT = 10 };
+    tsr_rope_params p = plain(ROT, 10000), q = plain(FIXED + ROT, 10000);
+    tsr_rope_tables turned, all;
+    float short_row[ROT], row[FIXED + ROT];
+    p.scaling = q.scaling = TSR_ROPE_SCALING_YARN;
+    p.factor = q.factor = 16;
+    p.temperature = q.temperature = 0.25;
+    p.temperature_length = q.temperature_length = 100;
+    q.n_fixed = FIXED;
+    runner_ok(tsr_rope_tables_create(&p, NULL, &turned), "tables");
+    runner_ok(tsr_rope_tables_create(&q, NULL, &all), "tables");
+    for (int64_t position = 0; position < 1000; position += 37) {
+        tsr_rope_row(&turned, position, short_row);
+        tsr_rope_row(&all, position, row);
+        assert_memory_equal(row + FIXED, short_row, sizeof short_row);
+        const double growth = 1 + 0.25 * log(1 + floor((double)position / 100));
+        for (int i = 0; i < FIXED; i += 2) {
+            assert_true(row[i] == (float)(all.magnitude * growth));
+            assert_true(row[i + 1] == 0);
+        }
+    }
+    tsr_rope_tables_free(&turned);
+    tsr_rope_tables_free(&all);
+}
+
 static void magnitudes_scale_the_tables(void **state)
 {
     (void)state;
@@ -365,6 +394,7 @@ int main(void)
         cmocka_unit_test(linear_scaling_divides_positions),
         cmocka_unit_test(llama3_factors_divide_frequencies),
         cmocka_unit_test(yarn_tables_are_exact),
+        cmocka_unit_test(fixed_pairs_only_grow),
         cmocka_unit_test(magnitudes_scale_the_tables),
         cmocka_unit_test(patterns_say_which_layers_have_windows),
         cmocka_unit_test(each_layer_has_its_own_rotation),

@@ -58,10 +58,13 @@ static void drop_unused_rotations(tsr_hparams *hp)
             hp->rope[i] = (tsr_rope_params){0};
 }
 
-/* Older files have one tensor per expert, others have gate and up in one tensor. */
+/* Older files have one tensor per expert. */
 static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
     char tensor[TSR_MAX_NAME];
+    snprintf(tensor, sizeof tensor, "blk.%d.ffn_gate_up_exps.weight", (int)hp->n_dense_layers);
+    if (arch->experts && tsr_gguf_find_tensor(gguf, tensor))
+        return TSR_OK;
     snprintf(tensor, sizeof tensor, "blk.%d.ffn_gate_exps.weight", (int)hp->n_dense_layers);
     if (!arch->experts)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
@@ -84,17 +87,21 @@ static void summarize_kv(tsr_hparams *hp)
     hp->kv = (tsr_kv_shape){.window = hp->window};
     for (int64_t l = 0; l < hp->n_layers; l++) {
         const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-        if (k->mixer != TSR_MIXER_ATTENTION)
+        if (k->mixer == TSR_MIXER_DELTA)
             continue;
-        hp->kv.k_elems += (double)(k->n_head_kv * k->head_dim) / n;
-        hp->kv.v_elems += (double)(k->n_head_kv * k->head_dim) / n;
+        const bool latent = k->mixer == TSR_MIXER_LATENT;
+        const int64_t elems = latent ? hp->latent.kv_rank + hp->latent.n_rot : k->n_head_kv * k->head_dim;
+        hp->kv.k_elems += (double)elems / n;
+        hp->kv.v_elems += (latent ? 0 : (double)elems) / n;
+        hp->kv.whole |= latent;
         hp->kv.windowed += (k->window > 0) / n;
     }
 }
 
 static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_kind *k)
 {
-    if (k->mixer == TSR_MIXER_ATTENTION && (k->n_head < 1 || k->n_head_kv < 1))
+    const bool attends = k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT;
+    if (attends && (k->n_head < 1 || k->n_head_kv < 1))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: layer %lld has %lld heads and %lld KV heads; layers "
                         "without attention are not supported for this architecture",

@@ -45,6 +45,10 @@ tsr_status tsr_declare_post_norms(tsr_weights *weights, const tsr_hparams *hpara
  * each is declared as a part of that tensor. */
 tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* Latent attention: the compression of queries (or W_q) and of keys and values, their norms, a matrix per
+ * head for keys and for values, W_o. */
+tsr_status tsr_declare_latent(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
 /* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head. */
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
 
@@ -126,6 +130,9 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 
 /* The gated delta rule of the normed h, ssm_out included. */
 tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h);
+
+/* Latent attention of the normed h, W_o included. */
+tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h);
 
 /* The dense FFN of the normed h, W_down included. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);

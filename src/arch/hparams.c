@@ -86,8 +86,9 @@ static tsr_status check_longrope(tsr_keys *keys, const tsr_rope_params *rope)
 static tsr_status read_rope(tsr_keys *keys, const tsr_hparams *hp, tsr_rope_params *rope)
 {
     tsr_status status = TSR_OK;
-    rope->n_rot = hp->head_dim;
-    TSR_TRY(tsr_keys_int(keys, "rope.dimension_count", TSR_ALL_LAYERS, false, 2, hp->head_dim, &rope->n_rot));
+    const int64_t most = hp->latent.kv_rank > 0 ? hp->latent.n_rot : hp->head_dim;
+    rope->n_rot = most;
+    TSR_TRY(tsr_keys_int(keys, "rope.dimension_count", TSR_ALL_LAYERS, false, 2, most, &rope->n_rot));
     if (rope->n_rot % 2 != 0)
         return tsr_fail(TSR_ERR_FORMAT, "%s: rope.dimension_count %lld is odd", tsr_gguf_path(keys->gguf),
                         (long long)rope->n_rot);
@@ -99,6 +100,40 @@ out:
     return status;
 }
 
+/* Latent attention: the lengths of keys and values in the file are those of the compressed row, the _mla ones
+ * those of a head. Files of older converters have neither the latter nor a matrix per head. */
+static tsr_status read_latent(tsr_keys *keys, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    tsr_latent *latent = &hp->latent;
+    int64_t key = 0, row, rank;
+    if (!tsr_keys_have(keys, "attention.key_length_mla"))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: key %s is missing: an older converter joined keys and values of all heads in "
+                        "attn_kv_b; convert the model anew",
+                        tsr_gguf_path(keys->gguf), keys->name);
+    TSR_TRY(tsr_keys_int(keys, "attention.kv_lora_rank", TSR_ALL_LAYERS, true, 1, 1 << 16, &rank));
+    TSR_TRY(tsr_keys_int(keys, "attention.q_lora_rank", TSR_ALL_LAYERS, false, 0, 1 << 16, &latent->q_rank));
+    TSR_TRY(tsr_keys_int(keys, "attention.key_length_mla", TSR_ALL_LAYERS, true, 4, 1 << 16, &key));
+    TSR_TRY(
+        tsr_keys_int(keys, "attention.value_length_mla", TSR_ALL_LAYERS, true, 1, 1 << 16, &hp->head_dim));
+    TSR_TRY(tsr_keys_int(keys, "rope.dimension_count", TSR_ALL_LAYERS, true, 2, key - 2, &latent->n_rot));
+    row = rank + latent->n_rot;
+    TSR_TRY(tsr_keys_int(keys, "attention.key_length", TSR_ALL_LAYERS, false, row, row, &row));
+    TSR_TRY(tsr_keys_int(keys, "attention.value_length", TSR_ALL_LAYERS, false, rank, rank, &rank));
+    latent->kv_rank = rank;
+    latent->n_plain = key - latent->n_rot;
+    if (latent->n_plain % 2 != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %lld elements of a head without rotation; the number is even",
+                        tsr_gguf_path(keys->gguf), (long long)latent->n_plain);
+    hp->n_head_kv = hp->n_head;
+    if (row > TSR_MAX_HEAD_DIM)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: attention heads of %lld elements; up to %d are possible",
+                        tsr_gguf_path(keys->gguf), (long long)row, TSR_MAX_HEAD_DIM);
+out:
+    return status;
+}
+
 static tsr_status read_heads(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -106,6 +141,8 @@ static tsr_status read_heads(tsr_keys *keys, tsr_hparams *hp)
     hp->n_head_kv = hp->n_head;
     TSR_TRY(
         tsr_keys_int(keys, "attention.head_count_kv", TSR_LARGEST_LAYER, false, 1, 1 << 16, &hp->n_head_kv));
+    if (tsr_keys_have(keys, "attention.kv_lora_rank"))
+        return read_latent(keys, hp);
     hp->head_dim = hp->n_embd / hp->n_head;
     TSR_TRY(tsr_keys_int(keys, "attention.key_length", TSR_ALL_LAYERS, false, 1, 1 << 16, &hp->head_dim));
     int64_t value_length = hp->head_dim;
@@ -121,23 +158,46 @@ out:
     return status;
 }
 
+/* The groups of experts that compete for a token. */
+static tsr_status read_groups(tsr_keys *keys, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    int64_t n = 0;
+    TSR_TRY(tsr_keys_int(keys, "expert_group_count", TSR_ALL_LAYERS, false, 0, TSR_MAX_EXPERT_GROUPS, &n));
+    if (n <= 1)
+        return TSR_OK;
+    TSR_TRY(
+        tsr_keys_int(keys, "expert_group_used_count", TSR_ALL_LAYERS, true, 1, n, &hp->n_expert_groups_used));
+    hp->n_expert_groups = n;
+    if (hp->n_expert % n != 0 || hp->n_expert_used > hp->n_expert / n * hp->n_expert_groups_used)
+        return tsr_fail(
+            TSR_ERR_FORMAT,
+            "%s: %lld of %lld experts are used, of %lld of %lld groups; the groups must be equal, "
+            "and those in use hold as many experts",
+            tsr_gguf_path(keys->gguf), (long long)hp->n_expert_used, (long long)hp->n_expert,
+            (long long)hp->n_expert_groups_used, (long long)n);
+out:
+    return status;
+}
+
 /* Router logits to weights, as numbered by llama.cpp (enum llama_expert_gating_func_type): softmax over all
- * experts (1), softmax over the chosen experts (3, equal to 1 if weights are normalized), sigmoids (2). */
+ * experts (1), softmax over the chosen experts (3, equal to 1 if weights are normalized), sigmoids (2), roots
+ * of softplus (4). */
 static tsr_status read_gating(tsr_keys *keys, tsr_hparams *hp)
 {
-    int64_t gating = 0, n_groups = 1;
+    int64_t gating = 0;
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_keys_int(keys, "expert_gating_func", TSR_ALL_LAYERS, false, 0, 1 << 10, &gating));
-    if (gating > 3)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is %lld; softmax (1, 3) and sigmoid (2) are supported",
-                        tsr_gguf_path(keys->gguf), keys->name, (long long)gating);
-    hp->expert_gating = gating == 2 ? TSR_GATING_SIGMOID : TSR_GATING_SOFTMAX;
+    if (gating > 4)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "%s: %s is %lld; softmax (1, 3), sigmoid (2) and the root of softplus (4) are supported",
+            tsr_gguf_path(keys->gguf), keys->name, (long long)gating);
+    hp->expert_gating = gating == 2   ? TSR_GATING_SIGMOID
+                        : gating == 4 ? TSR_GATING_SQRT_SOFTPLUS
+                                      : TSR_GATING_SOFTMAX;
     hp->expert_normalize |= gating == 3;
-    TSR_TRY(tsr_keys_int(keys, "expert_group_count", TSR_ALL_LAYERS, false, 0, 1 << 10, &n_groups));
-    if (n_groups > 1)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: %s is %lld; experts that are chosen by groups are not supported",
-                        tsr_gguf_path(keys->gguf), keys->name, (long long)n_groups);
+    TSR_TRY(read_groups(keys, hp));
 out:
     return status;
 }

@@ -18,7 +18,8 @@ typedef enum tsr_rope_scaling {
 
 /* One rotary embedding. */
 typedef struct tsr_rope_params {
-    int64_t n_rot; /* leading elements of a head that are rotated; 0: the model has no such rotation */
+    int64_t n_rot;   /* leading elements of a head that are rotated; 0: the model has no such rotation */
+    int64_t n_fixed; /* the first of these, whose angles are 0 */
     double base;
     tsr_rope_scaling scaling;
     double factor;               /* factor by which the context is stretched */
@@ -31,6 +32,7 @@ typedef struct tsr_rope_params {
     bool as_trained;             /* the file's tensor of factors does not apply */
     bool exact_ramp;             /* YaRN: the ramp's ends are not rounded to whole pairs */
     double temperature; /* position p's cos and sin grow by 1 + temperature ln(1 + floor(p / n_ctx_orig)) */
+    double temperature_length; /* instead of n_ctx_orig there; 0: none */
 } tsr_rope_params;
 
 /* The rotations of a model. Layers without a rotation of their own kind use the main one. */
@@ -56,7 +58,8 @@ enum { TSR_MAX_LAYERS = 1 << 12, TSR_MAX_LAYER_KINDS = 16 };
 /* What a layer mixes the tokens of a sequence with. */
 typedef enum tsr_mixer {
     TSR_MIXER_ATTENTION = 0,
-    TSR_MIXER_DELTA /* the gated delta rule behind a convolution */
+    TSR_MIXER_DELTA, /* the gated delta rule behind a convolution */
+    TSR_MIXER_LATENT /* attention over compressed keys and values (blocks/latent.c) */
 } tsr_mixer;
 
 typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS } tsr_ffn;
@@ -76,6 +79,14 @@ typedef struct tsr_layer_kind {
     float ffn_limit, expert_limit; /* of TSR_GLU_CAPPED in the dense FFN or the shared experts, and in the
                                     * experts; 0: hparams->ffn_activation */
 } tsr_layer_kind;
+
+/* Sizes of latent attention. A head's query has n_plain elements without rotation, then n_rot with rotation;
+ * a layer's head_dim is the length of values, and every query head has keys and values of its own. */
+typedef struct tsr_latent {
+    int64_t q_rank;  /* of the compressed queries; 0: they are not compressed */
+    int64_t kv_rank; /* of the compressed keys and values; 0: the model has no latent attention */
+    int64_t n_plain, n_rot;
+} tsr_latent;
 
 typedef struct tsr_hparams {
     char architecture[32];
@@ -122,6 +133,8 @@ typedef struct tsr_hparams {
     tsr_layer_kind kinds[TSR_MAX_LAYER_KINDS];
     int n_kinds;
     unsigned char kind_of[TSR_MAX_LAYERS]; /* [n_layers] */
+    tsr_latent latent;
+    int64_t n_expert_groups, n_expert_groups_used; /* 0 or 1: experts are not chosen by groups */
 } tsr_hparams;
 
 enum { TSR_WINDOW_BY_LAYER = -1 };

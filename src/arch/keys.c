@@ -191,7 +191,7 @@ static const struct {
     {"tensor_data_layout", .any = true}, /* how a converter permuted Q and K for this architecture */
     {"pooling_type", .any = true},       /* embeddings of whole texts */
     {"rope.scaling.finetuned", .any = true},
-    {"expert_group_used_count", .any = true},          /* of one group; more are refused */
+    {"expert_group_used_count", .any = true},          /* of one group */
     {"attention.layer_norm_epsilon", .any = true},     /* of the kind of norm that the model lacks */
     {"attention.layer_norm_rms_epsilon", .any = true}, /* as the key above */
     {"attention.causal", .none = 1, .other = 1},

@@ -13,7 +13,8 @@ static const double two_pi = 6.283185307179586476925;
  * instead of elements). */
 static double pair_of_rotations(const tsr_rope_params *p, double rotations)
 {
-    return (double)p->n_rot * log(p->n_ctx_orig / (rotations * two_pi)) / (2 * log(p->base));
+    const double n_turned = (double)(p->n_rot - p->n_fixed);
+    return n_turned * log(p->n_ctx_orig / (rotations * two_pi)) / (2 * log(p->base));
 }
 
 /* 1 for pairs with enough turns to stay as trained, 0 for pairs that are interpolated, a ramp between. */
@@ -21,7 +22,7 @@ static double yarn_keep(const tsr_rope_params *p, int64_t pair)
 {
     double low = pair_of_rotations(p, p->beta_fast), high = pair_of_rotations(p, p->beta_slow);
     low = fmax(0, p->exact_ramp ? low : floor(low));
-    high = fmin((double)p->n_rot - 1, p->exact_ramp ? high : ceil(high));
+    high = fmin((double)(p->n_rot - p->n_fixed) - 1, p->exact_ramp ? high : ceil(high));
     double ramp = ((double)pair - low) / fmax(0.001, high - low);
     return 1 - fmin(1, fmax(0, ramp));
 }
@@ -41,17 +42,20 @@ tsr_status tsr_rope_tables_create(const tsr_rope_params *p, const float *factors
     tsr_rope_tables tables = {.n_rot = p->n_rot,
                               .magnitude = p->attn_factor,
                               .temperature = p->temperature,
-                              .n_ctx_orig = p->n_ctx_orig};
+                              .temperature_length =
+                                  p->temperature_length > 0 ? p->temperature_length : p->n_ctx_orig};
+    const int64_t n_fixed = p->n_fixed / 2, n_pairs = p->n_rot / 2 - n_fixed;
     tsr_status status =
         tsr_mem_array((size_t)p->n_rot / 2, sizeof(double), "rotary frequencies", &tables.inverse_frequency);
     if (status != TSR_OK)
         return status;
-    for (int64_t i = 0; i < p->n_rot / 2; i++) {
-        double trained = pow(p->base, -2.0 * (double)i / (double)p->n_rot) / (factors ? factors[i] : 1);
+    for (int64_t i = 0; i < n_pairs; i++) {
+        double trained = pow(p->base, -(double)i / (double)n_pairs) / (factors ? factors[i] : 1);
         double stretched = trained / p->factor;
         double keep = p->scaling == TSR_ROPE_SCALING_YARN ? yarn_keep(p, i) : 0;
         bool as_trained = p->scaling == TSR_ROPE_SCALING_NONE || p->scaling == TSR_ROPE_SCALING_LONGROPE;
-        tables.inverse_frequency[i] = as_trained ? trained : stretched * (1 - keep) + trained * keep;
+        tables.inverse_frequency[n_fixed + i] =
+            as_trained ? trained : stretched * (1 - keep) + trained * keep;
     }
     if (p->scaling == TSR_ROPE_SCALING_YARN)
         tables.magnitude *= yarn_magnitude(p);
@@ -69,7 +73,7 @@ void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
 {
     double magnitude = tables->magnitude;
     if (tables->temperature != 0)
-        magnitude *= 1 + tables->temperature * log(1 + floor((double)position / tables->n_ctx_orig));
+        magnitude *= 1 + tables->temperature * log(1 + floor((double)position / tables->temperature_length));
     for (int64_t i = 0; i < tables->n_rot / 2; i++) {
         double angle = (double)position * tables->inverse_frequency[i];
         row[2 * i] = (float)(magnitude * cos(angle));

@@ -7,13 +7,13 @@
 
 typedef struct tsr_rope_tables {
     int64_t n_rot;
-    double *inverse_frequency;      /* [n_rot / 2] radians per position */
-    double magnitude;               /* factor on cos and sin */
-    double temperature, n_ctx_orig; /* see tsr_rope_params */
+    double *inverse_frequency;              /* [n_rot / 2] radians per position */
+    double magnitude;                       /* factor on cos and sin */
+    double temperature, temperature_length; /* see tsr_rope_params */
 } tsr_rope_tables;
 
-/* `factors` ([n_rot / 2], NULL = ones) divide the frequencies (the tensors rope_freqs.weight of Llama 3,
- * rope_factors_long.weight and rope_factors_short.weight of LongRoPE). */
+/* `factors` (of each pair that is not fixed; NULL = ones) divide the frequencies (the tensors
+ * rope_freqs.weight of Llama 3, rope_factors_long.weight and rope_factors_short.weight of LongRoPE). */
 tsr_status tsr_rope_tables_create(const tsr_rope_params *params, const float *factors,
                                   tsr_rope_tables *tables_out);
 void tsr_rope_tables_free(tsr_rope_tables *tables);

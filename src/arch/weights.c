@@ -166,6 +166,32 @@ out:
     return status;
 }
 
+tsr_status tsr_weights_declare_heads(tsr_weights *weights, int layer, int64_t ne0, int64_t ne1,
+                                     int64_t n_heads, tsr_tensor **tensor_out, const char *name)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source;
+    tsr_weight *weight;
+    TSR_TRY(find_source(weights, true, name, (const int64_t[]){ne0, ne1, n_heads}, &source));
+    TSR_TRY(tsr_weights_append(weights, source, TSR_WEIGHT_Q_ROWS, layer, &weight));
+    *tensor_out = &weight->tensor;
+out:
+    return status;
+}
+
+/* Make the source of the weight some of each expert's rows. */
+static void take_rows_of_experts(tsr_weight *weight, const tsr_weight_experts *e)
+{
+    const size_t row_bytes = tsr_type_row_bytes(weight->source->type, e->ne0);
+    weight->part = *weight->source;
+    weight->part.ne[1] = e->ne1;
+    weight->part.bytes = (size_t)(e->ne1 * e->n_experts) * row_bytes;
+    if (weight->source->data)
+        weight->part.data = (const unsigned char *)weight->source->data + (size_t)e->first_row * row_bytes;
+    weight->source = &weight->part;
+    weight->source_stride = (size_t)e->all_rows * row_bytes;
+}
+
 tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
                                        tsr_weight_experts e, tsr_tensor **tensor_out, const char *name)
 {
@@ -173,8 +199,11 @@ tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role rol
     const tsr_gguf_tensor *source;
     tsr_weight *weight;
     bool in_rows = e.by_expert || role == TSR_WEIGHT_EXPERT_ROWS; /* an expert in each */
-    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, e.ne1, e.n_experts}, &source));
+    int64_t all_rows = e.all_rows > 0 ? e.all_rows : e.ne1;
+    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, all_rows, e.n_experts}, &source));
     TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
+    if (e.all_rows > 0)
+        take_rows_of_experts(weight, &e);
     weight->expert = true;
     weight->by_expert = e.by_expert;
     weight->tensor.ne[0] = in_rows ? e.ne0 * e.ne1 : e.ne0;
@@ -316,8 +345,10 @@ void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head)
 static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
 {
     const tsr_split_group *group = tsr_model_split_group(split, tsr_weight_block(weight), weight->layer);
-    tsr_placement place = {
-        .sharding = TSR_SHARDING_SPLIT, .axis = weight->tensor.ne[1] > 1 ? 1 : 0, .devices = group->devices};
+    tsr_placement place = {.sharding = TSR_SHARDING_SPLIT,
+                           .axis = weight->tensor.ne[1] > 1 ? 1 : 0,
+                           .devices = group->devices,
+                           .source_stride = weight->source_stride};
     switch (weight->role) {
     case TSR_WEIGHT_ATTENTION_WHOLE:
     case TSR_WEIGHT_FFN_WHOLE:

@@ -49,6 +49,9 @@ typedef struct tsr_layer_weights {
     tsr_tensor *sinks;
     tsr_delta_weights delta;
     tsr_tensor *attn_gate; /* gates of attention's result: a row for each element, or for each head */
+    tsr_tensor *latent_q, *latent_q_norm;             /* latent attention: compression of queries, ... */
+    tsr_tensor *latent_kv, *latent_kv_norm, *key_rot; /* of keys and values; the rotated part of all keys */
+    tsr_tensor *k_of_head, *v_of_head;                /* a matrix per head from and to the compressed row */
     tsr_tensor *ffn_norm, *ffn_post_norm;
     tsr_ffn_weights ffn, shared;                                /* a dense FFN; the shared experts */
     tsr_tensor *shared_gate;                                    /* gate per token of the shared experts */
@@ -73,6 +76,7 @@ typedef struct tsr_weight {
     int64_t per_head; /* elements of the divided axis for each KV head (of a recurrent layer: key head), where
                        * the class's axis has other numbers; 0: the same */
     int64_t granule;  /* elements of the divided axis that stay together; 0: the map of the role decides */
+    size_t source_stride; /* as in tsr_placement */
 } tsr_weight;
 
 typedef struct tsr_weights {
@@ -107,12 +111,19 @@ typedef struct tsr_weight_rows {
 tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                     tsr_weight_rows rows, tsr_tensor **tensor_out, const char *name);
 
+/* Declare a matrix per head, [ne0, ne1, n_heads] in the file, required and divided by query heads: a tensor
+ * of ne1 * n_heads rows. */
+tsr_status tsr_weights_declare_heads(tsr_weights *weights, int layer, int64_t ne0, int64_t ne1,
+                                     int64_t n_heads, tsr_tensor **tensor_out, const char *name);
+
 /* Declare the matrices of n_experts experts, [ne0, ne1, n_experts] in the file, required. The role is
  * TSR_WEIGHT_EXPERT_ROWS or _COLUMNS; `by_expert`: whole experts are divided. tensor.ne is as
- * tsr_expert_weights needs it (graph/graph.h). */
+ * tsr_expert_weights needs it (graph/graph.h). With `all_rows` the file has [ne0, all_rows, n_experts], and
+ * the matrices are the ne1 rows from first_row on of each; the role is then TSR_WEIGHT_EXPERT_ROWS. */
 typedef struct tsr_weight_experts {
     int64_t ne0, ne1, n_experts;
     bool by_expert;
+    int64_t first_row, all_rows;
 } tsr_weight_experts;
 
 tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,

@@ -13,6 +13,7 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_SUM_SQUARES] = "sum_squares",
         [TSR_OP_RMS_SCALE] = "rms_scale",
         [TSR_OP_MUL_MAT] = "mul_mat",
+        [TSR_OP_MUL_HEADS] = "mul_heads",
         [TSR_OP_ROPE] = "rope",
         [TSR_OP_KV_WRITE] = "kv_write",
         [TSR_OP_ATTENTION] = "attention",
@@ -39,9 +40,13 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
 
 bool tsr_op_reads_attention(const tsr_op *ops, int i)
 {
-    for (int a = i - 1; a >= 0 && ops[i].kind == TSR_OP_MUL_MAT; a--)
+    const float *x = ops[i].mul_mat.x;
+    for (int a = i - 1; a >= 0 && ops[i].kind == TSR_OP_MUL_MAT; a--) {
+        if (ops[a].kind == TSR_OP_MUL_HEADS && ops[a].mul_heads.y == x)
+            x = ops[a].mul_heads.x;
         if (ops[a].kind == TSR_OP_ATTENTION)
-            return ops[a].attention.y == ops[i].mul_mat.x;
+            return ops[a].attention.y == x;
+    }
     return false;
 }
 

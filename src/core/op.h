@@ -22,6 +22,7 @@ typedef enum tsr_op_kind {
     TSR_OP_SUM_SQUARES,
     TSR_OP_RMS_SCALE,
     TSR_OP_MUL_MAT,
+    TSR_OP_MUL_HEADS,
     TSR_OP_ROPE,
     TSR_OP_KV_WRITE,
     TSR_OP_ATTENTION,
@@ -146,6 +147,45 @@ typedef struct tsr_op_mul_mat {
     int x_bits; /* of the integers that activations for quantized weights are rounded to: 16 (or 0), or 8 */
 } tsr_op_mul_mat;
 
+/* y[t][h] = [W_h x[t][h] | rest of x[t][h]]: every head has a matrix of its own, which multiplies the first k
+ * elements of the head's part of x. The `rest` elements behind them are copied behind the product. Each
+ * element of the product is one sum in the order of a mul_mat that is not partial. */
+typedef struct tsr_op_mul_heads {
+    tsr_type type;
+    const void *w;     /* [n_heads][n_rows] rows of k elements; no byte past the last may be read */
+    size_t w_stride;   /* bytes between rows; heads follow each other without a gap */
+    int64_t n_rows, k; /* of one head */
+    int64_t rest;      /* elements */
+    int64_t n_heads;   /* held here */
+    const float *x;    /* [n_tokens][n_heads][k + rest], dense */
+    float *y;          /* [n_tokens][n_heads][n_rows + rest], dense */
+    int64_t n_tokens;
+    tsr_reduce_type reduce; /* as in tsr_op_mul_mat, here and below */
+    int x_bits;
+} tsr_op_mul_heads;
+
+/* One head's product, without the rest. */
+static inline tsr_op_mul_mat tsr_op_of_head(const tsr_op_mul_heads *op, int64_t head)
+{
+    const int64_t x_dim = op->k + op->rest, y_dim = op->n_rows + op->rest;
+    tsr_op_mul_mat m = {op->type,
+                        (const unsigned char *)op->w + (size_t)(head * op->n_rows) * op->w_stride,
+                        op->w_stride,
+                        op->n_rows,
+                        op->k,
+                        op->x + head * x_dim,
+                        op->n_heads * x_dim,
+                        op->n_tokens,
+                        false,
+                        op->reduce,
+                        0,
+                        0.0f,
+                        op->y + head * y_dim,
+                        op->n_heads * y_dim,
+                        op->x_bits};
+    return m;
+}
+
 /* Whether activations are rounded to 8 bits. GPUs use 16, whatever an op's x_bits is. */
 static inline bool tsr_op_takes_bytes(int x_bits)
 {
@@ -164,15 +204,19 @@ typedef struct tsr_op_rope {
 } tsr_op_rope;
 
 /* Addresses of one layer's keys and values on one device. Position p of a sequence is stored in page
- * page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer has, for K and for V,
- * [n_heads][page_tokens][head_dim] elements of type_k / type_v. */
+ * page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer has keys,
+ * [n_heads][page_tokens][k_dim] elements of type_k, and values, [n_heads][page_tokens][v_dim] of type_v. With
+ * v_in_k a value is the first v_dim elements of its key: the values have the offset, the row bytes and the
+ * type of the keys. */
 typedef struct tsr_kv_view {
     unsigned char *base; /* page 0 */
     size_t page_bytes;
-    size_t k_offset, v_offset;              /* of this layer inside a page */
-    size_t k_row_bytes, v_row_bytes;        /* one head, one token */
-    tsr_type type_k, type_v;                /* F16, BF16, Q8_0, Q4_0 or F32 */
-    int64_t n_heads, head_dim, page_tokens; /* n_heads: KV heads held here */
+    size_t k_offset, v_offset;       /* of this layer inside a page */
+    size_t k_row_bytes, v_row_bytes; /* from one token of a head to the next */
+    tsr_type type_k, type_v;         /* F16, BF16, Q8_0, Q4_0 or F32 */
+    int64_t n_heads, page_tokens;    /* n_heads: KV heads held here */
+    int64_t k_dim, v_dim;            /* elements of a key and of a value */
+    bool v_in_k;
 } tsr_kv_view;
 
 /* Sequence and position of each token of the batch (device memory, refilled every step). */
@@ -187,11 +231,19 @@ typedef struct tsr_kv_index {
 typedef struct tsr_op_kv_write {
     tsr_kv_view kv;
     tsr_kv_index index;
-    const float *k, *v; /* [n_tokens][kv.n_heads][kv.head_dim], dense */
+    const float *k; /* [n_tokens][kv.n_heads][tsr_kv_write_dim()], dense */
+    const float *v; /* [n_tokens][kv.n_heads][kv.v_dim], dense */
     int64_t n_tokens;
 } tsr_op_kv_write;
 
-/* The largest head_dim of attention: kernels keep whole heads in fixed tiles, and refuse larger ones. */
+/* Elements of k: those of a key, or, where values are in keys, those behind the value. */
+static inline int64_t tsr_kv_write_dim(const tsr_kv_view *kv)
+{
+    return kv->v_in_k ? kv->k_dim - kv->v_dim : kv->k_dim;
+}
+
+/* The longest keys and values of attention: kernels keep whole heads in fixed tiles, and refuse longer
+ * ones. */
 enum { TSR_MAX_HEAD_DIM = 1024 };
 
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
@@ -202,8 +254,8 @@ enum { TSR_MAX_HEAD_DIM = 1024 };
 typedef struct tsr_op_attention {
     tsr_kv_view kv;
     tsr_kv_index index;
-    const float *q;            /* [n_tokens][n_heads][kv.head_dim], dense */
-    float *y;                  /* the same shape */
+    const float *q;            /* [n_tokens][n_heads][kv.k_dim], dense */
+    float *y;                  /* [n_tokens][n_heads][kv.v_dim], dense */
     int64_t n_tokens, n_heads; /* n_heads: query heads held here, a multiple of kv.n_heads */
     float scale, softcap;
     int64_t window;
@@ -363,14 +415,19 @@ typedef struct tsr_op_copy {
 
 /* Conversion of a router's logits to probabilities. */
 typedef enum tsr_gating {
-    TSR_GATING_SOFTMAX = 0, /* over all experts */
-    TSR_GATING_SIGMOID      /* each expert independently */
+    TSR_GATING_SOFTMAX = 0,  /* over all experts */
+    TSR_GATING_SIGMOID,      /* each expert independently */
+    TSR_GATING_SQRT_SOFTPLUS /* each independently: sqrt(ln(1 + exp(logit))) */
 } tsr_gating;
 
 /* Selects the experts of each token: the n_used largest logits, or, with a bias, the largest probability +
  * bias; the lower index first among equals, and a NaN is less than any number. The weights are the
  * selected experts' probabilities, divided by their sum (`normalize`; a softmax over all becomes one over
- * the selected), times `scale`. Fills all of `routing`. */
+ * the selected), times `scale`. Fills all of `routing`.
+ *
+ * With n_groups > 1 the experts are that many groups of neighbours, of which only the n_groups_used best
+ * compete. A group's score is its largest logit (with a bias: probability + bias) after a softmax, and
+ * otherwise the sum of its two largest probabilities (with a bias: + bias). */
 typedef struct tsr_op_route {
     const float *logits; /* [n_tokens][n_experts], dense */
     const float *bias;   /* [n_experts], for selecting only; NULL: none */
@@ -378,6 +435,7 @@ typedef struct tsr_op_route {
     tsr_gating gating;
     bool normalize;
     float scale;
+    int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
 } tsr_op_route;
 
 /* One matrix of every expert that a device holds, starting with the first of them. */
@@ -485,6 +543,7 @@ typedef struct tsr_op {
         tsr_op_sum_squares sum_squares;
         tsr_op_rms_scale rms_scale;
         tsr_op_mul_mat mul_mat;
+        tsr_op_mul_heads mul_heads;
         tsr_op_rope rope;
         tsr_op_kv_write kv_write;
         tsr_op_attention attention;
@@ -514,7 +573,7 @@ static inline bool tsr_op_floats_overlap(const float *a, int64_t n_a, const floa
     return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
 }
 
-/* Whether ops[i] is a product of the output of an attention. */
+/* Whether ops[i] is a product of the output of an attention, or of products of its heads. */
 bool tsr_op_reads_attention(const tsr_op *ops, int i);
 
 /* The collective that an op refers to; NULL for kinds without one. */

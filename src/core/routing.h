@@ -14,6 +14,9 @@
 /* The most experts of a layer; size of the kernels' arrays. */
 enum { TSR_MAX_EXPERTS = 4096 };
 
+/* The most groups of experts; kernels keep a bit of each. */
+enum { TSR_MAX_EXPERT_GROUPS = 64 };
+
 /* Lower bound of the sum of selected probabilities, which avoids a division by zero (modeling_deepseek.py
  * of huggingface.co/deepseek-ai/DeepSeek-V3). */
 #define TSR_ROUTE_LEAST_SUM 1e-20f

@@ -104,6 +104,12 @@ tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *pl
     return TSR_OK;
 }
 
+size_t tsr_placement_source_stride(const tsr_tensor *tensor, const tsr_placement *placement)
+{
+    return placement->source_stride > 0 ? placement->source_stride
+                                        : tsr_type_row_bytes(tensor->type, tensor->ne[0]);
+}
+
 tsr_window tsr_placement_window(const tsr_tensor *tensor, const tsr_placement *placement, int index)
 {
     tsr_window window = {0, tensor->ne[0], 0, tsr_tensor_rows(tensor)};

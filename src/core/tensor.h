@@ -22,6 +22,7 @@ typedef struct tsr_placement {
     int axis;
     tsr_device_set devices;
     const tsr_shard_map *map; /* SPLIT: borrowed from the buffer type, plan or source tensor */
+    size_t source_stride;     /* bytes from row to row of the source of a weight; 0: it is dense */
 } tsr_placement;
 
 /* One device's bytes: row r (of the rows held here) starts at data + r * row_stride. */
@@ -70,6 +71,9 @@ tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, c
  * runtime's devices, columns cut at whole blocks, no shard outside the mask. TSR_ERR_INVALID names the
  * tensor. */
 tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *placement);
+
+/* Bytes from row to row of the source. */
+size_t tsr_placement_source_stride(const tsr_tensor *tensor, const tsr_placement *placement);
 
 /* Elements [begin, end) of the columns (within a row) and of the rows that device `index` holds. Empty ones
  * (0 to 0) for a device that holds nothing. */

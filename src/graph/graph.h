@@ -83,7 +83,8 @@ typedef struct tsr_routing_rule {
     tsr_gating gating;
     bool normalize;
     float scale;
-    tsr_tensor *bias; /* F32 weight [n_experts], whole on every device; NULL: none */
+    tsr_tensor *bias;                /* F32 weight [n_experts], whole on every device; NULL: none */
+    int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
 } tsr_routing_rule;
 
 /* Parameters of a node, by its op. */
@@ -96,7 +97,8 @@ typedef struct tsr_node_args {
     int64_t window;                     /* ATTENTION */
     tsr_glu_kind glu;                   /* GLU */
     float limit;                        /* GLU: of TSR_GLU_CAPPED */
-    int64_t head_dim;                   /* ROPE */
+    int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix */
+    int64_t n_heads;                    /* MUL_HEADS */
     bool interleaved;                   /* ROPE */
     struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
     int layer;                          /* KV_WRITE, ATTENTION */
@@ -153,13 +155,19 @@ tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_te
 tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *operands, tsr_state_part state,
                            const tsr_state_inputs *inputs);
 
-/* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no
- * bytes. */
+/* Every head's own matrix times the first elements of the head's part of x; the elements behind them follow
+ * the product. w is [k, n_rows * n_heads], the rows of one head after another, SPLIT by head or whole; x is
+ * [(k + rest) * n_heads, n_tokens], divided by the same heads. [(n_rows + rest) * n_heads, n_tokens]. */
+tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_t n_heads);
+
+/* Store k and v ([n_kv_heads * k_dim, n_tokens] and [n_kv_heads * v_dim, n_tokens], SPLIT by head, or whole
+ * where the layer's KV head is) of one layer. If its values are in its keys, k has the k_dim - v_dim elements
+ * behind them. Returns a tensor of no bytes. */
 tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
                          const tsr_kv_inputs *inputs);
 
-/* Attention of q ([n_heads * head_dim, n_tokens], SPLIT by head like k) over the stored keys and values of
- * its sequence. */
+/* Attention of q ([n_heads * k_dim, n_tokens], SPLIT by head) over the stored keys and values of its
+ * sequence. [n_heads * v_dim, n_tokens]. */
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
                           const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window);
 

@@ -2,6 +2,7 @@
  * not here. */
 #include "graph/graph.h"
 
+#include "alloc/kv/kv.h"
 #include "core/mem.h"
 
 static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b, const char *why)
@@ -73,6 +74,28 @@ tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
         return NULL;
     node->tensor.src[0] = w;
     node->tensor.src[1] = x;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_t n_heads)
+{
+    if (operands_missing(graph, "mul_heads", w, x))
+        return NULL;
+    if (!is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1)
+        return bad(graph, "mul_heads", w, x, "the operands must be a weight and F32, of two dimensions");
+    if (n_heads < 1 || w->ne[1] % n_heads != 0 || x->ne[0] % n_heads != 0 || x->ne[0] / n_heads < w->ne[0])
+        return bad(graph, "mul_heads", w, x,
+                   "the heads must divide ne[1] of the weight and ne[0] of x, with ne[0] of the weight at "
+                   "most a head's elements of x");
+    const int64_t n_rows = w->ne[1] / n_heads, rest = x->ne[0] / n_heads - w->ne[0];
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_MUL_HEADS, TSR_TYPE_F32, (n_rows + rest) * n_heads, x->ne[1], w->name);
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = w;
+    node->tensor.src[1] = x;
+    node->args.head_dim = n_rows;
+    node->args.n_heads = n_heads;
     return &node->tensor;
 }
 
@@ -266,6 +289,10 @@ tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_te
     tsr_node *node = unary(graph, TSR_OP_ATTENTION, q);
     if (!node)
         return NULL;
+    const tsr_kv_rows *rows = tsr_kv_layer_rows(kv, layer);
+    if (q->ne[0] % rows->k_dim != 0)
+        return bad(graph, "attention", q, q, "ne[0] must be whole heads of the layer's keys");
+    node->tensor.ne[0] = q->ne[0] / rows->k_dim * rows->v_dim;
     for (int i = 0; i < 3; i++)
         node->tensor.src[1 + i] = src[i];
     node->args.kv = kv;

@@ -26,6 +26,12 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
     if (rule->bias && (rule->bias->type != TSR_TYPE_F32 || !tsr_tensor_is_weight(rule->bias) ||
                        rule->bias->ne[0] != n_experts || tsr_tensor_rows(rule->bias) != 1))
         return bad(graph, "route", logits, "the bias must be an F32 weight with an element per expert");
+    if (rule->n_groups > 1 && (rule->n_groups > TSR_MAX_EXPERT_GROUPS || n_experts % rule->n_groups != 0 ||
+                               rule->n_groups_used < 1 || rule->n_groups_used > rule->n_groups ||
+                               n_used > n_experts / rule->n_groups * rule->n_groups_used))
+        return bad(
+            graph, "route", logits,
+            "at most 64 groups must divide the experts, and those in use hold as many as a token uses");
     tsr_node *node = tsr_graph_append(graph, TSR_OP_ROUTE, TSR_TYPE_I32,
                                       tsr_routing_words(n_tokens, n_used, n_experts), 1, "route");
     if (!node)

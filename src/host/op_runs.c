@@ -44,16 +44,26 @@ static footprint of_mul_mat(const tsr_op_mul_mat *op)
                        {rows(op->x, op->n_tokens, op->x_stride, op->k, sizeof(float))}};
 }
 
+static footprint of_mul_heads(const tsr_op_mul_heads *op)
+{
+    int64_t n = op->n_tokens * op->n_heads;
+    return (footprint){
+        true, floats(op->y, n * (op->n_rows + op->rest)), {floats(op->x, n * (op->k + op->rest))}};
+}
+
 static footprint of_attention(const tsr_op_attention *op)
 {
-    int64_t n = op->n_tokens * op->n_heads * op->kv.head_dim;
-    return (footprint){true, floats(op->y, n), {floats(op->q, n), cache(&op->kv)}};
+    int64_t n = op->n_tokens * op->n_heads;
+    return (footprint){
+        true, floats(op->y, n * op->kv.v_dim), {floats(op->q, n * op->kv.k_dim), cache(&op->kv)}};
 }
 
 static footprint of_kv_write(const tsr_op_kv_write *op)
 {
-    int64_t n = op->n_tokens * op->kv.n_heads * op->kv.head_dim;
-    return (footprint){true, cache(&op->kv), {floats(op->k, n), floats(op->v, n)}};
+    int64_t n = op->n_tokens * op->kv.n_heads;
+    return (footprint){true,
+                       cache(&op->kv),
+                       {floats(op->k, n * tsr_kv_write_dim(&op->kv)), floats(op->v, n * op->kv.v_dim)}};
 }
 
 static footprint of_rope(const tsr_op_rope *op)
@@ -81,6 +91,8 @@ static footprint footprint_of(const tsr_op *op)
     switch (op->kind) {
     case TSR_OP_MUL_MAT:
         return of_mul_mat(&op->mul_mat);
+    case TSR_OP_MUL_HEADS:
+        return of_mul_heads(&op->mul_heads);
     case TSR_OP_ATTENTION:
         return of_attention(&op->attention);
     case TSR_OP_KV_WRITE:
@@ -116,7 +128,7 @@ static bool hands_on_in_thread(const tsr_op *first, const tsr_op *second)
     const tsr_op_rope *rope = &first->rope;
     const tsr_op_kv_write *write = &second->kv_write;
     return rope->y == write->k && rope->n_tokens == write->n_tokens && rope->n_heads == write->kv.n_heads &&
-           rope->head_dim == write->kv.head_dim;
+           rope->head_dim == tsr_kv_write_dim(&write->kv);
 }
 
 static bool independent(const tsr_op *first, const tsr_op *second)

@@ -45,11 +45,12 @@ static bool waits_for_own_team(const tsr_op *op)
 static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
 {
     const char *name = op->name ? op->name : "?";
-    if (op->kind == TSR_OP_ATTENTION && op->attention.kv.head_dim > TSR_MAX_HEAD_DIM)
+    const tsr_kv_view *kv = &op->attention.kv;
+    if (op->kind == TSR_OP_ATTENTION && TSR_MAX(kv->k_dim, kv->v_dim) > TSR_MAX_HEAD_DIM)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
             "device %s: op '%s': attention heads of %lld elements; the host kernels take at most %d",
-            host->base.name, name, (long long)op->attention.kv.head_dim, TSR_MAX_HEAD_DIM);
+            host->base.name, name, (long long)TSR_MAX(kv->k_dim, kv->v_dim), TSR_MAX_HEAD_DIM);
     if (op->kind == TSR_OP_CONV && op->conv.kernel > TSR_MAX_CONV_KERNEL)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,

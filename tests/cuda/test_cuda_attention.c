@@ -92,7 +92,7 @@ static tsr_op attention_op(const cache *c)
 static float *outputs_of(gpu *g, const tsr_op *op)
 {
     const size_t bytes =
-        (size_t)(op->attention.n_tokens * op->attention.n_heads * op->attention.kv.head_dim) * sizeof(float);
+        (size_t)(op->attention.n_tokens * op->attention.n_heads * op->attention.kv.v_dim) * sizeof(float);
     float *y = malloc(bytes);
     gpu_run(g, op);
     gpu_get(y, op->attention.y, bytes);
@@ -116,7 +116,7 @@ static void check_setup(gpu *g, setup s, int64_t past, int64_t n)
     g->scratch_bytes = 0;
     float *again = outputs_of(g, &op);
     g->scratch_bytes = scratch;
-    assert_memory_equal(y, again, (size_t)(kv_floats(&c) * s.group) * sizeof(float));
+    assert_memory_equal(y, again, (size_t)(c.a.n_tokens * attention_case_y_floats(&c.a)) * sizeof(float));
     free(y);
     free(again);
     cache_destroy(&c);
@@ -135,6 +135,10 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 19, 32, 32, 140, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 128, 0, .sinks = true},
+        {TSR_TYPE_F16, TSR_TYPE_F32, 2, 3, 64, 32, 0, 0, .value_dim = 100},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 1, 5, 40, 7, 0, 0, .value_dim = 24, .v_in_k = true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 33, 0, 0, .value_dim = 64, .v_in_k = true},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 6, 576, 32, 0, 0, .value_dim = 512, .v_in_k = true},
     };
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
@@ -151,18 +155,20 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
 static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
-    static const setup setups[] = {{TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
-                                   {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
-                                   {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
+    static const setup setups[] = {
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 5, 96, 10, 0, 0, .value_dim = 40, .v_in_k = true},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         cache c = cache_create(&g, setups[i], 130, 6);
-        const size_t token = (size_t)(c.a.s.kv_heads * c.a.s.group * c.a.s.head_dim);
+        const size_t token = (size_t)attention_case_y_floats(&c.a);
         tsr_op op = attention_op(&c);
         float *many = outputs_of(&g, &op);
         op.attention.n_tokens = 1;
         for (int64_t t = 0; t < c.a.n_tokens; t++) {
-            op.attention.q = c.gpu_q + (size_t)t * token;
+            op.attention.q = c.gpu_q + t * attention_case_q_floats(&c.a);
             op.attention.index.seq_row = c.gpu_seq_row + t;
             op.attention.index.position = c.gpu_position + t;
             float *one = outputs_of(&g, &op);

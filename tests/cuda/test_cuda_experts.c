@@ -197,6 +197,15 @@ static void biases_belong_to_one_device(void **state)
 }
 
 /* A block per token, and tiles of slots. */
+static void groups_of_experts_compete(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    for (int i = 0; i < EXPERTS_N_CHOICES; i++)
+        check_case(&g, experts_case_choices[i], 300 + (uint64_t)i);
+    gpu_close(&g);
+}
+
 static void sums_go_onto_others(void **state)
 {
     (void)state;
@@ -288,6 +297,7 @@ int main(void)
         cmocka_unit_test(one_expert_or_all_of_them),
         cmocka_unit_test(biases_belong_to_one_device),
         cmocka_unit_test(sums_go_onto_others),
+        cmocka_unit_test(groups_of_experts_compete),
         cmocka_unit_test(routers_that_tie_or_overflow),
         cmocka_unit_test(weights_that_are_no_numbers_are_reported),
     };

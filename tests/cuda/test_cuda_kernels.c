@@ -491,7 +491,7 @@ static void what_no_kernel_can_do_is_refused(void **state)
     const tsr_op weights = {.kind = TSR_OP_MUL_MAT, .name = "w", .mul_mat = {.type = TSR_TYPE_I32}};
     const tsr_op wide = {
         .kind = TSR_OP_ATTENTION,
-        .attention = {.kv = {.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .head_dim = 2048}}};
+        .attention = {.kv = {.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .k_dim = 2048, .v_dim = 2048}}};
     const tsr_op cache = {.kind = TSR_OP_KV_WRITE,
                           .kv_write = {.kv = {.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_Q4_K}}};
     const tsr_op sum = {.kind = TSR_OP_ALL_REDUCE};

@@ -40,7 +40,8 @@ static tsr_kv_view make_view(gpu *g, const shape *s, size_t *bytes_out)
                       .type_k = s->type_k,
                       .type_v = s->type_v,
                       .n_heads = KV_HEADS,
-                      .head_dim = s->dim,
+                      .k_dim = s->dim,
+                      .v_dim = s->dim,
                       .page_tokens = PAGE_TOKENS};
     kv.v_offset = KV_HEADS * PAGE_TOKENS * kv.k_row_bytes;
     kv.page_bytes = kv.v_offset + KV_HEADS * PAGE_TOKENS * kv.v_row_bytes;

@@ -20,12 +20,13 @@ void attention_case_layout(attention_case *c, attention_setup s, int n_sequences
     for (int64_t i = 0; i < s.kv_heads * s.group; i++)
         c->sinks[i] = (float)(i % 5) * 4 - 8;
     kv->type_k = s.type_k, kv->type_v = s.type_v;
-    kv->n_heads = s.kv_heads, kv->head_dim = s.head_dim, kv->page_tokens = s.page_tokens;
-    kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim);
-    kv->v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim);
+    kv->n_heads = s.kv_heads, kv->page_tokens = s.page_tokens;
+    kv->k_dim = s.head_dim, kv->v_dim = s.value_dim ? s.value_dim : s.head_dim, kv->v_in_k = s.v_in_k;
+    kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->k_dim);
+    kv->v_row_bytes = s.v_in_k ? kv->k_row_bytes : tsr_type_row_bytes(kv->type_v, kv->v_dim);
     kv->k_offset = 0;
-    kv->v_offset = rows * kv->k_row_bytes;
-    kv->page_bytes = rows * (kv->k_row_bytes + kv->v_row_bytes);
+    kv->v_offset = s.v_in_k ? 0 : rows * kv->k_row_bytes;
+    kv->page_bytes = rows * (kv->k_row_bytes + (s.v_in_k ? 0 : kv->v_row_bytes));
     c->pages_per_sequence = (max_positions + s.page_tokens - 1) / s.page_tokens;
     const int64_t pages = n_sequences * c->pages_per_sequence;
     c->bytes = (size_t)pages * kv->page_bytes;
@@ -44,9 +45,24 @@ void attention_case_batch(attention_case *c, int64_t past, int64_t n)
         }
 }
 
+int64_t attention_case_widest(const attention_case *c)
+{
+    return c->kv.k_dim > c->kv.v_dim ? c->kv.k_dim : c->kv.v_dim;
+}
+
 int64_t attention_case_kv_floats(const attention_case *c)
 {
-    return c->n_tokens * c->s.kv_heads * c->s.head_dim;
+    return c->n_tokens * c->s.kv_heads * attention_case_widest(c);
+}
+
+int64_t attention_case_q_floats(const attention_case *c)
+{
+    return c->s.kv_heads * c->s.group * c->kv.k_dim;
+}
+
+int64_t attention_case_y_floats(const attention_case *c)
+{
+    return c->s.kv_heads * c->s.group * c->kv.v_dim;
 }
 
 const unsigned char *attention_case_at(const attention_case *c, bool value, int64_t row, int64_t position,
@@ -63,7 +79,8 @@ void attention_case_get(const attention_case *c, bool value, int64_t row, int64_
                         float *out)
 {
     assert_int_equal(tsr_type_to_f32(value ? c->kv.type_v : c->kv.type_k,
-                                     attention_case_at(c, value, row, position, head), out, c->kv.head_dim),
+                                     attention_case_at(c, value, row, position, head), out,
+                                     value ? c->kv.v_dim : c->kv.k_dim),
                      TSR_OK);
 }
 
@@ -85,7 +102,7 @@ tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const floa
 /* Softmax of one head of one token, straight from the definition. */
 static void attention_exact(const attention_case *c, int64_t t, int64_t head, double *out)
 {
-    const int64_t dim = c->s.head_dim, position = c->position[t];
+    const int64_t dim = c->kv.k_dim, v_dim = c->kv.v_dim, position = c->position[t];
     const int64_t first = c->s.window > 0 && position + 1 > c->s.window ? position + 1 - c->s.window : 0;
     const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
     double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
@@ -99,23 +116,23 @@ static void attention_exact(const attention_case *c, int64_t t, int64_t head, do
             score[p] = (double)c->s.softcap * tanh(score[p] / (double)c->s.softcap);
         top = fmax(top, score[p]);
     }
-    memset(out, 0, (size_t)dim * sizeof(double));
+    memset(out, 0, (size_t)v_dim * sizeof(double));
     for (int64_t p = first; p <= position; p++) {
         const double weight = exp(score[p] - top);
         attention_case_get(c, true, c->seq_row[t], p, head / c->s.group, row);
         sum += weight;
-        for (int64_t i = 0; i < dim; i++)
+        for (int64_t i = 0; i < v_dim; i++)
             out[i] += weight * (double)row[i];
     }
-    for (int64_t i = 0; i < dim; i++)
+    for (int64_t i = 0; i < v_dim; i++)
         out[i] /= sum + (c->s.sinks ? exp((double)c->sinks[head] - top) : 0);
     free(score);
 }
 
 void attention_case_check(const attention_case *c, const float *y, double floor)
 {
-    const int64_t dim = c->s.head_dim, heads = c->s.kv_heads * c->s.group;
-    const double bound = floor + 6e-7 * sqrt((double)dim);
+    const int64_t dim = c->kv.v_dim, heads = c->s.kv_heads * c->s.group;
+    const double bound = floor + 6e-7 * sqrt((double)c->kv.k_dim);
     double exact[1024];
     for (int64_t t = 0; t < c->n_tokens; t++)
         for (int64_t head = 0; head < heads; head++) {

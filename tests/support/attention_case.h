@@ -16,7 +16,9 @@ typedef struct attention_setup {
     tsr_type type_k, type_v;
     int64_t kv_heads, group, head_dim, page_tokens, window;
     float softcap;
-    bool sinks; /* every head has one, from far below the scores to far above */
+    bool sinks;        /* every head has one, from far below the scores to far above */
+    int64_t value_dim; /* elements of a value; 0: those of a key */
+    bool v_in_k;
 } attention_setup;
 
 typedef struct attention_case {
@@ -39,8 +41,13 @@ void attention_case_layout(attention_case *c, attention_setup s, int n_sequences
 /* A batch of n tokens per sequence from position `past` on, the sequences one after another. */
 void attention_case_batch(attention_case *c, int64_t past, int64_t n);
 
-/* Floats of the batch's keys, or of its values. */
+/* Elements of the longest keys and values, and floats of the batch's, if both are that long. */
+int64_t attention_case_widest(const attention_case *c);
 int64_t attention_case_kv_floats(const attention_case *c);
+
+/* Floats of a token's queries, and of its outputs. */
+int64_t attention_case_q_floats(const attention_case *c);
+int64_t attention_case_y_floats(const attention_case *c);
 
 /* A key or value as the cache holds it: its bytes, and decoded. */
 const unsigned char *attention_case_at(const attention_case *c, bool value, int64_t row, int64_t position,

@@ -25,6 +25,21 @@ experts_shard experts_case_whole(const experts_case *c)
 
 /* -- making one -- */
 
+const experts_setup experts_case_choices[EXPERTS_N_CHOICES] = {
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 8, 3, 40, 16, TSR_GLU_SILU, true, TSR_GATING_SIGMOID,
+     .biased = true, .n_groups = 4, .n_groups_used = 2},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 256, 8, 9, 16, TSR_GLU_SILU, true, TSR_GATING_SIGMOID,
+     .biased = true, .n_groups = 8, .n_groups_used = 4},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 160, 6, 9, 16, TSR_GLU_SILU, false, TSR_GATING_SOFTMAX,
+     .n_groups = 40, .n_groups_used = 3},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 12, 2, 20, 16, TSR_GLU_SILU, true, TSR_GATING_SIGMOID,
+     .n_groups = 4, .n_groups_used = 1},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 12, 3, 20, 16, TSR_GLU_SILU, true,
+     TSR_GATING_SQRT_SOFTPLUS, .biased = true},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 12, 3, 1, 16, TSR_GLU_SILU, false,
+     TSR_GATING_SQRT_SOFTPLUS, .n_groups = 2, .n_groups_used = 1},
+};
+
 static experts_matrix make_matrix(tsr_type type, int x_bits, int64_t n_experts, int64_t n_rows, int64_t k,
                                   uint64_t *seed)
 {
@@ -103,7 +118,31 @@ static int64_t rank_of(const double *keys, int64_t n, int64_t e)
 /* Probabilities, as parts of e^top. */
 static double part(const experts_case *c, double logit, double top)
 {
+    if (c->s.gating == TSR_GATING_SQRT_SOFTPLUS)
+        return sqrt(log1p(exp(logit)));
     return c->s.gating == TSR_GATING_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit - top);
+}
+
+/* The largest key of `size`, after a softmax, or the sum of the two largest. */
+static double score_of(const experts_case *c, const double *keys, int64_t size)
+{
+    double score = 0;
+    for (int64_t e = 0; e < size; e++)
+        if (rank_of(keys, size, e) < (c->s.gating == TSR_GATING_SOFTMAX ? 1 : 2))
+            score += keys[e];
+    return score;
+}
+
+/* Put the experts of all groups but the best last. */
+static void close_groups(const experts_case *c, double *keys)
+{
+    double scores[64] = {0};
+    const int64_t size = c->s.n_groups > 0 ? c->s.n_experts / c->s.n_groups : 0;
+    for (int64_t g = 0; g < c->s.n_groups; g++)
+        scores[g] = score_of(c, keys + g * size, size);
+    for (int64_t g = 0; g < c->s.n_groups; g++)
+        for (int64_t e = 0; e < size && rank_of(scores, c->s.n_groups, g) >= c->s.n_groups_used; e++)
+            keys[g * size + e] = -INFINITY;
 }
 
 static void choose(const experts_case *c, const float *x, double *keys, int32_t *expert, double *weight)
@@ -114,10 +153,14 @@ static void choose(const experts_case *c, const float *x, double *keys, int32_t 
         top = (double)x[e] > top ? (double)x[e] : top;
     for (int64_t e = 0; e < n; e++)
         all += exp((double)x[e] - top);
-    if (c->s.gating == TSR_GATING_SIGMOID)
+    if (c->s.gating != TSR_GATING_SOFTMAX)
         all = 1;
-    for (int64_t e = 0; e < n; e++)
-        keys[e] = c->s.biased ? part(c, (double)x[e], top) / all + (double)c->choice_bias[e] : (double)x[e];
+    for (int64_t e = 0; e < n; e++) {
+        const bool probable = c->s.biased || (c->s.n_groups > 0 && c->s.gating != TSR_GATING_SOFTMAX);
+        keys[e] = probable ? part(c, (double)x[e], top) / all : (double)x[e];
+        keys[e] += c->s.biased ? (double)c->choice_bias[e] : 0;
+    }
+    close_groups(c, keys);
     for (int64_t e = 0; e < n; e++)
         if (rank_of(keys, n, e) < n_used)
             expert[rank_of(keys, n, e)] = (int32_t)e;
@@ -198,7 +241,9 @@ tsr_op experts_case_route_op(const experts_case *c, const float *logits, const f
                               .gating = c->s.gating,
                               .routing = tsr_routing_at(words, c->s.n_tokens, c->s.n_used, c->s.n_experts),
                               .normalize = c->s.normalize,
-                              .scale = 1.0f}};
+                              .scale = 1.0f,
+                              .n_groups = c->s.n_groups,
+                              .n_groups_used = c->s.n_groups_used}};
 }
 
 static tsr_expert_matrix matrix_of(const experts_case *c, const experts_memory *memory, int which,

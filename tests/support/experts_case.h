@@ -17,8 +17,9 @@ typedef struct experts_setup {
     tsr_glu_kind glu;
     bool normalize;
     tsr_gating gating;
-    bool biased; /* gate, up and down have biases, and a router's choices */
-    int x_bits;  /* of activations beside quantized weights; 0: 16 */
+    bool biased;                     /* gate, up and down have biases, and a router's choices */
+    int x_bits;                      /* of activations beside quantized weights; 0: 16 */
+    int64_t n_groups, n_groups_used; /* of experts; 0: none */
 } experts_setup;
 
 typedef struct experts_matrix {
@@ -30,6 +31,11 @@ typedef struct experts_matrix {
     int x_bits;
     double product_error; /* what the device's products with one weight are off by, relatively; 0 until set */
 } experts_matrix;
+
+/* Of 8 experts in 4 groups 3 of 2, as in DeepSeek V3's proportions; of 256 in 8 as there; by the largest
+ * probability as in V2; and by the root of softplus. */
+enum { EXPERTS_N_CHOICES = 6 };
+extern const experts_setup experts_case_choices[EXPERTS_N_CHOICES];
 
 enum { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_MATRICES };
 

@@ -14,11 +14,11 @@ void kv_describe(kv_fixture *f, tsr_type type_k, tsr_type type_v)
     static const uint64_t devices[N_LAYERS] = {7, 2, 7}; /* device 1 is in layer 2's set with no head */
     for (int i = 0; i < N_LAYERS; i++) {
         assert_int_equal(tsr_shard_map_init(N_HEADS, 1, N_DEVICES, counts[i], &f->maps[i]), TSR_OK);
-        f->layers[i] = (tsr_kv_layer){.devices = devices[i], .kv_heads = &f->maps[i]};
+        f->layers[i] = (tsr_kv_layer){
+            .devices = devices[i], .kv_heads = &f->maps[i], .k_dim = HEAD_DIM, .v_dim = HEAD_DIM};
     }
     f->config = (tsr_kv_config){.n_layers = N_LAYERS,
                                 .layers = f->layers,
-                                .head_dim = HEAD_DIM,
                                 .type_k = type_k,
                                 .type_v = type_v,
                                 .n_ctx = N_CTX,

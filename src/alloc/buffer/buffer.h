@@ -46,7 +46,7 @@ struct tsr_buffer {
 };
 
 /* One tensor that is being placed in a buffer. `shards` is [n_devices]; source is the whole tensor in host
- * memory, dense (weights only). */
+ * memory, its rows placement.source_stride apart (weights only). */
 typedef struct tsr_buffer_item {
     tsr_tensor *tensor;
     tsr_placement placement;
@@ -113,7 +113,7 @@ typedef struct tsr_buffer_load_config {
     tsr_device_set deferred;           /* devices that tsr_buffer_fill() fills afterwards */
 } tsr_buffer_load_config;
 
-/* Put n tensors on the devices according to their placements. sources[i] is the whole tensor i, dense, in
+/* Put n tensors on the devices according to their placements. sources[i] is the whole tensor i in
  * read-only memory (a mapped file) that outlives the buffer.
  *
  * Without TSR_LOAD_COPY every shard is a view of the source (device->ops->wrap) on devices that do not prefer

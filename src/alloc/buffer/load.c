@@ -28,7 +28,7 @@ static tsr_status view_device(tsr_buffer *buffer, int d, tsr_buffer_item *items,
         if (bytes == 0)
             continue;
         /* From the first byte of the shard to the last, including other devices' columns in between. */
-        size_t row_bytes = tsr_type_row_bytes(item->tensor->type, item->tensor->ne[0]);
+        size_t row_bytes = tsr_placement_source_stride(item->tensor, &item->placement);
         size_t width = tsr_type_row_bytes(item->tensor->type, window.col_end - window.col_begin);
         size_t span = (size_t)(window.row_end - window.row_begin - 1) * row_bytes + width;
         const void *wrapped;

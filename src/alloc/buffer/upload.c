@@ -58,7 +58,7 @@ typedef struct uploader {
 /* Computed as integers, because C allows no offset to NULL. */
 const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window)
 {
-    size_t row_bytes = tsr_type_row_bytes(item->tensor->type, item->tensor->ne[0]);
+    size_t row_bytes = tsr_placement_source_stride(item->tensor, &item->placement);
     return (const void *)((uintptr_t)item->source + (size_t)window.row_begin * row_bytes +
                           tsr_type_row_bytes(item->tensor->type, window.col_begin));
 }
@@ -192,7 +192,7 @@ static tsr_status upload_piece(const uploader *u, const piece *p)
 {
     tsr_status status = TSR_OK;
     tsr_device *device = u->queue->device;
-    size_t source_stride = tsr_type_row_bytes(p->item->tensor->type, p->item->tensor->ne[0]);
+    size_t source_stride = tsr_placement_source_stride(p->item->tensor, &p->item->placement);
     size_t stride = p->item->shards[device->index].row_stride;
     if (device->elsewhere) /* the device's own process reads the file */
         return TSR_OK;

@@ -18,20 +18,25 @@ typedef struct tsr_kv_state_part {
     size_t unit_bytes;
 } tsr_kv_state_part;
 
-/* The devices that keep one layer's KV heads. A device holds its heads of the map if its bit is set,
- * otherwise none. Every head must be on a device. */
+/* One layer: the devices that keep its KV heads, and the elements of a key and of a value. A device holds its
+ * heads of the map if its bit is set, otherwise none. Every head must be on a device.
+ *
+ * With `whole` the layer has one KV head, and every device with elements of the map holds all of it: the map
+ * is that of the query heads. With v_in_k a value is the first v_dim elements of its key, so values take no
+ * memory of their own; both types must then be equal. */
 typedef struct tsr_kv_layer {
     tsr_device_set devices;
     const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only; NULL: the
                                     * layer has no KV heads */
+    int64_t k_dim, v_dim;          /* whole blocks of type_k and type_v */
     int64_t window;                /* positions that a token sees, its own included; 0: all */
+    bool whole, v_in_k;
     tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a recurrent layer: its parts, in order */
 } tsr_kv_layer;
 
 typedef struct tsr_kv_config {
     int n_layers;
     const tsr_kv_layer *layers; /* [n_layers], read during creation only */
-    int64_t head_dim;           /* whole blocks of type_k and type_v */
     tsr_type type_k, type_v;    /* F32, F16, BF16, Q8_0 or Q4_0 */
     int64_t n_ctx;              /* tokens of all sequences together, and the longest sequence */
     int n_seq_max;
@@ -45,6 +50,19 @@ typedef struct tsr_kv_config {
  * page_tokens). With a window it is at most n_seq_max times the pages that window - 1 + n_batch consecutive
  * positions touch. */
 int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window);
+
+/* The size of one layer's keys and values, in elements and bytes of one token; of all devices together. */
+typedef struct tsr_kv_rows {
+    int64_t k_dim, v_dim;
+    size_t k_bytes, v_bytes; /* of one head; v_bytes is 0 if values are in keys */
+    int64_t n_heads;
+    bool whole, v_in_k;
+} tsr_kv_rows;
+
+tsr_kv_rows tsr_kv_rows_of(const tsr_kv_layer *layer, tsr_type type_k, tsr_type type_v);
+
+/* KV heads of the layer on a device. */
+int64_t tsr_kv_heads_on(const tsr_kv_layer *layer, int device);
 
 /* Pages [first, end) of a sequence: the pages that a group keeps. */
 typedef struct tsr_kv_span {

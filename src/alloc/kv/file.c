@@ -113,12 +113,11 @@ static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int
 /* A whole page is stored head by head; clear each head's rows behind the first n_tokens. */
 static void clear_behind(const tsr_kv *kv, int group, int64_t n_tokens, unsigned char *bytes)
 {
-    size_t rows[2] = {tsr_type_row_bytes(kv->type_k, kv->head_dim),
-                      tsr_type_row_bytes(kv->type_v, kv->head_dim)};
     for (int i = 0; i < kv->n_layers; i++)
         for (int part = 0; part < 2 && kv->group_of[i] == group; part++) {
-            size_t head = rows[part] * (size_t)kv->page_tokens, kept = rows[part] * (size_t)n_tokens;
-            for (int64_t h = 0; h < kv->n_heads[i]; h++, bytes += head)
+            size_t row = part == 0 ? kv->rows[i].k_bytes : kv->rows[i].v_bytes;
+            size_t head = row * (size_t)kv->page_tokens, kept = row * (size_t)n_tokens;
+            for (int64_t h = 0; h < kv->rows[i].n_heads; h++, bytes += head)
                 memset(bytes + kept, 0, head - kept);
         }
 }

@@ -51,8 +51,29 @@ static tsr_status check_states(const tsr_runtime *rt, const tsr_kv_config *confi
     return TSR_OK;
 }
 
+static tsr_status check_rows(const tsr_kv_config *config, int index)
+{
+    tsr_status status = TSR_OK;
+    const tsr_kv_layer *layer = &config->layers[index];
+    if (layer->k_dim < 1 || layer->v_dim < 1 || (layer->v_in_k && layer->v_dim > layer->k_dim))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "KV layer %d: keys of %lld and values of %lld elements; both must be at least 1, and "
+                        "values inside keys no longer than keys",
+                        index, (long long)layer->k_dim, (long long)layer->v_dim);
+    TSR_TRY(check_type("type_k", config->type_k, layer->k_dim));
+    TSR_TRY(check_type("type_v", config->type_v, layer->v_dim));
+    if (layer->v_in_k && config->type_k != config->type_v)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "type_k %s, type_v %s: the values of KV layer %d are a part of its keys and have "
+                        "their type; pass the same type for both",
+                        tsr_type_name(config->type_k), tsr_type_name(config->type_v), index);
+out:
+    return status;
+}
+
 static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config, int index)
 {
+    tsr_status status = TSR_OK;
     const tsr_kv_layer *layer = &config->layers[index];
     const tsr_shard_map *map = layer->kv_heads;
     if (layer->state[0].map && !map)
@@ -75,22 +96,19 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
     if (layer->window > 0 && (config->n_batch < 1 || config->n_batch > INT32_MAX))
         return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be 1 to %d", index,
                         (long long)config->n_batch, INT32_MAX);
-    return TSR_OK;
+    TSR_TRY(check_rows(config, index));
+out:
+    return status;
 }
 
 static tsr_status check_config(const tsr_runtime *rt, const tsr_kv_config *config)
 {
     tsr_status status = TSR_OK;
-    if (config->n_layers < 1 || config->head_dim < 1 || config->n_ctx < 1 || config->n_seq_max < 1 ||
-        config->page_tokens < 1)
+    if (config->n_layers < 1 || config->n_ctx < 1 || config->n_seq_max < 1 || config->page_tokens < 1)
         return tsr_fail(
             TSR_ERR_INVALID,
-            "KV region: %d layers, head_dim %lld, n_ctx %lld, %d sequences, pages of %d tokens; each "
-            "must be at least 1",
-            config->n_layers, (long long)config->head_dim, (long long)config->n_ctx, config->n_seq_max,
-            config->page_tokens);
-    TSR_TRY(check_type("type_k", config->type_k, config->head_dim));
-    TSR_TRY(check_type("type_v", config->type_v, config->head_dim));
+            "KV region: %d layers, n_ctx %lld, %d sequences, pages of %d tokens; each must be at least 1",
+            config->n_layers, (long long)config->n_ctx, config->n_seq_max, config->page_tokens);
     /* Page numbers and positions are int32. */
     int64_t slack = (int64_t)config->n_seq_max * (config->page_tokens - 1);
     if (config->n_ctx > INT32_MAX || slack > INT32_MAX || config->n_ctx + slack > INT32_MAX)
@@ -135,7 +153,7 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
         if (g == TSR_KV_MAX_GROUPS)
             return tsr_fail(TSR_ERR_UNSUPPORTED, "layers have more than %d different windows",
                             TSR_KV_MAX_GROUPS);
-        kv->n_heads[i] = layer->kv_heads->extent;
+        kv->rows[i] = tsr_kv_rows_of(layer, kv->type_k, kv->type_v);
         kv->group_of[i] = g;
         if (g < kv->n_groups)
             continue;
@@ -175,11 +193,10 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
     kv->n_layers = config.n_layers;
     kv->n_seq_max = config.n_seq_max;
     kv->page_tokens = config.page_tokens;
-    kv->head_dim = config.head_dim;
     kv->n_ctx = config.n_ctx;
     kv->type_k = config.type_k;
     kv->type_v = config.type_v;
-    TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->n_heads, "KV layers", &kv->n_heads));
+    TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->rows, "KV layers", &kv->rows));
     TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->group_of, "KV layers", &kv->group_of));
     TSR_TRY(tsr_mem_array((size_t)kv->n_seq_max, sizeof *kv->lengths, "KV sequences", &kv->lengths));
     TSR_TRY(make_groups(kv, rt, &config));
@@ -201,7 +218,7 @@ void tsr_kv_destroy(tsr_kv *kv)
     tsr_kv_states_close(&kv->states);
     tsr_mem_free(kv->lengths);
     tsr_mem_free(kv->group_of);
-    tsr_mem_free(kv->n_heads);
+    tsr_mem_free(kv->rows);
     tsr_mem_free(kv);
 }
 
@@ -422,17 +439,15 @@ out:
 
 size_t tsr_kv_adopt_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device)
 {
-    size_t k_head = tsr_type_row_bytes(from->type_k, from->head_dim) * (size_t)from->page_tokens;
-    size_t v_head = tsr_type_row_bytes(from->type_v, from->head_dim) * (size_t)from->page_tokens;
-    size_t total = 0;
+    size_t total = 0, page_tokens = (size_t)from->page_tokens;
     for (int g = 0; g < from->n_groups; g++) {
         size_t page = 0;
         for (int l = 0; l < from->n_layers; l++) {
-            if (from->group_of[l] != g || !tsr_device_set_has(layers[l].devices, device->index))
+            if (from->group_of[l] != g)
                 continue;
-            size_t n_heads = (size_t)tsr_shard_map_count(layers[l].kv_heads, device->index);
-            page += tsr_align_up(n_heads * k_head, TSR_KV_PART_ALIGNMENT) +
-                    tsr_align_up(n_heads * v_head, TSR_KV_PART_ALIGNMENT);
+            size_t n_rows = (size_t)tsr_kv_heads_on(&layers[l], device->index) * page_tokens;
+            page += tsr_align_up(n_rows * from->rows[l].k_bytes, TSR_KV_PART_ALIGNMENT) +
+                    tsr_align_up(n_rows * from->rows[l].v_bytes, TSR_KV_PART_ALIGNMENT);
         }
         total += tsr_align_up(page * (size_t)from->groups[g].n_touched, device->granularity);
     }
@@ -447,18 +462,21 @@ void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_o
 {
     const tsr_kv_region *region = &kv->groups[kv->group_of[layer]].regions[device];
     const tsr_kv_part *part = &region->parts[layer];
+    const tsr_kv_rows *rows = &kv->rows[layer];
     *view_out = (tsr_kv_view){
         .base = part->n_heads > 0 ? region->base : NULL,
         .page_bytes = region->page_bytes,
         .k_offset = part->k_offset,
-        .v_offset = part->v_offset,
-        .k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim),
-        .v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim),
+        .v_offset = rows->v_in_k ? part->k_offset : part->v_offset,
+        .k_row_bytes = rows->k_bytes,
+        .v_row_bytes = rows->v_in_k ? rows->k_bytes : rows->v_bytes,
         .type_k = kv->type_k,
         .type_v = kv->type_v,
         .n_heads = part->n_heads,
-        .head_dim = kv->head_dim,
         .page_tokens = kv->page_tokens,
+        .k_dim = rows->k_dim,
+        .v_dim = rows->v_dim,
+        .v_in_k = rows->v_in_k,
     };
 }
 
@@ -480,6 +498,11 @@ tsr_state_row tsr_kv_state_row(const tsr_kv *kv, int seq)
 {
     const tsr_kv_state *state = &kv->states.seqs[seq];
     return (tsr_state_row){.read = state->end.slot, .write = state->written, .first = -1};
+}
+
+const tsr_kv_rows *tsr_kv_layer_rows(const tsr_kv *kv, int layer)
+{
+    return &kv->rows[layer];
 }
 
 int64_t tsr_kv_length(const tsr_kv *kv, int seq)

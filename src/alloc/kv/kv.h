@@ -64,6 +64,9 @@ void tsr_kv_state_view_of(const tsr_kv *kv, int device, int layer, int part, tsr
 bool tsr_kv_has_states(const tsr_kv *kv);
 tsr_state_row tsr_kv_state_row(const tsr_kv *kv, int seq);
 
+/* The size of a layer's keys and values. */
+const tsr_kv_rows *tsr_kv_layer_rows(const tsr_kv *kv, int layer);
+
 /* Tokens of a sequence, 0 <= seq < n_seq_max; all are empty at first. */
 int64_t tsr_kv_length(const tsr_kv *kv, int seq);
 
@@ -142,7 +145,8 @@ tsr_kv_span tsr_kv_saved_span(const tsr_kv *kv, int group, int seq);
 bool tsr_kv_saved_valid(const tsr_kv *kv, int group, int64_t length, int64_t first);
 
 /* A whole page, for files; its bytes do not depend on the split. Per layer of the group: the keys of all
- * heads, [heads][page_tokens][head_dim] in the KV types, then the values, without gaps. Positions of the last
+ * heads, [heads][page_tokens][k_dim] in the KV types, then the values, without gaps. A head that several
+ * devices hold is in the page once, and values inside keys are not in it again. Positions of the last
  * page behind the end of the sequence are zero bytes, so that equal sequences are equal bytes. `index` counts
  * the sequence's pages from 0. Blocks. TSR_ERR_INVALID: there is no such page. put() changes the page for
  * every sequence that shares it. */

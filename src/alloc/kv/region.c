@@ -1,8 +1,9 @@
 /* One device's part of the KV region (alloc/kv/region.h).
  *
- * A page contains, for each layer of the device in order, K as [heads][page_tokens][head_dim], then V as
- * [heads][page_tokens][head_dim]. Each part starts at a multiple of 64 bytes (a cache line, and the widest
- * vector load). All layers of a group are in one page, so one commit or one copy handles a whole page. */
+ * A page contains, for each layer of the device in order, K as [heads][page_tokens][k_dim], then V as
+ * [heads][page_tokens][v_dim], unless V is in K. Each part starts at a multiple of 64 bytes (a cache line,
+ * and the widest vector load). All layers of a group are in one page, so one commit or one copy handles a
+ * whole page. */
 #include "alloc/kv/region.h"
 
 #include "core/mem.h"
@@ -23,16 +24,36 @@ static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, s
     return true;
 }
 
-/* Append one part of all heads to the whole page, and find this device's offset in it; false on overflow. */
-static bool add_whole(size_t *whole_bytes, const tsr_shard_map *heads, int device, int64_t page_tokens,
+tsr_kv_rows tsr_kv_rows_of(const tsr_kv_layer *layer, tsr_type type_k, tsr_type type_v)
+{
+    return (tsr_kv_rows){.k_dim = layer->k_dim,
+                         .v_dim = layer->v_dim,
+                         .k_bytes = tsr_type_row_bytes(type_k, layer->k_dim),
+                         .v_bytes = layer->v_in_k ? 0 : tsr_type_row_bytes(type_v, layer->v_dim),
+                         .n_heads = layer->whole ? 1 : layer->kv_heads->extent,
+                         .whole = layer->whole,
+                         .v_in_k = layer->v_in_k};
+}
+
+int64_t tsr_kv_heads_on(const tsr_kv_layer *layer, int device)
+{
+    if (!tsr_device_set_has(layer->devices, device))
+        return 0;
+    int64_t n = tsr_shard_map_count(layer->kv_heads, device);
+    return layer->whole ? n > 0 : n;
+}
+
+/* Append one part of all n_heads to the whole page, and find the offset of this device's heads, from `first`
+ * on; false on overflow. */
+static bool add_whole(size_t *whole_bytes, int64_t n_heads, int64_t first, int64_t page_tokens,
                       size_t row_bytes, size_t *offset_out)
 {
     size_t head, bytes, end;
     if (!tsr_mul_size((size_t)page_tokens, row_bytes, &head) ||
-        !tsr_mul_size((size_t)heads->extent, head, &bytes) || !tsr_add_size(*whole_bytes, bytes, &end) ||
+        !tsr_mul_size((size_t)n_heads, head, &bytes) || !tsr_add_size(*whole_bytes, bytes, &end) ||
         end > PTRDIFF_MAX)
         return false;
-    *offset_out = *whole_bytes + (size_t)tsr_shard_map_first(heads, device) * head;
+    *offset_out = *whole_bytes + (size_t)first * head;
     *whole_bytes = end;
     return true;
 }
@@ -41,19 +62,21 @@ static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, co
                           tsr_kv_part *part)
 {
     int device = region->device->index;
-    size_t k_row = tsr_type_row_bytes(config->type_k, config->head_dim);
-    size_t v_row = tsr_type_row_bytes(config->type_v, config->head_dim);
-    if (!add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, k_row,
+    const tsr_kv_rows rows = tsr_kv_rows_of(layer, config->type_k, config->type_v);
+    const int64_t first = layer->whole ? 0 : tsr_shard_map_first(layer->kv_heads, device);
+    if (!add_whole(&region->whole_bytes, rows.n_heads, first, config->page_tokens, rows.k_bytes,
                    &part->k_whole) ||
-        !add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, v_row, &part->v_whole))
+        !add_whole(&region->whole_bytes, rows.n_heads, first, config->page_tokens, rows.v_bytes,
+                   &part->v_whole))
         return false;
-    if (tsr_device_set_has(layer->devices, device))
-        part->n_heads = tsr_shard_map_count(layer->kv_heads, device);
+    part->n_heads = tsr_kv_heads_on(layer, device);
     if (part->n_heads == 0)
         return true;
-    return add_part(&region->page_bytes, part->n_heads, config->page_tokens, k_row, &part->k_offset,
+    for (int d = 0; d < device && layer->whole; d++)
+        part->repeated |= tsr_kv_heads_on(layer, d) > 0;
+    return add_part(&region->page_bytes, part->n_heads, config->page_tokens, rows.k_bytes, &part->k_offset,
                     &part->k_bytes) &&
-           add_part(&region->page_bytes, part->n_heads, config->page_tokens, v_row, &part->v_offset,
+           add_part(&region->page_bytes, part->n_heads, config->page_tokens, rows.v_bytes, &part->v_offset,
                     &part->v_bytes);
 }
 
@@ -170,7 +193,7 @@ tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigne
     const unsigned char *base = region->base + (size_t)page * region->page_bytes;
     for (int i = 0; i < region->n_layers; i++) {
         const tsr_kv_part *part = &region->parts[i];
-        if (part->n_heads == 0)
+        if (part->n_heads == 0 || part->repeated)
             continue;
         TSR_TRY(tsr_device_fetch(device, whole + part->k_whole, part->k_bytes, base + part->k_offset,
                                  part->k_bytes, part->k_bytes, 1));

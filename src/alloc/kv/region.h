@@ -12,6 +12,7 @@ typedef struct tsr_kv_part {
     size_t k_bytes, v_bytes;
     size_t k_whole, v_whole; /* offsets of the same bytes in a whole page (tsr_kv_page_get()) */
     int64_t n_heads;         /* 0: the device does not hold the layer, or the layer is in another group */
+    bool repeated;           /* an earlier device holds the same heads */
 } tsr_kv_part;
 
 typedef struct tsr_kv_region {

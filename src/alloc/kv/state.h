@@ -9,11 +9,11 @@
 struct tsr_kv {
     tsr_tracked tracked;
     int n_devices, n_layers, n_groups, n_seq_max;
-    int64_t page_tokens, head_dim, n_ctx;
+    int64_t page_tokens, n_ctx;
     tsr_type type_k, type_v;
-    int64_t *n_heads; /* [n_layers] KV heads, on all devices */
-    int *group_of;    /* [n_layers]; -1: no KV heads */
-    int64_t *lengths; /* [n_seq_max] tokens of every sequence */
+    tsr_kv_rows *rows; /* [n_layers] */
+    int *group_of;     /* [n_layers]; -1: no KV heads */
+    int64_t *lengths;  /* [n_seq_max] tokens of every sequence */
     tsr_kv_group groups[TSR_KV_MAX_GROUPS];
     tsr_kv_states states;
 };

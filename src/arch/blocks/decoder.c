@@ -111,7 +111,9 @@ out:
 tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
 {
     tsr_tensor *h = tsr_block_norm(at, x, at->w->attn_norm);
-    tsr_tensor *y = at->kind->mixer == TSR_MIXER_DELTA ? tsr_block_delta(at, h) : tsr_block_attention(at, h);
+    tsr_tensor *y = at->kind->mixer == TSR_MIXER_DELTA    ? tsr_block_delta(at, h)
+                    : at->kind->mixer == TSR_MIXER_LATENT ? tsr_block_latent(at, h)
+                                                          : tsr_block_attention(at, h);
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
     x = tsr_block_outputs(at, x);
     y = tsr_block_norm(at, x, at->w->ffn_norm);

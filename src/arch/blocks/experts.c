@@ -15,6 +15,26 @@ static tsr_status declare_one(tsr_weights *w, tsr_weight_role role, int l, tsr_w
     return tsr_weights_declare_experts(w, role, l, experts, tensor_out, name);
 }
 
+/* Gate and up: a tensor each, or in one the rows of gate, then the rows of up, of each expert. */
+static tsr_status declare_gate_and_up(tsr_weights *w, int l, const tsr_weight_experts *rows)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    tsr_weight_experts of_gate = *rows, of_up = *rows;
+    char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_up_exps.weight", l);
+    const bool joined = tsr_gguf_find_tensor(w->gguf, name) != NULL;
+    if (joined) {
+        of_gate.all_rows = of_up.all_rows = 2 * rows->ne1;
+        of_up.first_row = rows->ne1;
+    }
+    TSR_TRY(
+        declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, of_gate, joined ? "gate_up" : "gate", &layer->expert_gate));
+    TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, of_up, joined ? "gate_up" : "up", &layer->expert_up));
+out:
+    return status;
+}
+
 static tsr_status declare_biases(tsr_weights *w, tsr_weight_role role, int l, int64_t n,
                                  const tsr_weight_experts *experts, const char *kind, tsr_tensor **tensor_out)
 {
@@ -28,12 +48,11 @@ tsr_status tsr_declare_experts(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
 
-    const tsr_weight_experts rows = {hp->n_embd, hp->n_ff, hp->n_expert, hp->by_expert};
-    const tsr_weight_experts columns = {hp->n_ff, hp->n_embd, hp->n_expert, hp->by_expert};
+    const tsr_weight_experts rows = {hp->n_embd, hp->n_ff, hp->n_expert, hp->by_expert, 0, 0};
+    const tsr_weight_experts columns = {hp->n_ff, hp->n_embd, hp->n_expert, hp->by_expert, 0, 0};
 
     TSR_DECLARE(router, true, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, hp->n_expert, "ffn_gate_inp.weight");
-    TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, rows, "gate", &layer->expert_gate));
-    TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, rows, "up", &layer->expert_up));
+    TSR_TRY(declare_gate_and_up(w, l, &rows));
     TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_COLUMNS, l, columns, "down", &layer->expert_down));
     TSR_DECLARE(router_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_expert, 1, "ffn_gate_inp.bias");
     TSR_DECLARE(choice_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_expert, 1, "exp_probs_b.bias");
@@ -56,7 +75,9 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
                                    .gating = hp->expert_gating,
                                    .normalize = hp->expert_normalize,
                                    .scale = hp->expert_scale,
-                                   .bias = at->w->choice_bias};
+                                   .bias = at->w->choice_bias,
+                                   .n_groups = hp->n_expert_groups,
+                                   .n_groups_used = hp->n_expert_groups_used};
     const tsr_expert_weights weights = {.gate = at->w->expert_gate,
                                         .up = at->w->expert_up,
                                         .down = at->w->expert_down,

@@ -8,6 +8,7 @@
 #define TSR_FAMILIES(X) \
     X(llama) \
     X(mistral3) \
+    X(mistral4) \
     X(internlm2) \
     X(xverse) \
     X(ernie4_5) \
@@ -30,6 +31,7 @@
     X(gpt_oss) \
     X(qwen2moe) \
     X(deepseek) \
+    X(deepseek2) \
     X(bailingmoe) \
     X(ernie4_5_moe) \
     X(dots1) \

@@ -28,12 +28,18 @@ static bool is_plain(const tsr_op_rope *rope)
     return rope->x == rope->y || !tsr_op_floats_overlap(rope->x, elements(rope), rope->y, elements(rope));
 }
 
+static int64_t value_elements(const tsr_op_kv_write *write)
+{
+    return write->n_tokens * write->kv.n_heads * write->kv.v_dim;
+}
+
 static bool writes_keys_of(const tsr_op_kv_write *write, const tsr_op_rope *k)
 {
     enum { GROUP = 32 }; /* a warp rotates pairs inside one group, or in two groups of the same lanes */
     return write->k == k->y && write->n_tokens == k->n_tokens && write->kv.n_heads == k->n_heads &&
-           write->kv.head_dim == k->head_dim && (k->interleaved || k->n_rot / 2 % GROUP == 0) &&
-           is_plain(k) && !tsr_op_floats_overlap(k->y, elements(k), write->v, elements(k));
+           write->kv.k_dim == k->head_dim && !write->kv.v_in_k &&
+           (k->interleaved || k->n_rot / 2 % GROUP == 0) && is_plain(k) &&
+           !tsr_op_floats_overlap(k->y, elements(k), write->v, value_elements(write));
 }
 
 static bool goes_along(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_kv_write *write)
@@ -41,7 +47,7 @@ static bool goes_along(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_
     int64_t n_q = elements(q), n_k = elements(k);
     return is_plain(q) && !tsr_op_floats_overlap(q->y, n_q, k->x, n_k) &&
            !tsr_op_floats_overlap(q->y, n_q, k->y, n_k) && !tsr_op_floats_overlap(q->x, n_q, k->y, n_k) &&
-           !tsr_op_floats_overlap(q->y, n_q, write->v, n_k);
+           !tsr_op_floats_overlap(q->y, n_q, write->v, value_elements(write));
 }
 
 tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n)

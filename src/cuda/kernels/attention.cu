@@ -1,5 +1,5 @@
-/* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q and y
- * are [n_tokens][n_heads][head_dim].
+/* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q is
+ * [n_tokens][n_heads][k_dim], y is [n_tokens][n_heads][v_dim].
  *
  * Positions are divided into segments of 128, and segments into groups of 2, counted from position 0 (the
  * cache's page size does not matter). A block of four warps takes one token and up to eight query heads that
@@ -37,10 +37,11 @@ template <int HEADS> struct attention_block {
 
 /* The part of the op that a block computes, the same in all its threads. */
 struct attention_item {
-    int64_t t, kv_head, first_head, head_dim;
+    int64_t t, kv_head, first_head, k_dim, v_dim;
     int n_heads;
     attention_range range;
-    float *q, *out, *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and total */
+    float *q;           /* shared, [HEADS][padded k_dim]: queries */
+    float *out, *total; /* shared, [HEADS][padded v_dim] each: outputs of a group and total */
 };
 
 /* -- scores -- */
@@ -50,7 +51,7 @@ struct attention_item {
 template <tsr_type TYPE, bool FULL>
 TSR_DEVICE void load_key(const attention_args &a, const tsr_kv_place &place, int64_t at, tsr_octet *o)
 {
-    const int left = FULL ? (int)TSR_OCTET : tsr_octet_length(a.op.kv.head_dim - at);
+    const int left = FULL ? (int)TSR_OCTET : tsr_octet_length(a.op.kv.k_dim - at);
     tsr_octet_load<TYPE>(tsr_kv_key(a.op.kv, place), at, left, FULL || a.wide_k, o);
 }
 
@@ -62,10 +63,10 @@ TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &
 {
     constexpr int KEYS = 4;
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
-    const int64_t stride = padded(item.head_dim);
+    const int64_t stride = padded(item.k_dim);
     for (int first = from + 2 * warp; first < to; first += 2 * ATTENTION_WARPS * KEYS) {
         float sums[KEYS][HEADS] = {};
-        for (int64_t at = lane % 16 * TSR_OCTET; at < item.head_dim; at += 16 * TSR_OCTET) {
+        for (int64_t at = lane % 16 * TSR_OCTET; at < item.k_dim; at += 16 * TSR_OCTET) {
             tsr_octet o[KEYS];
             TSR_UNROLL
             for (int i = 0; i < KEYS; i++) {
@@ -126,8 +127,8 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
                                  const attention_block<HEADS> *b)
 {
     constexpr int VALUES = 16;
-    const int64_t stride = padded(item.head_dim);
-    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS) {
+    const int64_t stride = padded(item.v_dim);
+    for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS) {
         float out[HEADS];
         TSR_UNROLL
         for (int h = 0; h < HEADS; h++)
@@ -206,11 +207,11 @@ template <int HEADS>
 TSR_DEVICE void attention_group(const attention_args &a, const attention_item &item, int64_t group,
                                 attention_block<HEADS> *b)
 {
-    const int64_t stride = padded(item.head_dim);
+    const int64_t stride = padded(item.v_dim);
     __syncthreads(); /* the previous group is finished */
     if (threadIdx.x < HEADS)
         b->group[threadIdx.x] = merge_nothing();
-    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+    for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < item.n_heads; h++)
             item.out[h * stride + i] = 0.0f;
     for (int64_t segment = group * GROUP_SEGMENTS; segment < (group + 1) * GROUP_SEGMENTS; segment++)
@@ -223,15 +224,15 @@ template <int HEADS>
 TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t at,
                                 const attention_block<HEADS> *b)
 {
-    const int64_t stride = padded(item.head_dim);
+    const int64_t stride = padded(item.v_dim);
     for (int h = 0; h < item.n_heads; h++) {
         const int64_t head = item.t * a.op.n_heads + item.first_head + h;
-        float *left = a.groups + (head * a.round_groups + at) * (item.head_dim + 2);
+        float *left = a.groups + (head * a.round_groups + at) * (item.v_dim + 2);
         if (threadIdx.x == 0) {
             left[0] = b->group[h].top;
             left[1] = b->group[h].sum;
         }
-        for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+        for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS)
             left[2 + i] = item.out[h * stride + i];
     }
 }
@@ -239,11 +240,11 @@ TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &i
 /* Merge the group's result into b->total and item.total. */
 template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, attention_block<HEADS> *b)
 {
-    const int64_t stride = padded(item.head_dim);
+    const int64_t stride = padded(item.v_dim);
     if ((int)threadIdx.x < item.n_heads)
         merge_piece(&b->total[threadIdx.x], b->group[threadIdx.x].top, b->group[threadIdx.x].sum);
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+    for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < item.n_heads; h++)
             item.total[h * stride + i] =
                 merge_output(b->total[h], item.total[h * stride + i], item.out[h * stride + i]);
@@ -257,14 +258,16 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     TSR_DYNAMIC_SHARED(float, operands);
     __shared__ attention_block<HEADS> b;
     const int64_t part = blockIdx.x % a.parts, row = blockIdx.x / a.parts;
-    const int64_t stride = padded(a.op.kv.head_dim), rest = a.share - part * HEADS;
+    const int64_t rest = a.share - part * HEADS;
+    const int64_t q_stride = padded(a.op.kv.k_dim), stride = padded(a.op.kv.v_dim);
     attention_item item;
     item.t = row / a.op.kv.n_heads;
     if (is_tile(a, item.t))
         return;
     item.kv_head = row % a.op.kv.n_heads;
     item.first_head = item.kv_head * a.share + part * HEADS;
-    item.head_dim = a.op.kv.head_dim;
+    item.k_dim = a.op.kv.k_dim;
+    item.v_dim = a.op.kv.v_dim;
     item.n_heads = (int)(rest < HEADS ? rest : HEADS);
     item.range = range_of(a.op, item.t);
     int64_t end = groups_of(item.range);
@@ -273,15 +276,16 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     if (a.groups && end > a.first_group + a.round_groups)
         end = a.first_group + a.round_groups;
     item.q = operands;
-    item.out = operands + HEADS * stride;
-    item.total = operands + 2 * HEADS * stride;
+    item.out = operands + HEADS * q_stride;
+    item.total = item.out + HEADS * stride;
 
-    const int64_t first = (item.t * a.op.n_heads + item.first_head) * item.head_dim;
-    for (int64_t i = threadIdx.x; i < HEADS * stride; i += ATTENTION_THREADS) {
-        const int64_t h = i / stride, at = i % stride;
-        item.q[i] = h < item.n_heads && at < item.head_dim ? a.op.q[first + h * item.head_dim + at] : 0.0f;
-        item.total[i] = 0.0f;
+    const int64_t first = item.t * a.op.n_heads + item.first_head;
+    for (int64_t i = threadIdx.x; i < HEADS * q_stride; i += ATTENTION_THREADS) {
+        const int64_t h = i / q_stride, at = i % q_stride;
+        item.q[i] = h < item.n_heads && at < item.k_dim ? a.op.q[(first + h) * item.k_dim + at] : 0.0f;
     }
+    for (int64_t i = threadIdx.x; i < HEADS * stride; i += ATTENTION_THREADS)
+        item.total[i] = 0.0f;
     if (threadIdx.x < HEADS)
         b.total[threadIdx.x] = merge_nothing();
 
@@ -294,9 +298,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     }
     if (a.groups)
         return;
-    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+    for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < item.n_heads; h++)
-            a.op.y[first + h * item.head_dim + i] =
+            a.op.y[(first + h) * item.v_dim + i] =
                 attention_result(a.op, item.first_head + h, b.total[h], item.total[h * stride + i]);
 }
 
@@ -304,29 +308,29 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
  * thread per element. The round that has a token's last group writes the result. */
 static __global__ void combine_kernel(const attention_args a)
 {
-    const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
+    const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x;
     const int64_t left = groups_of(range_of(a.op, head / a.op.n_heads)) - a.first_group;
     const int64_t n = left < a.round_groups ? left : a.round_groups;
     if (left <= 0 || is_tile(a, head / a.op.n_heads))
         return;
-    const float *groups = a.groups + head * a.round_groups * (head_dim + 2);
-    float *so_far = a.so_far + head * (head_dim + 2);
+    const float *groups = a.groups + head * a.round_groups * (v_dim + 2);
+    float *so_far = a.so_far + head * (v_dim + 2);
     attention_merge before = merge_nothing(), total = before;
     if (a.first_group > 0) {
         before.top = so_far[0];
         before.sum = so_far[1];
         __syncthreads(); /* all threads have read them */
     }
-    for (int64_t i = threadIdx.x; i < head_dim; i += ATTENTION_THREADS) {
+    for (int64_t i = threadIdx.x; i < v_dim; i += ATTENTION_THREADS) {
         float out = a.first_group > 0 ? so_far[2 + i] : 0.0f;
         total = before;
         for (int64_t group = 0; group < n; group++) {
-            const float *piece = groups + group * (head_dim + 2);
+            const float *piece = groups + group * (v_dim + 2);
             merge_piece(&total, piece[0], piece[1]);
             out = merge_output(total, out, piece[2 + i]);
         }
         if (left <= a.round_groups)
-            a.op.y[head * head_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
+            a.op.y[head * v_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
         else
             so_far[2 + i] = out;
     }
@@ -349,15 +353,21 @@ static int64_t max_groups(const tsr_op_attention *op)
 /* Of one group of every token and head. */
 static size_t scratch_of_group(const tsr_op_attention *op)
 {
-    return (size_t)(op->n_tokens * op->n_heads * (op->kv.head_dim + 2)) * sizeof(float);
+    return (size_t)(op->n_tokens * op->n_heads * (op->kv.v_dim + 2)) * sizeof(float);
 }
 
-/* Query heads of a block: all that share a KV head, while their queries and outputs (24 KiB) fit into the 48
+/* Shared memory for the queries and outputs of a block's heads. */
+static size_t operand_bytes(const tsr_op_attention *op, int heads)
+{
+    return (size_t)(heads * (padded(op->kv.k_dim) + 2 * padded(op->kv.v_dim))) * sizeof(float);
+}
+
+/* Query heads of a block: all that share a KV head, while their queries and outputs (25 KiB) fit into the 48
  * KiB of shared memory that every kernel may have. */
 static int heads_per_block(const tsr_op_attention *op, int64_t share)
 {
-    int heads = op->kv.head_dim <= 256 ? MAX_HEADS : op->kv.head_dim <= 512 ? MAX_HEADS / 2 : MAX_HEADS / 4;
-    while (heads / 2 >= share)
+    int heads = MAX_HEADS;
+    while (heads > 1 && (heads / 2 >= share || operand_bytes(op, heads) > 25 * 1024))
         heads /= 2;
     return heads;
 }
@@ -365,8 +375,7 @@ static int heads_per_block(const tsr_op_attention *op, int64_t share)
 static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const tsr_cuda_stream *s)
 {
     const dim3 block(ATTENTION_THREADS);
-    const size_t padded_dim = (size_t)(a.op.kv.head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
-    const size_t shared = (size_t)heads * padded_dim * 3 * sizeof(float);
+    const size_t shared = operand_bytes(&a.op, heads);
     if (heads == 1)
         return TSR_LAUNCH((attention_kernel<1>), grid, block, shared, s->stream, a);
     if (heads == 2)
@@ -424,7 +433,7 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     const int heads = heads_per_block(op, a.share);
     a.parts = (a.share + heads - 1) / heads;
     a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
-    a.full_k = op->kv.head_dim % TSR_OCTET == 0 &&
+    a.full_k = op->kv.k_dim % TSR_OCTET == 0 &&
                (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
     a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
     if (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS)

@@ -18,7 +18,7 @@ struct attention_args {
     bool wide_k;          /* keys are aligned for wide loads: tsr_wide_rows() */
     bool full_k;          /* and their octets are whole, or of a type that is never wide */
     /* NULL: merge in place. Otherwise results (top, sum, output) of a round's groups, and of all previous
-     * rounds: [n_tokens][n_heads][round_groups][head_dim + 2] and [n_tokens][n_heads][head_dim + 2] */
+     * rounds: [n_tokens][n_heads][round_groups][v_dim + 2] and [n_tokens][n_heads][v_dim + 2] */
     float *groups, *so_far;
     int64_t round_groups;
     int64_t first_group; /* of the round, counted from a token's first group */
@@ -77,9 +77,9 @@ TSR_DEVICE float attention_result(const tsr_op_attention &op, int64_t head, atte
     return out * total.keep / total.sum;
 }
 
-TSR_DEVICE int64_t padded(int64_t head_dim)
+static inline __host__ __device__ int64_t padded(int64_t dim)
 {
-    return (head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
+    return (dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
 }
 
 TSR_DEVICE float attention_score(const tsr_op_attention &op, float product)

@@ -12,6 +12,8 @@
  * dropped by selection, never by a factor of zero, with which an infinity would give NaN. Segments that no
  * query sees are skipped. The last tiles have the most work, so they come first.
  *
+ * Keys and values have the same length, at most 256; other heads take attention.cu's kernel for prompts, too.
+ *
  * Per octet a thread reads 16 x 16 bytes of shared memory for 128 multiply-adds, and the lanes of a warp
  * together 4 keys and 8 queries, without bank conflicts: a quarter to half of the arithmetic's time. Heads of
  * up to 128 elements are limited to 128 registers, so that two blocks fit into an SM and one computes while
@@ -379,7 +381,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1)
         const int64_t left = a.op.n_tokens - first_token;
         b->item.first_token = first_token;
         b->item.kv_head = (int)(blockIdx.x % a.op.kv.n_heads);
-        b->item.head_dim = (int)a.op.kv.head_dim;
+        b->item.head_dim = (int)a.op.kv.k_dim;
         b->item.n_slots = (int)((left < a.tile_tokens ? left : a.tile_tokens) * a.share);
     }
     __syncthreads();
@@ -427,8 +429,9 @@ static size_t shared_limit(const tsr_cuda_stream *s)
 int64_t tsr_cuda_attention_tile_tokens(const tsr_op_attention *op, const tsr_cuda_stream *s)
 {
     const int64_t share = op->n_heads / op->kv.n_heads, tokens = TILE_SLOTS / share;
-    const size_t bytes = op->kv.head_dim <= TILE_DIMS ? sizeof(tile_block<1>) : sizeof(tile_block<2>);
-    const bool fits = op->kv.head_dim <= 2 * TILE_DIMS && bytes <= shared_limit(s);
+    const size_t bytes = op->kv.k_dim <= TILE_DIMS ? sizeof(tile_block<1>) : sizeof(tile_block<2>);
+    const bool fits =
+        op->kv.k_dim <= 2 * TILE_DIMS && op->kv.v_dim == op->kv.k_dim && bytes <= shared_limit(s);
     return fits && tokens > 1 && op->n_tokens > 1 ? tokens : 0;
 }
 
@@ -447,5 +450,5 @@ out:
 
 tsr_status tsr_cuda_attention_tiles(const attention_args &a, const tsr_cuda_stream *s)
 {
-    return a.op.kv.head_dim <= TILE_DIMS ? enqueue<1>(a, s) : enqueue<2>(a, s);
+    return a.op.kv.k_dim <= TILE_DIMS ? enqueue<1>(a, s) : enqueue<2>(a, s);
 }

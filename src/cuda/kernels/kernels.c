@@ -48,12 +48,13 @@ static tsr_status check_kv(const tsr_op *op, const tsr_kv_view *kv)
 
 static tsr_status check_attention(const tsr_op *op)
 {
-    const int64_t head_dim = op->attention.kv.head_dim;
+    const tsr_kv_view *kv = &op->attention.kv;
+    const int64_t head_dim = kv->k_dim > kv->v_dim ? kv->k_dim : kv->v_dim;
     if (head_dim > TSR_MAX_HEAD_DIM)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "op '%s': attention heads of %lld elements; the CUDA kernels take at most %d",
                         op->name ? op->name : "?", (long long)head_dim, TSR_MAX_HEAD_DIM);
-    return check_kv(op, &op->attention.kv);
+    return check_kv(op, kv);
 }
 
 /* Grids have at most 65535 blocks along their second and third side. */
@@ -75,6 +76,8 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return is_weight_type(op->get_rows.type) ? TSR_OK : refuse_type(op, op->get_rows.type);
     case TSR_OP_MUL_MAT:
         return is_weight_type(op->mul_mat.type) ? TSR_OK : refuse_type(op, op->mul_mat.type);
+    case TSR_OP_MUL_HEADS:
+        return is_weight_type(op->mul_heads.type) ? TSR_OK : refuse_type(op, op->mul_heads.type);
     case TSR_OP_COPY:
         return is_cache_type(op->copy.dst_type) ? TSR_OK : refuse_type(op, op->copy.dst_type);
     case TSR_OP_KV_WRITE:
@@ -133,6 +136,8 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_rms_scale(&op->rms_scale, s);
     case TSR_OP_MUL_MAT:
         return tsr_cuda_mul_mat(&op->mul_mat, s);
+    case TSR_OP_MUL_HEADS:
+        return tsr_cuda_mul_heads(&op->mul_heads, s);
     case TSR_OP_ROPE:
         return tsr_cuda_rope(&op->rope, s);
     case TSR_OP_KV_WRITE:

@@ -20,6 +20,7 @@
  *             segment has its own top score, sum of weights and output, positions in order; segments are
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
+ *   heads     as F32 of mul_mat, for all types of weights.
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
  *   recurrence  over the rows of a state: recurrence.cu.
  *   rows      rms_norm, softmax and, granule by granule, sum_squares add 512 strided strands, then the
@@ -77,6 +78,7 @@ tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const tsr_cuda_str
 tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
+tsr_status tsr_cuda_mul_heads(const tsr_op_mul_heads *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);
 /* Both ropes (q may be NULL) and the write of the second rope's keys, where tsr_cuda_fuse_rope_kv() (fuse.h)

@@ -1,34 +1,46 @@
-/* Keys and values [n_tokens][kv.n_heads][kv.head_dim] of a batch, converted, to their places in the paged
- * cache: one warp per 32 elements, keys and values in one launch. */
+/* Keys and values of a batch, converted, to their places in the paged cache: one warp per 32 elements, keys
+ * and values in one launch. */
 #include "cuda/kernels/encode.cuh"
 #include "cuda/kernels/kv.cuh"
 
+/* Groups of a key (or value). */
+static inline __host__ __device__ int64_t kv_write_groups(int64_t dim)
+{
+    return (dim + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP;
+}
+
+/* op.kv.k_dim and k_offset are those of the elements in op.k. */
 static __global__ void kv_write_kernel(const tsr_op_kv_write op)
 {
     const tsr_kv_view &kv = op.kv;
     const int lane = threadIdx.x % TSR_WARP;
-    const int64_t groups = (kv.head_dim + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP;
-    const int64_t total = op.n_tokens * kv.n_heads * groups * 2;
+    const int64_t k_groups = kv_write_groups(kv.k_dim), per_row = k_groups + kv_write_groups(kv.v_dim);
+    const int64_t total = op.n_tokens * kv.n_heads * per_row;
     for (int64_t i = tsr_flat_begin() / TSR_WARP; i < total; i += tsr_flat_step() / TSR_WARP) {
-        const bool is_value = i % 2 != 0;
-        const int64_t group = i / 2 % groups, row = i / 2 / groups; /* row: token and head */
-        const int64_t t = row / kv.n_heads, left = kv.head_dim - group * TSR_ENCODE_GROUP;
+        const int64_t row = i / per_row, nth = i % per_row, group = nth - k_groups; /* row: token and head */
+        const int64_t t = row / kv.n_heads;
         const tsr_kv_place place =
             tsr_kv_find(kv, op.index, op.index.seq_row[t], op.index.position[t], row % kv.n_heads);
-        if (is_value)
-            tsr_encode_group(kv.type_v, op.v + row * kv.head_dim, tsr_kv_value(kv, place), group, left, lane);
+        if (group >= 0)
+            tsr_encode_group(kv.type_v, op.v + row * kv.v_dim, tsr_kv_value(kv, place), group,
+                             kv.v_dim - group * TSR_ENCODE_GROUP, lane);
         else
-            tsr_encode_group(kv.type_k, op.k + row * kv.head_dim, tsr_kv_key(kv, place), group, left, lane);
+            tsr_encode_group(kv.type_k, op.k + row * kv.k_dim, tsr_kv_key(kv, place), nth,
+                             kv.k_dim - nth * TSR_ENCODE_GROUP, lane);
     }
 }
 
-extern "C" tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s)
+extern "C" tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *given, const tsr_cuda_stream *s)
 {
-    const int64_t groups = (op->kv.head_dim + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP;
-    const int64_t warps = op->n_tokens * op->kv.n_heads * groups * 2;
+    tsr_op_kv_write op = *given;
+    op.kv.k_dim = tsr_kv_write_dim(&given->kv);
+    if (op.kv.v_in_k)
+        op.kv.k_offset += tsr_type_row_bytes(op.kv.type_k, op.kv.v_dim);
+    const int64_t groups = kv_write_groups(op.kv.k_dim) + kv_write_groups(op.kv.v_dim);
+    const int64_t warps = op.n_tokens * op.kv.n_heads * groups;
     if (warps == 0)
         return TSR_OK;
     return tsr_cuda_result(TSR_LAUNCH(kv_write_kernel, tsr_flat_grid(warps * TSR_WARP, s),
-                                      dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
+                                      dim3(TSR_FLAT_THREADS), 0, s->stream, op),
                            "kv_write_kernel");
 }

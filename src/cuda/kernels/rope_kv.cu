@@ -77,8 +77,8 @@ static __global__ void rope_kv_kernel(const rope_kv_args a)
         if (warp < a.k_warps)
             write_key(a, row, warp, tsr_kv_key(kv, place), lane);
         else
-            tsr_encode_group(kv.type_v, a.write.v + row * kv.head_dim, tsr_kv_value(kv, place), group,
-                             kv.head_dim - group * TSR_ENCODE_GROUP, lane);
+            tsr_encode_group(kv.type_v, a.write.v + row * kv.v_dim, tsr_kv_value(kv, place), group,
+                             kv.v_dim - group * TSR_ENCODE_GROUP, lane);
     }
 }
 
@@ -90,7 +90,7 @@ extern "C" tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *
     a.k = *k;
     a.write = *write;
     a.k_warps = groups - (k->interleaved ? 0 : k->n_rot / 2 / TSR_ENCODE_GROUP);
-    a.v_warps = groups;
+    a.v_warps = (write->kv.v_dim + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP;
     if (q) {
         a.q = *q;
         a.q_items = q->n_tokens * q->n_heads * tsr_rope_items(q);

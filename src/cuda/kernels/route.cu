@@ -2,7 +2,8 @@
  *
  * A warp chooses for a token, lane l reading logits l, l + 32, ... In n_used passes it takes the best
  * expert that is worse than the previous one, so no marks are needed. With a bias, the keys are computed
- * from the logits again in every pass. One block then lists the slots by expert: it counts them with
+ * from the logits again in every pass. Groups of experts are scored by the whole warp, one after another, and
+ * their scores chosen from in the same way. One block then lists the slots by expert: it counts them with
  * atomics, whose order does not matter, and a warp per expert collects them in order. With few tokens one
  * block does both. */
 #include "cuda/kernels/common.cuh"
@@ -20,26 +21,31 @@ TSR_DEVICE bool route_better(const route_pick &a, const route_pick &b)
     return a.key > b.key || (a.key == b.key && a.index < b.index);
 }
 
-/* One token's logits, their top, and the divisor that turns parts into probabilities. */
+/* One token's logits, their top, and the divisor that turns parts into probabilities; and the groups of
+ * experts that compete, a bit each. */
 struct route_row {
     const float *x;
     float top, sum;
+    uint64_t open;
 };
 
 /* A probability before the division by a softmax's sum. */
 TSR_DEVICE float route_part(const tsr_op_route &op, const route_row &row, int e)
 {
-    return op.gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + expf(-row.x[e])) : expf(row.x[e] - row.top);
+    const float x = row.x[e];
+    if (op.gating == TSR_GATING_SQRT_SOFTPLUS)
+        return sqrtf(x > 20.0f ? x : log1pf(expf(x)));
+    return op.gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + expf(-x)) : expf(x - row.top);
 }
 
 TSR_DEVICE route_row route_row_of(const tsr_op_route &op, int64_t t, int lane)
 {
     const int n = (int)op.routing.n_experts;
-    route_row row = {op.logits + t * n, -INFINITY, 1.0f};
+    route_row row = {op.logits + t * n, -INFINITY, 1.0f, 0};
     for (int e = lane; e < n; e += TSR_WARP)
         row.top = fmaxf(row.top, row.x[e]);
     row.top = tsr_warp_max(row.top);
-    if (op.gating == TSR_GATING_SIGMOID || (op.normalize && !op.bias))
+    if (op.gating != TSR_GATING_SOFTMAX || (op.normalize && !op.bias))
         return row;
     float part = 0.0f;
     for (int e = lane; e < n; e += TSR_WARP)
@@ -51,20 +57,16 @@ TSR_DEVICE route_row route_row_of(const tsr_op_route &op, int64_t t, int lane)
 /* The key by which experts are chosen. A NaN is less than any number. */
 TSR_DEVICE float route_key(const tsr_op_route &op, const route_row &row, int e)
 {
-    const float key = op.bias ? route_part(op, row, e) / row.sum + op.bias[e] : row.x[e];
+    const bool probable = op.bias || (op.n_groups > 1 && op.gating != TSR_GATING_SOFTMAX);
+    float key = probable ? route_part(op, row, e) / row.sum : row.x[e];
+    if (op.bias)
+        key = key + op.bias[e];
     return key == key ? key : -INFINITY;
 }
 
-/* The best expert after `last` in that order; the same in all lanes. */
-TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, const route_pick &last,
-                                 int lane)
+/* The best of all lanes' picks; the same in all lanes. */
+TSR_DEVICE route_pick route_best(route_pick best)
 {
-    route_pick best = {-INFINITY, INT32_MAX};
-    for (int e = lane; e < (int)op.routing.n_experts; e += TSR_WARP) {
-        const route_pick pick = {route_key(op, row, e), e};
-        if (route_better(last, pick) && route_better(pick, best))
-            best = pick;
-    }
     TSR_UNROLL
     for (int mask = 1; mask < TSR_WARP; mask *= 2) {
         const route_pick other = {__shfl_xor_sync(TSR_ALL_LANES, best.key, mask),
@@ -75,12 +77,74 @@ TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, c
     return best;
 }
 
+/* The best expert after `last` in that order; the same in all lanes. */
+TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, const route_pick &last,
+                                 int lane)
+{
+    const int size = op.n_groups > 1 ? (int)(op.routing.n_experts / op.n_groups) : 1;
+    route_pick best = {-INFINITY, INT32_MAX};
+    for (int e = lane; e < (int)op.routing.n_experts; e += TSR_WARP) {
+        const route_pick pick = {route_key(op, row, e), e};
+        if (op.n_groups > 1 && (row.open >> (e / size) & 1) == 0)
+            continue;
+        if (route_better(last, pick) && route_better(pick, best))
+            best = pick;
+    }
+    return route_best(best);
+}
+
+/* The score of a group of `size` experts; the same in all lanes. */
+TSR_DEVICE float route_score(const tsr_op_route &op, const route_row &row, int group, int size, int lane)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = lane; i < size; i += TSR_WARP) {
+        const float key = route_key(op, row, group * size + i);
+        second = fmaxf(second, fminf(first, key));
+        first = fmaxf(first, key);
+    }
+    TSR_UNROLL
+    for (int mask = 1; mask < TSR_WARP; mask *= 2) {
+        const float other = __shfl_xor_sync(TSR_ALL_LANES, first, mask);
+        const float next = __shfl_xor_sync(TSR_ALL_LANES, second, mask);
+        second = fmaxf(fmaxf(second, next), fminf(first, other));
+        first = fmaxf(first, other);
+    }
+    return size > 1 && op.gating != TSR_GATING_SOFTMAX ? first + second : first;
+}
+
+/* The groups that compete. Lane l has the scores of groups l and l + 32. */
+TSR_DEVICE uint64_t route_open(const tsr_op_route &op, const route_row &row, int lane)
+{
+    const int n_groups = (int)op.n_groups, size = (int)(op.routing.n_experts / op.n_groups);
+    float low = 0.0f, high = 0.0f;
+    uint64_t open = 0;
+    route_pick last = {INFINITY, -1};
+    for (int g = 0; g < n_groups; g++) {
+        const float score = route_score(op, row, g, size, lane);
+        if (g % TSR_WARP == lane)
+            (g < TSR_WARP ? low : high) = score;
+    }
+    for (int j = 0; j < (int)op.n_groups_used; j++) {
+        route_pick best = {-INFINITY, INT32_MAX};
+        for (int g = lane; g < n_groups; g += TSR_WARP) {
+            const route_pick pick = {g < TSR_WARP ? low : high, g};
+            if (route_better(last, pick) && route_better(pick, best))
+                best = pick;
+        }
+        last = route_best(best);
+        open |= (uint64_t)1 << last.index;
+    }
+    return open;
+}
+
 /* Choose the experts of one token, by a warp. */
 TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
 {
     const tsr_routing &r = op.routing;
     const int n_used = (int)r.n_used;
-    const route_row row = route_row_of(op, t, lane);
+    route_row row = route_row_of(op, t, lane);
+    if (op.n_groups > 1)
+        row.open = route_open(op, row, lane);
     int32_t *const expert = r.expert + t * n_used;
     float *const weight = r.weight + t * n_used;
     float sum = TSR_ROUTE_LEAST_SUM;

@@ -121,6 +121,26 @@ static bool emit_mul_mat(const emission *e, tsr_op *op)
     return a->n_rows > 0 && a->k > 0 && a->n_tokens > 0;
 }
 
+static bool emit_mul_heads(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *w = e->instr->weight;
+    const tsr_node_args *args = e->instr->args;
+    tsr_op_mul_heads *a = &op->mul_heads;
+    *a = (tsr_op_mul_heads){.type = w->type,
+                            .w = w->shards[e->d].data,
+                            .w_stride = w->shards[e->d].row_stride,
+                            .n_rows = args->head_dim,
+                            .k = w->ne[0],
+                            .rest = e->out->ne0 / args->n_heads - args->head_dim,
+                            .x = in_address(e, 0),
+                            .y = out_address(e),
+                            .n_tokens = e->out->ne1,
+                            .reduce = e->emitter->reduce,
+                            .x_bits = e->emitter->x_bits};
+    a->n_heads = out_cols(e) / (a->n_rows + a->rest);
+    return a->n_heads > 0 && a->n_tokens > 0;
+}
+
 static bool emit_rms_norm(const emission *e, tsr_op *op)
 {
     const tsr_tensor *weight = e->instr->weight;
@@ -211,7 +231,7 @@ static bool emit_attention(const emission *e, tsr_op *op)
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     if (a->kv.n_heads == 0)
         return false;
-    a->n_heads = out_cols(e) / a->kv.head_dim;
+    a->n_heads = out_cols(e) / a->kv.v_dim;
     return a->n_tokens > 0 && a->n_heads > 0;
 }
 
@@ -338,6 +358,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_SUM_SQUARES] = emit_sum_squares,
         [TSR_OP_RMS_SCALE] = emit_rms_scale,
         [TSR_OP_MUL_MAT] = emit_mul_mat,
+        [TSR_OP_MUL_HEADS] = emit_mul_heads,
         [TSR_OP_ROPE] = emit_rope,
         [TSR_OP_KV_WRITE] = emit_kv_write,
         [TSR_OP_ATTENTION] = emit_attention,

@@ -22,7 +22,9 @@ bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
                                .routing = routing_at(e, e->instr->out, n_tokens),
                                .gating = rule->gating,
                                .normalize = rule->normalize,
-                               .scale = rule->scale};
+                               .scale = rule->scale,
+                               .n_groups = rule->n_groups,
+                               .n_groups_used = rule->n_groups_used};
     return n_tokens > 0;
 }
 

@@ -37,6 +37,23 @@ int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor)
     return low->out->value_of_node[tensor->index];
 }
 
+tsr_status tsr_lowering_scale_map(tsr_lowering *low, const tsr_shard_map *like, int64_t extent,
+                                  const tsr_shard_map **map_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_lowered *out = low->out;
+    tsr_shard_map *map = NULL;
+    TSR_TRY(tsr_mem_grow(&out->maps, out->n_maps, &out->maps_capacity, 8, sizeof *out->maps, "shard maps"));
+    TSR_TRY(TSR_NEW(&map, "a shard map"));
+    *map = *like;
+    map->extent = extent;
+    map->granule = like->granule * extent / like->extent;
+    out->maps[out->n_maps++] = map;
+    *map_out = map;
+out:
+    return status;
+}
+
 /* -- conversions -- */
 
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */

@@ -25,6 +25,10 @@ tsr_status tsr_lowering_add_instr(tsr_lowering *low, tsr_instr instr);
 tsr_value *tsr_lowering_value(tsr_lowering *low, int index);
 int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor);
 
+/* A map with the counts of `like` over an axis of `extent` elements, of which as many are one granule. */
+tsr_status tsr_lowering_scale_map(tsr_lowering *low, const tsr_shard_map *like, int64_t extent,
+                                  const tsr_shard_map **map_out);
+
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
 tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual, int *whole_out);
 

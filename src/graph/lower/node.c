@@ -1,5 +1,6 @@
 /* Lowering of one node: the shardings that each op needs of its operands, and the sharding of its result.
  * This is the table in docs/design/graph.md as code. */
+#include "alloc/kv/kv.h"
 #include "graph/lower/lowering.h"
 
 static bool same_division(const tsr_value *a, const tsr_value *b)
@@ -196,8 +197,8 @@ out:
     return status;
 }
 
-/* Ops on single heads (or elements) keep the division of their first operand; the other operands in src are
- * whole inputs. */
+/* Ops on single heads (or elements) keep the division of their first operand, and the number of its heads;
+ * the other operands in src are whole inputs. */
 static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -211,22 +212,58 @@ static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
     for (int i = 1; i < instr.n_in; i++)
         TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), like.devices,
                                         &instr.in[i]));
+    if (like.sharding == TSR_SHARDING_SPLIT && node->ne[0] != like.ne0)
+        TSR_TRY(tsr_lowering_scale_map(low, like.map, node->ne[0], &like.map));
     return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;
 }
 
-/* Every device must have the sinks of its heads: the map of the sinks is that of q in heads instead of
- * elements. */
+/* Whether both maps give every device the same heads, which have a_dim and b_dim elements. */
+static bool same_heads(const tsr_shard_map *a, int64_t a_dim, const tsr_shard_map *b, int64_t b_dim)
+{
+    bool alike = a->n_devices == b->n_devices;
+    for (int d = 0; alike && d < a->n_devices; d++)
+        alike = tsr_shard_map_first(a, d) * b_dim == tsr_shard_map_first(b, d) * a_dim &&
+                tsr_shard_map_count(a, d) * b_dim == tsr_shard_map_count(b, d) * a_dim &&
+                tsr_shard_map_count(a, d) % a_dim == 0;
+    return alike;
+}
+
+/* With W divided, x must be divided by the same heads. */
+static tsr_status lower_mul_heads(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *w = node->src[0];
+    const tsr_node_args *args = node->args;
+    const tsr_placement *place = &w->placement;
+    tsr_instr instr = {.weight = w, .n_in = 1};
+    TSR_TRY(tsr_lowering_check_placed(w));
+    int index = tsr_lowering_value_of(low, node->src[1]);
+    tsr_value x = *tsr_lowering_value(low, index);
+    if (place->sharding == TSR_SHARDING_REPLICATED) {
+        TSR_TRY(tsr_lowering_need_whole(low, index, place->devices, &instr.in[0]));
+        return tsr_lowering_emit_node(
+            low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices}, instr);
+    }
+    if (place->axis != 1 || x.sharding != TSR_SHARDING_SPLIT || x.devices != place->devices ||
+        !same_heads(x.map, x.ne0 / args->n_heads, place->map, args->head_dim))
+        return tsr_fail(TSR_ERR_INVALID, "mul_heads: %s and %s are not divided by the same heads", w->name,
+                        x.name);
+    instr.in[0] = index;
+    TSR_TRY(tsr_lowering_scale_map(low, x.map, node->ne[0], &x.map));
+    return tsr_lowering_emit_node(low, node, x, instr);
+out:
+    return status;
+}
+
+/* Every device must have the sinks of its heads: the map of the sinks is that of the attention in heads
+ * instead of elements. */
 static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
 {
     const tsr_placement *place = &sinks->placement;
-    const int64_t head_dim = q->ne0 / sinks->ne[0];
-    bool alike = place->sharding == TSR_SHARDING_SPLIT && sinks->shards && q->devices == place->devices;
-    for (int d = 0; alike && d < place->map->n_devices; d++)
-        alike = tsr_shard_map_first(place->map, d) * head_dim == tsr_shard_map_first(q->map, d) &&
-                tsr_shard_map_count(place->map, d) * head_dim == tsr_shard_map_count(q->map, d);
-    if (!alike)
+    if (place->sharding != TSR_SHARDING_SPLIT || !sinks->shards || q->devices != place->devices ||
+        !same_heads(place->map, 1, q->map, q->ne0 / sinks->ne[0]))
         return tsr_fail(TSR_ERR_INVALID, "attention: sinks %s and %s are divided differently", sinks->name,
                         q->name);
     return TSR_OK;
@@ -296,11 +333,15 @@ static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
     tsr_instr instr = {
         .in = {tsr_lowering_value_of(low, node->src[0]), tsr_lowering_value_of(low, node->src[1])},
         .n_in = 5};
+    const tsr_node_args *args = node->args;
     const tsr_value *k = tsr_lowering_value(low, instr.in[0]), *v = tsr_lowering_value(low, instr.in[1]);
-    if (!same_division(k, v))
+    const bool whole = tsr_kv_layer_rows(args->kv, args->layer)->whole;
+    tsr_device_set devices = k->devices;
+    for (int i = 0; i < 2 && whole; i++)
+        TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
+    if (!whole && !same_division(k, v))
         return tsr_fail(TSR_ERR_INVALID, "kv_write: %s and %s must be divided by the same heads", k->name,
                         v->name);
-    tsr_device_set devices = k->devices;
     for (int i = 2; i < 5; i++)
         TSR_TRY(
             tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), devices, &instr.in[i]));
@@ -438,6 +479,8 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
         return lower_get_rows(low, node);
     case TSR_OP_MUL_MAT:
         return lower_mul_mat(low, node);
+    case TSR_OP_MUL_HEADS:
+        return lower_mul_heads(low, node);
     case TSR_OP_RMS_NORM:
         return lower_rms_norm(low, node);
     case TSR_OP_ATTENTION:

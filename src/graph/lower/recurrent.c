@@ -3,22 +3,6 @@
 #include "core/mem.h"
 #include "graph/lower/lowering.h"
 
-/* A map with `n` elements for every `period` elements of `like`, owned by the result of lowering. */
-static tsr_status scale_map(tsr_lowering *low, const tsr_shard_map *like, int64_t n, int64_t period,
-                            const tsr_shard_map **map_out)
-{
-    tsr_status status = TSR_OK;
-    tsr_lowered *out = low->out;
-    TSR_TRY(tsr_mem_grow(&out->maps, out->n_maps, &out->maps_capacity, 16, sizeof *out->maps, "graph maps"));
-    TSR_TRY(TSR_NEW(&out->maps[out->n_maps], "a graph map"));
-    *out->maps[out->n_maps] = *like;
-    out->maps[out->n_maps]->extent = like->extent / period * n;
-    out->maps[out->n_maps]->granule = like->granule / period * n;
-    *map_out = out->maps[out->n_maps++];
-out:
-    return status;
-}
-
 tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -31,7 +15,7 @@ tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node)
         like = *tsr_lowering_value(low, instr.in[0]);
     }
     if (like.sharding == TSR_SHARDING_SPLIT)
-        TSR_TRY(scale_map(low, like.map, c->n, c->period, &like.map));
+        TSR_TRY(tsr_lowering_scale_map(low, like.map, like.map->extent / c->period * c->n, &like.map));
     return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;

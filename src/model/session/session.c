@@ -23,15 +23,20 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
     tsr_shard_map *maps = (tsr_shard_map *)(layers + hp->n_layers);
     for (int l = 0; l < hp->n_layers; l++) {
         const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
+        const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+        const bool latent = kind->mixer == TSR_MIXER_LATENT;
         layers[l].devices = group->devices;
-        if (tsr_hparams_layer(hp, l)->mixer == TSR_MIXER_DELTA) {
+        if (kind->mixer == TSR_MIXER_DELTA) {
             tsr_split_group_states(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l],
                                    layers[l].state);
             continue;
         }
         tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l]);
         layers[l].kv_heads = &maps[2 * l];
-        layers[l].window = tsr_hparams_layer(hp, l)->window;
+        layers[l].k_dim = latent ? hp->latent.kv_rank + hp->latent.n_rot : kind->head_dim;
+        layers[l].v_dim = latent ? hp->latent.kv_rank : kind->head_dim;
+        layers[l].window = kind->window;
+        layers[l].whole = layers[l].v_in_k = latent;
     }
     *layers_out = layers;
     return TSR_OK;
@@ -45,7 +50,6 @@ static tsr_status create_kv(tsr_session *session)
     TSR_TRY(tsr_session_kv_layers(&model->shape, &model->split, &layers));
     tsr_kv_config config = {.n_layers = (int)model->shape.hparams.n_layers,
                             .layers = layers,
-                            .head_dim = model->shape.hparams.head_dim,
                             .type_k = model->config.session.type_k,
                             .type_v = model->config.session.type_v,
                             .n_ctx = model->config.session.n_ctx,

@@ -73,22 +73,42 @@ static double elem_bytes(tsr_type type)
     return (double)tsr_type_row_bytes(type, block) / (double)block;
 }
 
-/* The keys and values of one layer, all heads, read once for every sequence in the step. */
-static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config,
-                           const tsr_device_rates *rates, int64_t n_tokens)
+/* Time to read the keys and values of one layer, all heads, once for every sequence in the step, and to
+ * multiply them. */
+typedef struct attention_times {
+    double read_ns, work_ns;
+} attention_times;
+
+static attention_times attention_times_of(const tsr_hparams *hp, const tsr_model_config *config,
+                                          const tsr_device_rates *rates, int64_t n_tokens)
 {
+    const tsr_latent *latent = &hp->latent;
+    const int64_t of_head = latent->kv_rank > 0 ? 2 * latent->kv_rank + latent->n_rot : 2 * hp->head_dim;
     double positions = (double)config->session.n_ctx / 2, of_heads = (double)(hp->n_head_kv * hp->head_dim);
     bool as_heads = hp->kv.k_elems == 0 && hp->kv.v_elems == 0;
     positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
     double bytes = positions * ((as_heads ? of_heads : hp->kv.k_elems) * elem_bytes(config->session.type_k) +
                                 (as_heads ? of_heads : hp->kv.v_elems) * elem_bytes(config->session.type_v));
-    double flops = 4.0 * (double)hp->n_head * (double)hp->head_dim * positions * (double)n_tokens;
+    double flops = 2.0 * (double)hp->n_head * (double)of_head * positions * (double)n_tokens;
     double read_rate = 0, flop_rate = 0;
     for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
         read_rate = TSR_MAX(read_rate, rates->read_bytes_per_s[i]);
         flop_rate = TSR_MAX(flop_rate, rates->flops_per_s[i]);
     }
-    return read_rate > 0 ? TSR_MAX(bytes / read_rate, flops / flop_rate) * 1e9 : 0;
+    if (!(read_rate > 0))
+        return (attention_times){0, 0};
+    return (attention_times){bytes / read_rate * 1e9, flops / flop_rate * 1e9};
+}
+
+/* Add one layer's attention on device d. Rows that are whole on every device are read by each, whatever its
+ * heads. */
+static void add_attention(const tsr_hparams *hp, attention_times times, int d, tsr_cost_class *attention)
+{
+    const double ns = TSR_MAX(times.read_ns, times.work_ns);
+    if (hp->kv.whole && times.read_ns >= times.work_ns)
+        attention->fixed_ns[d] += ns;
+    else
+        attention->granule_ns[d] += ns / (double)attention->n_granules;
 }
 
 /* All-reduces among fewer devices take less time: latency and bytes grow with the number of other devices. */
@@ -261,15 +281,12 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
-        double kv_ns = attention_ns(&shape->hparams, config, &rates[d], n_tokens);
+        attention_times times = attention_times_of(&shape->hparams, config, &rates[d], n_tokens);
         for (int c = 0; c < TSR_CLASS_COUNT; c++) {
             cost->classes[c].fixed_ns[d] = n_ops[c] * rates[d].op_ns;
             cost->classes[c].granule_ns[d] = TSR_MAX(cost->classes[c].granule_ns[d], LEAST_NS);
         }
-        if (shape->hparams.kv.whole)
-            attention->fixed_ns[d] += kv_ns;
-        else
-            attention->granule_ns[d] += kv_ns / (double)attention->n_granules;
+        add_attention(&shape->hparams, times, d, attention);
     }
 out:
     return status;

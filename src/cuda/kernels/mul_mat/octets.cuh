@@ -110,10 +110,8 @@ TSR_DEVICE Total octets_total(const Total (*totals)[SLOTS][TSR_WARP], int o, boo
     return (strand[0] + strand[1]) + (strand[2] + strand[3]);
 }
 
-/* Without the hint, the compiler spills with 4 tokens, to have 4 blocks in an SM; 0 is no hint. */
-template <tsr_type TYPE, int TOKENS>
-static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4 ? 3 : 0)
-    octets_kernel(const octets_args a)
+/* The work of a block. */
+template <tsr_type TYPE, int TOKENS> TSR_DEVICE void octets_block(const octets_args &a)
 {
     constexpr int N = OCTETS_ROWS * TOKENS;
     __shared__ int64_t shared_fixed[OCTETS_WARPS][2][TSR_WARP];
@@ -162,6 +160,14 @@ static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4 ? 3
         static_cast<int64_t *>(a.y)[t * a.y_stride + r] = octets_total<N, 2>(shared_fixed, o, a.narrow);
     else
         tsr_put_sum(a.y, t * a.y_stride + r, octets_total<N, 1>(shared_float, o, false), a.bf16);
+}
+
+/* Without the hint, the compiler spills with 4 tokens, to have 4 blocks in an SM; 0 is no hint. */
+template <tsr_type TYPE, int TOKENS>
+static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4 ? 3 : 0)
+    octets_kernel(const octets_args a)
+{
+    octets_block<TYPE, TOKENS>(a);
 }
 
 /* Enqueue the kernel for one type and tile width. */

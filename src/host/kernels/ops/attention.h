@@ -40,11 +40,11 @@ typedef struct attn_shared {
     float states[];
 } attn_shared;
 
-static size_t attn_offset(const attn_item *item, int row)
+/* The index of a row's token and head. */
+static size_t attn_index(const attn_item *item, int row)
 {
-    const tsr_op_attention *op = item->op;
     const int64_t t = item->first_token + row / item->n_heads, head = item->first_head + row % item->n_heads;
-    return (size_t)((t * op->n_heads + head) * op->kv.head_dim);
+    return (size_t)(t * item->op->n_heads + head);
 }
 
 /* -- rows over spans -- */
@@ -53,12 +53,12 @@ static size_t attn_offset(const attn_item *item, int row)
 static void attn_begin(const attn_item *item, attn_scratch *s)
 {
     const tsr_op_attention *op = item->op;
-    const size_t head_dim = (size_t)op->kv.head_dim;
+    const size_t k_dim = (size_t)op->kv.k_dim;
     for (int row = 0; row < item->n_rows; row++) {
         const int64_t position = op->index.position[item->first_token + row / item->n_heads];
         float *q = s->q + (size_t)row * item->stride;
-        memcpy(q, op->q + attn_offset(item, row), head_dim * sizeof(float));
-        memset(q + head_dim, 0, (item->stride - head_dim) * sizeof(float));
+        memcpy(q, op->q + attn_index(item, row) * k_dim, k_dim * sizeof(float));
+        memset(q + k_dim, 0, (item->stride - k_dim) * sizeof(float));
         s->begin[row] = op->window > 0 && position >= op->window ? position - op->window + 1 : 0;
         s->end[row] = position + 1;
         s->total_top[row] = -__builtin_inff();
@@ -127,13 +127,13 @@ static void attn_put(const attn_item *item, int row, float top, float sum, const
 {
     const tsr_op_attention *op = item->op;
     float factor = 1.0f / sum;
-    float *y = op->y + attn_offset(item, row);
+    float *y = op->y + attn_index(item, row) * (size_t)op->kv.v_dim;
     if (op->sinks) {
         const float sink = op->sinks[item->first_head + row % item->n_heads];
         const float highest = sink > top ? sink : top, keep = f32_exp(top - highest);
         factor = keep / (sum * keep + f32_exp(sink - highest));
     }
-    for (int64_t i = 0; i < op->kv.head_dim; i++)
+    for (int64_t i = 0; i < op->kv.v_dim; i++)
         y[i] = out[i] * factor;
 }
 
@@ -150,7 +150,7 @@ static void attn_run(const attn_item *item, attn_scratch *s)
         for (int row = 0; row < item->n_rows; row++) {
             const size_t at = (size_t)row * item->stride;
             attn_join(&s->total_top[row], &s->total_sum[row], s->total + at, s->top[row], s->sum[row],
-                      s->out + at, item->stride);
+                      s->out + at, attn_v_stride(item));
         }
     }
     for (int row = 0; row < item->n_rows; row++)
@@ -165,8 +165,7 @@ enum { ATTN_STATE_HEAD = 16 };
 static float *attn_state(attn_shared *shared, const attn_plan *plan, const attn_item *item, int row,
                          int64_t span)
 {
-    const int64_t t = item->first_token + row / item->n_heads, head = item->first_head + row % item->n_heads;
-    const size_t index = (size_t)((t * item->op->n_heads + head) * plan->spans + span);
+    const size_t index = attn_index(item, row) * (size_t)plan->spans + (size_t)span;
     return shared->states + index * (ATTN_STATE_HEAD + plan->stride);
 }
 
@@ -186,7 +185,7 @@ static void attn_run_span(const attn_item *item, const attn_plan *plan, int64_t 
         state[1] = s->sum[row];
         if (s->sum[row] != 0.0f)
             memcpy(state + ATTN_STATE_HEAD, s->out + (size_t)row * item->stride,
-                   item->stride * sizeof(float));
+                   attn_v_stride(item) * sizeof(float));
     }
 }
 
@@ -197,7 +196,7 @@ static void attn_finish(const attn_item *item, const attn_plan *plan, attn_share
         float top = -__builtin_inff(), sum = 0.0f;
         for (int64_t span = 0; span < plan->spans; span++) {
             const float *state = attn_state(shared, plan, item, row, span);
-            attn_join(&top, &sum, s->total, state[0], state[1], state + ATTN_STATE_HEAD, item->stride);
+            attn_join(&top, &sum, s->total, state[0], state[1], state + ATTN_STATE_HEAD, attn_v_stride(item));
         }
         attn_put(item, row, top, sum, s->total);
     }
@@ -240,7 +239,8 @@ static int64_t attn_count_spans(const tsr_op_attention *op)
 static attn_plan attn_divide(const tsr_op_attention *op, int n_threads, bool has_shared)
 {
     const int64_t group = op->n_heads / op->kv.n_heads;
-    attn_plan plan = {.stride = (size_t)(op->kv.head_dim + 31) / 32 * 32, .spans = 1};
+    const int64_t widest = op->kv.k_dim > op->kv.v_dim ? op->kv.k_dim : op->kv.v_dim;
+    attn_plan plan = {.stride = (size_t)(widest + 31) / 32 * 32, .spans = 1};
     const int64_t most = (int64_t)(ATTN_FLOATS / plan.stride);
     plan.heads = group < most ? group : most;
     plan.heads = plan.heads < ATTN_ROWS ? plan.heads : ATTN_ROWS;

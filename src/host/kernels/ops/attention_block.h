@@ -55,6 +55,12 @@ typedef struct attn_item {
     size_t stride;
 } attn_item;
 
+/* Elements of a value, filled up to whole vectors. */
+ALWAYS_INLINE size_t attn_v_stride(const attn_item *item)
+{
+    return (size_t)(item->op->kv.v_dim + 31) / 32 * 32;
+}
+
 typedef struct attn_block {
     int64_t position; /* of its first slot */
     int begin, end;   /* slots that at least one row sees */
@@ -109,16 +115,15 @@ ALWAYS_INLINE void attn_ask(attn_ahead *ahead)
 /* Decode slots [begin, end) of a block into tile rows 0.. Rows of one head are contiguous. Where they have no
  * gaps in the tile either, they are decoded as one. */
 static void attn_decode(const attn_item *item, tsr_type type, const unsigned char *rows, size_t row_bytes,
-                        int begin, int end, float *tile)
+                        int64_t dim, int begin, int end, float *tile)
 {
-    const int64_t head_dim = item->op->kv.head_dim;
     rows += (size_t)begin * row_bytes;
-    if (item->stride == (size_t)head_dim && row_bytes == elems_bytes(type, head_dim)) {
-        decode_row(type, rows, (end - begin) * head_dim, tile);
+    if (item->stride == (size_t)dim && row_bytes == elems_bytes(type, dim)) {
+        decode_row(type, rows, (end - begin) * dim, tile);
         return;
     }
     for (int j = 0; j < end - begin; j++)
-        decode_row(type, rows + (size_t)j * row_bytes, head_dim, tile + (size_t)j * item->stride);
+        decode_row(type, rows + (size_t)j * row_bytes, dim, tile + (size_t)j * item->stride);
 }
 
 /* Four floats at each of p, p + step, p + 2 step ..., one vector in all. */
@@ -183,9 +188,9 @@ static void attn_load_keys(const attn_item *item, const attn_block *block, attn_
     for (int j = block->begin / VEC_LANES * VEC_LANES; j < block->end; j += VEC_LANES) {
         const int begin = block->begin > j ? block->begin : j;
         const int end = block->end < j + VEC_LANES ? block->end : j + VEC_LANES;
-        attn_decode(item, kv->type_k, block->k, kv->k_row_bytes, begin, end,
+        attn_decode(item, kv->type_k, block->k, kv->k_row_bytes, kv->k_dim, begin, end,
                     s->rows + (size_t)(begin - j) * item->stride);
-        attn_turn(s->rows, item->stride, (size_t)(kv->head_dim + 3) / 4 * 4, s->tile + j, ahead);
+        attn_turn(s->rows, item->stride, (size_t)(kv->k_dim + 3) / 4 * 4, s->tile + j, ahead);
     }
 }
 
@@ -194,9 +199,9 @@ ALWAYS_INLINE void attn_scores_tile(const int n_rows, const attn_item *item, int
                                     attn_scratch *s, attn_ahead *ahead)
 {
     const float *q = s->q + (size_t)row * item->stride;
-    const size_t head_dim = (size_t)item->op->kv.head_dim;
-    for (size_t at = 0; at < head_dim; at += ATTN_CHAIN) {
-        const size_t end = at + ATTN_CHAIN < head_dim ? at + ATTN_CHAIN : head_dim;
+    const size_t k_dim = (size_t)item->op->kv.k_dim;
+    for (size_t at = 0; at < k_dim; at += ATTN_CHAIN) {
+        const size_t end = at + ATTN_CHAIN < k_dim ? at + ATTN_CHAIN : k_dim;
         vec acc[ATTN_SCORE_ROWS][2] = {0};
         for (size_t i = at; i < end; i++) {
             const float *k = s->tile + i * ATTN_BLOCK + j;
@@ -264,7 +269,7 @@ static NOINLINE void attn_softmax(const attn_item *item, int row, attn_scratch *
     const float seen = v16_top(v16_max(score[0], score[1]));
     if (seen > s->top[row]) {
         const float shrink = f32_exp(s->top[row] - seen);
-        attn_scale(s->out + (size_t)row * item->stride, item->stride, shrink);
+        attn_scale(s->out + (size_t)row * item->stride, attn_v_stride(item), shrink);
         s->sum[row] *= shrink;
         s->top[row] = seen;
     }
@@ -305,9 +310,10 @@ ALWAYS_INLINE void attn_add_n(const int n_rows, const attn_item *item, int row, 
                               attn_scratch *s, attn_ahead *ahead)
 {
     size_t column = 0;
-    for (; column + ATTN_COLUMNS <= item->stride; column += ATTN_COLUMNS)
+    const size_t end = attn_v_stride(item);
+    for (; column + ATTN_COLUMNS <= end; column += ATTN_COLUMNS)
         attn_add_tile(n_rows, ATTN_COLUMNS / VEC_LANES, item, row, column, from, to, s, ahead);
-    for (; column < item->stride; column += VEC_LANES)
+    for (; column < end; column += VEC_LANES)
         attn_add_tile(n_rows, 1, item, row, column, from, to, s, ahead);
 }
 
@@ -355,14 +361,14 @@ static void attn_block_run(const attn_item *item, const attn_block *block, const
                            attn_scratch *s)
 {
     const tsr_kv_view *kv = &item->op->kv;
-    attn_ahead values = attn_ahead_of(block->v, block, kv->v_row_bytes);
+    attn_ahead values = attn_ahead_of(kv->v_in_k ? NULL : block->v, block, kv->v_row_bytes);
     attn_ahead keys = attn_ahead_of(next, block, kv->k_row_bytes);
     attn_load_keys(item, block, s, &values);
     attn_scores(item, block, s, &values);
     for (int row = 0; row < item->n_rows; row++)
         if (s->from[row] < s->to[row])
             attn_softmax(item, row, s);
-    attn_decode(item, kv->type_v, block->v, kv->v_row_bytes, block->begin, block->end,
+    attn_decode(item, kv->type_v, block->v, kv->v_row_bytes, kv->v_dim, block->begin, block->end,
                 s->tile + (size_t)block->begin * item->stride);
     attn_values(item, s, &keys);
 }

@@ -30,28 +30,78 @@ static float route_key(float key)
     return key == key ? key : -__builtin_inff();
 }
 
-/* The n_used best of keys[n], best first. An expert is taken if the list contains it. */
-static void route_choose(const float *keys, int64_t n, int64_t n_used, int32_t *chosen)
+/* Whether a list contains a number. */
+static bool route_has(const int32_t *list, int64_t n, int64_t number)
+{
+    int64_t i = 0;
+    while (i < n && list[i] != number)
+        i++;
+    return i < n;
+}
+
+/* The groups of `size` experts that compete; size 1: every expert is a group, and all compete. */
+typedef struct route_groups {
+    int64_t size, n_open;
+    int32_t open[TSR_MAX_EXPERT_GROUPS];
+} route_groups;
+
+/* The n_used best of keys[n], best first, of the groups that compete. */
+static void route_choose(const float *keys, int64_t n, const route_groups *groups, int64_t n_used,
+                         int32_t *chosen)
 {
     for (int64_t j = 0; j < n_used; j++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++) {
             if (best >= 0 && !(keys[e] > keys[best]))
                 continue;
-            int64_t i = 0;
-            while (i < j && chosen[i] != e)
-                i++;
-            if (i == j)
+            if (!route_has(chosen, j, e) &&
+                (groups->size == 1 || route_has(groups->open, groups->n_open, e / groups->size)))
                 best = e;
         }
         chosen[j] = (int32_t)best;
     }
 }
 
-/* A probability before the division by a softmax's sum. */
+/* The score of a group of `size` experts, at least two where `pair` is set: its largest key, or the sum of
+ * its two largest. */
+static float route_score(const float *keys, int64_t size, bool pair)
+{
+    float first = -__builtin_inff(), second = first;
+    for (int64_t e = 0; e < size; e++) {
+        const float lower = keys[e] > first ? first : keys[e];
+        second = lower > second ? lower : second;
+        first = keys[e] > first ? keys[e] : first;
+    }
+    return pair ? first + second : first;
+}
+
+/* Choose the groups that compete. */
+static void route_open(const tsr_op_route *op, const float *keys, route_groups *groups)
+{
+    const route_groups all = {.size = 1};
+    float scores[TSR_MAX_EXPERT_GROUPS];
+    groups->size = op->n_groups > 1 ? op->routing.n_experts / op->n_groups : 1;
+    groups->n_open = op->n_groups_used;
+    if (op->n_groups <= 1)
+        return;
+    for (int64_t g = 0; g < op->n_groups; g++)
+        scores[g] = route_score(keys + g * groups->size, groups->size,
+                                groups->size > 1 && op->gating != TSR_GATING_SOFTMAX);
+    route_choose(scores, op->n_groups, &all, op->n_groups_used, groups->open);
+}
+
+/* A probability before the division by a softmax's sum. Beyond 20, ln(1 + exp(x)) is x in f32. */
 static float route_part(tsr_gating gating, float logit, float top)
 {
+    if (gating == TSR_GATING_SQRT_SOFTPLUS)
+        return __builtin_sqrtf(logit > 20.0f ? logit : __builtin_log1pf(f32_exp(logit)));
     return gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + f32_exp(-logit)) : f32_exp(logit - top);
+}
+
+/* Whether experts are chosen by probabilities instead of logits, which have the same order. */
+static bool route_by_probability(const tsr_op_route *op)
+{
+    return op->bias || (op->n_groups > 1 && op->gating != TSR_GATING_SOFTMAX);
 }
 
 /* The largest logit, and the divisor that turns parts into probabilities. */
@@ -61,7 +111,7 @@ static float route_sum(const tsr_op_route *op, const float *x, float *top_out)
     for (int64_t e = 0; e < op->routing.n_experts; e++)
         top = x[e] > top ? x[e] : top;
     *top_out = top;
-    if (op->gating == TSR_GATING_SIGMOID || (op->normalize && !op->bias))
+    if (op->gating != TSR_GATING_SOFTMAX || (op->normalize && !op->bias))
         return 1.0f;
     for (int64_t e = 0; e < op->routing.n_experts; e++)
         sum += f32_exp(x[e] - top);
@@ -74,9 +124,13 @@ static void route_token(const tsr_op_route *op, int64_t t)
     const float *x = op->logits + t * r->n_experts;
     int32_t *chosen = r->expert + t * r->n_used;
     float *weight = r->weight + t * r->n_used, keys[TSR_MAX_EXPERTS], top, sum = route_sum(op, x, &top);
-    for (int64_t e = 0; e < r->n_experts; e++)
-        keys[e] = route_key(op->bias ? route_part(op->gating, x[e], top) / sum + op->bias[e] : x[e]);
-    route_choose(keys, r->n_experts, r->n_used, chosen);
+    route_groups groups;
+    for (int64_t e = 0; e < r->n_experts; e++) {
+        const float key = route_by_probability(op) ? route_part(op->gating, x[e], top) / sum : x[e];
+        keys[e] = route_key(op->bias ? key + op->bias[e] : key);
+    }
+    route_open(op, keys, &groups);
+    route_choose(keys, r->n_experts, &groups, r->n_used, chosen);
     for (int64_t j = 0; j < r->n_used; j++)
         weight[j] = route_part(op->gating, x[chosen[j]], top);
     if (op->normalize) {

@@ -126,16 +126,17 @@ static void kernel_kv_write(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_kv_write *op = &record->kv_write;
     const tsr_kv_view *kv = &op->kv;
+    const int64_t k_dim = tsr_kv_write_dim(kv);
     const range part = thread_part(env, op->n_tokens * kv->n_heads, 1);
     for (int64_t i = part.begin; i < part.end; i++) {
         const int64_t t = i / kv->n_heads, head = i % kv->n_heads;
         const int64_t seq_row = op->index.seq_row[t], position = op->index.position[t];
-        encode_row(kv->type_k, op->k + i * kv->head_dim,
-                   kv_row(kv, &op->index, seq_row, position, head, kv->k_offset, kv->k_row_bytes),
-                   kv->head_dim);
-        encode_row(kv->type_v, op->v + i * kv->head_dim,
-                   kv_row(kv, &op->index, seq_row, position, head, kv->v_offset, kv->v_row_bytes),
-                   kv->head_dim);
+        unsigned char *key = kv_row(kv, &op->index, seq_row, position, head, kv->k_offset, kv->k_row_bytes);
+        if (kv->v_in_k)
+            key += elems_bytes(kv->type_k, kv->v_dim);
+        encode_row(kv->type_k, op->k + i * k_dim, key, k_dim);
+        encode_row(kv->type_v, op->v + i * kv->v_dim,
+                   kv_row(kv, &op->index, seq_row, position, head, kv->v_offset, kv->v_row_bytes), kv->v_dim);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "host/kernels/ops/experts.h"
 #include "host/kernels/mul_mat/mul_mat.h"
 #include "host/kernels/mul_mat/glu.h"
+#include "host/kernels/mul_mat/heads.h"
 #include "host/kernels/mul_mat/pack.h"
 #include "host/kernels/ops/recurrent.h"
 #include "host/kernels/ops/rows.h"
@@ -19,35 +20,35 @@ typedef union kernel_scratch {
     recurrent_scratch recurrent;
 } kernel_scratch;
 
-#define TSR_KERNEL_SET(name, multiplies_pairs)                                                               \
-    {                                                                                                        \
-        .isa = name,                                                                                         \
-        .scratch_bytes = sizeof(kernel_scratch),                                                             \
-        .shared_bytes = ATTN_SHARED_BYTES, .has_epilogue = true, .pairs = (multiplies_pairs),                \
-        .products_glu = kernel_products_glu, .pack_bytes = kernel_pack_bytes, .pack = kernel_pack,           \
-        .run = {                                                                                             \
-            [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
-            [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \
-            [TSR_OP_SUM_SQUARES] = kernel_sum_squares,                                                       \
-            [TSR_OP_RMS_SCALE] = kernel_rms_scale,                                                           \
-            [TSR_OP_MUL_MAT] = kernel_mul_mat,                                                               \
-            [TSR_OP_ROPE] = kernel_rope,                                                                     \
-            [TSR_OP_KV_WRITE] = kernel_kv_write,                                                             \
-            [TSR_OP_ATTENTION] = kernel_attention,                                                           \
-            [TSR_OP_CONV] = kernel_conv,                                                                     \
-            [TSR_OP_RECURRENCE] = kernel_recurrence,                                                         \
-            [TSR_OP_GLU] = kernel_glu,                                                                       \
-            [TSR_OP_ADD] = kernel_add,                                                                       \
-            [TSR_OP_SCALE] = kernel_scale,                                                                   \
-            [TSR_OP_SOFTMAX] = kernel_softmax,                                                               \
-            [TSR_OP_ARGMAX] = kernel_argmax,                                                                 \
-            [TSR_OP_COPY] = kernel_copy,                                                                     \
-            [TSR_OP_SOFTCAP] = kernel_softcap,                                                               \
-            [TSR_OP_GATE] = kernel_gate,                                                                     \
-            [TSR_OP_ROUTE] = kernel_route,                                                                   \
-            [TSR_OP_EXPERTS_GLU] = kernel_experts_glu,                                                       \
-            [TSR_OP_EXPERTS_DOWN] = kernel_experts_down,                                                     \
-        },                                                                                                   \
+#define TSR_KERNEL_SET(name, multiplies_pairs)                                                   \
+    {                                                                                            \
+        .isa = name, .scratch_bytes = sizeof(kernel_scratch), .shared_bytes = ATTN_SHARED_BYTES, \
+        .has_epilogue = true, .pairs = (multiplies_pairs), .products_glu = kernel_products_glu,  \
+        .pack_bytes = kernel_pack_bytes, .pack = kernel_pack,                                    \
+        .run = {                                                                                 \
+            [TSR_OP_GET_ROWS] = kernel_get_rows,                                                 \
+            [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                 \
+            [TSR_OP_SUM_SQUARES] = kernel_sum_squares,                                           \
+            [TSR_OP_RMS_SCALE] = kernel_rms_scale,                                               \
+            [TSR_OP_MUL_MAT] = kernel_mul_mat,                                                   \
+            [TSR_OP_MUL_HEADS] = kernel_mul_heads,                                               \
+            [TSR_OP_ROPE] = kernel_rope,                                                         \
+            [TSR_OP_KV_WRITE] = kernel_kv_write,                                                 \
+            [TSR_OP_ATTENTION] = kernel_attention,                                               \
+            [TSR_OP_CONV] = kernel_conv,                                                         \
+            [TSR_OP_RECURRENCE] = kernel_recurrence,                                             \
+            [TSR_OP_GLU] = kernel_glu,                                                           \
+            [TSR_OP_ADD] = kernel_add,                                                           \
+            [TSR_OP_SCALE] = kernel_scale,                                                       \
+            [TSR_OP_SOFTMAX] = kernel_softmax,                                                   \
+            [TSR_OP_ARGMAX] = kernel_argmax,                                                     \
+            [TSR_OP_COPY] = kernel_copy,                                                         \
+            [TSR_OP_SOFTCAP] = kernel_softcap,                                                   \
+            [TSR_OP_GATE] = kernel_gate,                                                         \
+            [TSR_OP_ROUTE] = kernel_route,                                                       \
+            [TSR_OP_EXPERTS_GLU] = kernel_experts_glu,                                           \
+            [TSR_OP_EXPERTS_DOWN] = kernel_experts_down,                                         \
+        },                                                                                       \
     }
 
 #endif
