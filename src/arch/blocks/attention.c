@@ -113,11 +113,12 @@ static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, int slot)
                     at->hp->rope_interleaved);
 }
 
-/* The sigmoid of a gate for each head, or for each element, is a factor on the result. */
+/* The sigmoid of a gate for each head, or for each element, is a factor on the result. Both may be NULL after
+ * a failure. */
 static tsr_tensor *gate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *gates)
 {
-    return gates->ne[0] == x->ne[0] ? tsr_glu(at->step->graph, TSR_GLU_SIGMOID, 0, gates, x)
-                                    : tsr_gate(at->step->graph, x, gates);
+    return x && gates && gates->ne[0] == x->ne[0] ? tsr_glu(at->step->graph, TSR_GLU_SIGMOID, 0, gates, x)
+                                                  : tsr_gate(at->step->graph, x, gates);
 }
 
 /* The queries, or the gates, of a product with both for each head. */
