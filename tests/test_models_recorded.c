@@ -4,7 +4,8 @@
  *
  *   - the recorded logits, and the next tokens where their margin is larger than the error;
  *   - with memcmp, the logits of random splits, modes and chunks; those after a change of split, of a copied
- *     sequence, and after saving and loading under another split; and bytes against the plan's.
+ *     sequence, after saving and loading under another split, and after going back; and bytes against the
+ *     plan's.
  *
  * `test_models_recorded qwen35` runs one folder. The program prints a line for each. */
 #include <dirent.h>
@@ -24,6 +25,7 @@
 #include <tsr/split.h>
 
 #include "support/directory.h"
+#include "support/failing_alloc.h"
 #include "support/program_json.h"
 #include "support/random.h"
 #include "support/reference.h"
@@ -323,6 +325,36 @@ static void check_sequences(folder *f)
     unlink(saved);
 }
 
+/* A call of two steps that fails anywhere leaves its sequence as it was, and a sequence can be cut to where
+ * its last call began. */
+static void check_taken_back(folder *f)
+{
+    enum { BEFORE = 3, STEP = 4, AFTER = BEFORE + STEP + 2 };
+    const text *t = &f->texts[f->n_texts - 1];
+    const tsr_batch batch = {.n_tokens = AFTER - BEFORE, .tokens = t->tokens + BEFORE};
+    float *row = checked_malloc((size_t)f->n_vocab * sizeof *row);
+    tsr_model_config config = tsr_model_config_default();
+    runner r;
+    bool failed = true;
+    set_sizes(f, &config);
+    config.session.n_batch = config.session.n_outputs_max = STEP;
+    runner_open_on(&r, f->machine, f->model, "host:2,threads=1", NULL, "1,1", &config);
+    append(f, r.session, 0, 0, BEFORE, "a few tokens");
+    for (int64_t n = 1; failed; n += 1 + n / 4) {
+        failing_alloc_set(n);
+        tsr_status status = tsr_session_decode(r.session, &batch, row);
+        failed = failing_alloc_fired();
+        failing_alloc_set(0);
+        assert_int_equal(status, failed ? TSR_ERR_MEMORY : TSR_OK);
+        assert_int_equal(tsr_session_length(r.session, 0), failed ? BEFORE : AFTER);
+    }
+    assert_memory_equal(row, t->plain + (AFTER - 1) * f->n_vocab, (size_t)f->n_vocab * sizeof *row);
+    runner_ok(tsr_session_trim(r.session, 0, BEFORE), "trim");
+    append(f, r.session, 0, BEFORE, AFTER, "after going back");
+    runner_close(&r);
+    free(row);
+}
+
 /* -- the folders -- */
 
 static void check_refused(const folder *f)
@@ -361,8 +393,10 @@ static void check_supported(folder *f)
     const int n_ways = f->n_longest > N_SHORT ? 1 : N_WAYS;
     for (int i = 0; i < n_ways; i++)
         run_way(f, i);
-    if (f->n_longest <= N_SHORT)
+    if (f->n_longest <= N_SHORT) {
         check_sequences(f);
+        check_taken_back(f);
+    }
     printf("%-22s %-16s %d splits of the same bits, errors", f->name, f->architecture, n_ways);
     for (int k = 0; k < f->n_texts; k++)
         printf(" %.1e", errors[k]);
