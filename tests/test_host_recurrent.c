@@ -1,5 +1,6 @@
-/* conv and recurrence on the host, every instruction set: against double precision (support/recurrent_case.h),
- * and bit for bit where the definition promises it: threads, tokens one by one, parts of the heads. */
+/* conv and recurrence on the host, every instruction set: against double precision
+ * (support/recurrent_case.h), and bit for bit where the definition promises it: threads, tokens one by one,
+ * parts of the heads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,26 +96,30 @@ static void check_case(const tsr_kernel_set *set, recurrent_case *c, int64_t n_t
 static void conv_is_close_to_its_formula(void **state)
 {
     (void)state;
-    static const conv_setup setups[] = {
-        {40, 64, 4, true, false}, {7, 35, 3, false, true}, {1, 16, 4, true, true}, {5, 3, 8, false, false}};
+    static const conv_setup setups[] = {{40, 64, 4, true, false, 0},
+                                        {7, 35, 3, false, true, 13},
+                                        {1, 16, 4, true, true, 0},
+                                        {5, 3, 8, false, false, 3}};
     const tsr_kernel_set *set;
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
         for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
             recurrent_case c;
             recurrent_case_conv(&c, setups[i]);
             check_case(set, &c, setups[i].n_tokens);
-            c.op.conv.y = (float *)(uintptr_t)c.op.conv.x; /* in place */
-            (void)kernel_run(set, &c.op, 2);
-            recurrent_case_check(&c, c.op.conv.y, c.slots);
+            if (setups[i].gap == 0) {
+                c.op.conv.y = (float *)(uintptr_t)c.op.conv.x; /* in place */
+                (void)kernel_run(set, &c.op, 2);
+                recurrent_case_check(&c, c.op.conv.y, c.slots);
+            }
             recurrent_case_destroy(&c);
         }
 }
 
-static const recurrence_setup setups[] = {{40, 4, 2, 16, 16, false, false},
-                                          {40, 4, 2, 16, 16, false, true},
-                                          {9, 6, 6, 20, 24, true, false},
-                                          {70, 2, 1, 128, 128, false, false},
-                                          {3, 1, 1, 256, 5, true, true}};
+static const recurrence_setup setups[] = {{40, 4, 2, 16, 16, false, 0},
+                                          {40, 4, 2, 16, 16, false, 3},
+                                          {9, 6, 6, 20, 24, true, 0},
+                                          {70, 2, 1, 128, 128, false, 0},
+                                          {3, 1, 1, 256, 5, true, 2}};
 enum { N_SETUPS = sizeof setups / sizeof *setups };
 
 static void recurrence_is_close_to_its_formula(void **state)
@@ -130,14 +135,14 @@ static void recurrence_is_close_to_its_formula(void **state)
         }
 }
 
-/* A device with the last key head alone, and its heads, computes the bits that a device with all heads does. */
+/* A device with the last key head and its heads computes the bits that a device with all heads does. */
 static void recurrence_does_not_depend_on_the_heads_held(void **state)
 {
     (void)state;
     enum { TOKENS = 40, HEADS = 4, KEYS = 2, D = 16, MINE = HEADS / KEYS };
     const tsr_kernel_set *set = kernel_run_set(0);
     recurrent_case c;
-    recurrent_case_recurrence(&c, (recurrence_setup){TOKENS, HEADS, KEYS, D, D, false, false});
+    recurrent_case_recurrence(&c, (recurrence_setup){TOKENS, HEADS, KEYS, D, D, false, 0});
     const tsr_op_recurrence *all = &c.op.recurrence;
     (void)kernel_run(set, &c.op, 1);
     float q[TOKENS][D], k[TOKENS][D], v[TOKENS][MINE][D], alpha[TOKENS][MINE], beta[TOKENS][MINE];
@@ -162,7 +167,7 @@ static void recurrence_does_not_depend_on_the_heads_held(void **state)
     mine->a += MINE;
     mine->dt_bias += MINE;
     mine->y = y[0][0];
-    mine->n_heads = MINE;
+    mine->n_heads = mine->heads_stride = MINE;
     mine->n_key_heads = 1;
     (void)kernel_run(set, &op, 1);
     for (int t = 0; t < TOKENS; t++)

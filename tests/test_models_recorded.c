@@ -71,9 +71,6 @@ static const char *const unsupported[] = {
     "nemotron_h",
     "nemotron_h_moe",
     "nemotron_h_moe-latent",
-    "qwen35",
-    "qwen35-mtp",
-    "qwen35moe",
 };
 
 /* A prompt, and behind it the recorded next tokens except the last. */

@@ -48,9 +48,9 @@ typedef struct tsr_batch {
  * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On failure every
  * sequence is as it was before the call, and the contents of logits[] are unspecified. Exception: in a call
  * with more than n_batch tokens, on a model with a sliding window, sequences may keep the tokens computed
- * before the step that failed (recurrent layers alone do not cause this); tsr_session_length() has their number. Blocks until done. Allocates host
- * memory only for a shape (number of tokens and of outputs) that is not among the last 16, and device memory
- * only as the KV region grows into its reserved addresses. */
+ * before the step that failed (recurrent layers alone do not cause this); tsr_session_length() has their
+ * number. Blocks until done. Allocates host memory only for a shape (number of tokens and of outputs) that is
+ * not among the last 16, and device memory only as the KV region grows into its reserved addresses. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 
@@ -68,8 +68,8 @@ TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
 
 /** Remove all tokens of a sequence except the first `length`; 0 empties the sequence. TSR_ERR_INVALID: the
- * sequence is shorter or unknown, or `length` is less than tsr_session_min_length() but not 0; on a model with
- * recurrent layers, every other length than that, the present one and 0. */
+ * sequence is shorter or unknown, or `length` is less than tsr_session_min_length() but not 0; on a model
+ * with recurrent layers, `length` is neither that, nor the present length, nor 0. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
 /** Make the empty sequence `to` a copy of `from`. The two share full pages of 32 tokens as long as both keep

@@ -71,8 +71,9 @@ typedef struct tsr_layer_kind {
     int64_t n_ff;   /* length of a dense FFN */
 
     /* Of a recurrent layer: n_head_kv heads of queries and keys, of key_dim elements, for n_head heads of
-     * values, of head_dim elements; tokens that a convolution sees. */
-    int64_t key_dim, conv_kernel;
+     * values, of head_dim elements; tokens that a convolution sees. The heads of values are in `parts` of
+     * equal length, each with as many for every key head, one key head after another. */
+    int64_t key_dim, conv_kernel, parts;
     tsr_mixer mixer;
     tsr_ffn ffn;
     int rope_q, rope_k;            /* rotations of queries and keys, tsr_rope_slot; -1: none */
@@ -105,11 +106,12 @@ typedef struct tsr_hparams {
     bool by_expert; /* decided by the planner: devices hold whole experts instead of columns of each */
     tsr_kv_shape kv;
     float norm_eps;
-    bool layer_norm;      /* norms are LayerNorms, and may have biases */
-    bool parallel_blocks; /* attention and FFN both read the layer's input */
-    bool ungated_ffn;     /* down(act(up x)) */
-    bool gated_attention; /* outputs of heads are multiplied by sigmoids, element by element */
-    bool relu_squared;    /* activation of FFNs without a gate; false: GELU */
+    bool layer_norm;        /* norms are LayerNorms, and may have biases */
+    bool parallel_blocks;   /* attention and FFN both read the layer's input */
+    bool ungated_ffn;       /* down(act(up x)) */
+    bool joined_alpha_beta; /* of gated delta rules: in one tensor, ssm_ba */
+    bool gated_attention;   /* outputs of heads are multiplied by sigmoids, element by element */
+    bool relu_squared;      /* activation of FFNs without a gate; false: GELU */
 
     tsr_rope_params rope[TSR_ROPE_SLOTS];
     bool rope_interleaved; /* pairs of neighbours (llama); false: pairs half a rotation apart (neox) */

@@ -232,11 +232,15 @@ void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hp,
                             tsr_kv_state_part *parts)
 {
     const tsr_layer_kind *k = &hp->kinds[kind];
-    int64_t heads = granules->kind_heads[kind], values = k->n_head / k->n_head_kv * k->head_dim;
+    int64_t heads = granules->kind_heads[kind];
+    int64_t values = k->n_head / k->parts / k->n_head_kv * k->head_dim; /* for a key head, in a part */
     size_t kept = (size_t)(k->conv_kernel - 1) * sizeof(float);
     tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->key_dim, heads * k->key_dim, &maps[0]);
     tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * values, heads * values, &maps[1]);
-    parts[TSR_STATE_MATRIX] = (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float)};
     parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] = (tsr_kv_state_part){&maps[0], kept};
-    parts[TSR_STATE_CONV_V] = (tsr_kv_state_part){&maps[1], kept};
+    for (int i = 0; i < (int)k->parts; i++) {
+        parts[TSR_STATE_CONV_V + i] = (tsr_kv_state_part){&maps[1], kept};
+        parts[TSR_STATE_CONV_V + k->parts + i] =
+            (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float)};
+    }
 }

@@ -107,10 +107,14 @@ tsr_status tsr_split_group_init_alone(const tsr_hparams *hparams, const tsr_mode
 /* The group of a block; `layer` is used for attention and FFN only. */
 const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_block block, int64_t layer);
 
-/* The parts of the state of a recurrent layer of a kind: its matrices, then the inputs that the convolutions
- * of queries, keys and values keep (TSR_STATE_...). maps_out[2], of keys and of values, must live as long as
- * the parts. */
-enum { TSR_STATE_MATRIX = 0, TSR_STATE_CONV_Q, TSR_STATE_CONV_K, TSR_STATE_CONV_V };
+/* The parts of the state of a recurrent layer of a kind: the inputs that the convolutions of queries, of keys
+ * and of each part of the values keep, then the matrices of each part. maps_out[2], of keys and of a part of
+ * the values, must live as long as the parts. */
+enum {
+    TSR_STATE_CONV_Q = 0,
+    TSR_STATE_CONV_K,
+    TSR_STATE_CONV_V
+}; /* the matrices: TSR_STATE_CONV_V + parts */
 void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hparams,
                             const tsr_model_granules *granules, int kind, tsr_shard_map *maps_out,
                             tsr_kv_state_part *parts_out);

@@ -6,6 +6,7 @@
 
 #include "core/tensor.h"
 #include "arch/sharding.h"
+#include "graph/graph.h"
 
 /* The block that a tensor belongs to, and how the tensor is divided in the block's group. */
 typedef enum tsr_weight_role {
@@ -35,10 +36,12 @@ typedef struct tsr_ffn_weights {
 
 /* A gated delta rule. */
 typedef struct tsr_delta_weights {
-    tsr_tensor *wq, *wk, *wv, *wz;        /* queries, keys, values, gate of the output */
-    tsr_tensor *conv_q, *conv_k, *conv_v; /* convolutions */
-    tsr_tensor *ba, *alpha, *beta;        /* ba: per key head first the betas, then the alphas */
-    tsr_tensor *a, *dt_bias, *norm, *out;
+    tsr_tensor *wq, *wk, *conv_q, *conv_k; /* queries and keys, and their convolutions */
+    tsr_weight_parts wv, conv_v, wz;       /* values, their convolution, gate of the output */
+    tsr_tensor *ba;                        /* per key head first the betas, then the alphas; */
+    tsr_weight_parts alpha, beta;          /* or each by itself */
+    tsr_weight_parts a, dt_bias;
+    tsr_tensor *norm, *out;
 } tsr_delta_weights;
 
 /* The tensors of one layer; NULL: the model has no such tensor. */

@@ -296,12 +296,13 @@ enum { TSR_MAX_CONV_KERNEL = 8, TSR_MAX_STATE_ROWS = 256 };
 typedef struct tsr_op_conv {
     tsr_state_view state;
     tsr_state_index index;
-    const float *x;    /* [n_tokens][n], dense */
+    const float *x;    /* [n_tokens][stride], n used */
     const float *w;    /* [n][kernel] */
     const float *bias; /* [n]; NULL: none */
-    float *y;          /* [n_tokens][n], dense */
+    float *y;          /* like x */
     int64_t n_tokens, n, kernel;
-    bool silu; /* act(x) = x / (1 + exp(-x)); otherwise x */
+    int64_t stride; /* elements from one token to the next */
+    bool silu;      /* act(x) = x / (1 + exp(-x)); otherwise x */
 } tsr_op_conv;
 
 /* The gated delta rule (Yang et al., arXiv:2412.06464) on the state S [dk][dv] of every head:
@@ -310,23 +311,22 @@ typedef struct tsr_op_conv {
  *     g = a * softplus(alpha + dt_bias)                  (one per head, or one per row of S: n_decay)
  *     S = diag(exp g) S;  u = sigmoid(beta) (v - S^T k');  S = S + k' u^T;  y = S^T q'
  *
- * Head h uses the queries and keys of key head h / (n_heads / n_key_heads), or, if `strided`, of key head
- * h % n_key_heads. Always token after token: the forms that multiply many tokens at a time round otherwise,
- * so that the result would depend on the division of a prompt into batches. Sums over dk are in one fixed
- * order. */
+ * Head h uses the queries and keys of key head h / (n_heads / n_key_heads). Always token after token: forms
+ * that multiply many tokens at a time round otherwise, so the result would depend on the division of a prompt
+ * into batches. Sums over dk are in one fixed order. */
 typedef struct tsr_op_recurrence {
     tsr_state_view state; /* [n_heads][dk][dv] */
     tsr_state_index index;
-    const float *q, *k;   /* [n_tokens][n_key_heads][dk], dense, like all */
-    const float *v;       /* [n_tokens][n_heads][dv] */
-    const float *alpha;   /* [n_tokens][n_heads][n_decay] */
-    const float *beta;    /* [n_tokens][n_heads] */
+    const float *q, *k;   /* [n_tokens][n_key_heads][dk], dense */
+    const float *v;       /* [n_tokens][heads_stride][dv], n_heads used */
+    const float *alpha;   /* [n_tokens][heads_stride][n_decay] */
+    const float *beta;    /* [n_tokens][heads_stride] */
     const float *a;       /* [n_heads] */
     const float *dt_bias; /* [n_heads][n_decay] */
-    float *y;             /* [n_tokens][n_heads][dv]; no operand */
+    float *y;             /* [n_tokens][heads_stride][dv]; no operand */
     int64_t n_tokens, n_heads, n_key_heads, dk, dv;
-    int64_t n_decay; /* 1 or dk */
-    bool strided;
+    int64_t heads_stride; /* heads from one token to the next */
+    int64_t n_decay;      /* 1 or dk */
     float eps, scale;
 } tsr_op_recurrence;
 

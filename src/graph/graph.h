@@ -22,19 +22,29 @@ typedef struct tsr_state_inputs {
     tsr_tensor *next; /* [n_tokens, 1] */
 } tsr_state_inputs;
 
-/* A part of a layer's state in the KV region. */
+/* A part of a layer's state in the KV region; of an op over several parts, the first of as many. */
 typedef struct tsr_state_part {
     struct tsr_kv *kv;
     int layer, part;
 } tsr_state_part;
 
-/* The operands of a gated delta rule (core/op.h). q and k are [n_key_heads * dk, n_tokens], v is
- * [n_heads * dv, n_tokens], alpha [n_heads * n_decay, n_tokens], beta [n_heads, n_tokens]; a and dt_bias are
- * F32 weights of one row, [n_heads] and [n_heads * n_decay]. All are divided alike, by key heads with their
- * heads. */
+/* Weights of one shape, divided alike, as one operand: the rows (elements) of a matrix (row) that are not
+ * neighbours, but must be on one device. The value of an op over n parts is [ne0 of a part, n * n_tokens]:
+ * the parts of a token are rows one after another. So every part is divided by the same map, and the whole
+ * value has the order of the parts. */
+enum { TSR_MAX_PARTS = 8 };
+typedef struct tsr_weight_parts {
+    tsr_tensor *at[TSR_MAX_PARTS];
+    int n;
+} tsr_weight_parts;
+
+/* The operands of a gated delta rule (core/op.h). q and k are [n_key_heads * dk, n_tokens]. Of n parts, each
+ * with n_heads, v is [n_heads * dv, n * n_tokens], alpha [n_heads * n_decay, n * n_tokens], beta [n_heads,
+ * n * n_tokens]; a and dt_bias are F32 weights of one row, [n_heads] and [n_heads * n_decay]. All are divided
+ * alike, by key heads with their heads. */
 typedef struct tsr_recurrence_operands {
     tsr_tensor *q, *k, *v, *alpha, *beta;
-    tsr_tensor *a, *dt_bias;
+    tsr_weight_parts a, dt_bias;
     int64_t n_heads, n_key_heads;
     float eps;
 } tsr_recurrence_operands;
@@ -105,7 +115,8 @@ typedef struct tsr_node_args {
     tsr_tensor *sinks;                  /* ATTENTION; NULL: none */
     tsr_columns columns;                /* COPY; period 0: all */
     tsr_state_part state;               /* CONV, RECURRENCE */
-    bool silu;                          /* CONV; its bias is `bias` */
+    bool silu;                          /* CONV */
+    tsr_weight_parts parts;             /* MUL_MAT, CONV; n 0: one, the first operand */
     tsr_recurrence_operands recurrence; /* RECURRENCE */
     tsr_routing_rule route;             /* ROUTE */
     int64_t n_used;                     /* ROUTE, EXPERTS_*: experts per token */
@@ -146,12 +157,19 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
 /* Columns of x that repeat with a period. A divided x keeps its division if no period is cut. */
 tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns columns);
 
-/* Causal convolution of every channel of x ([n, n_tokens]) over the last tokens of its sequence. The weight
- * is F32 [kernel, n], the bias F32 [n] or NULL, both divided like x. */
-tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias, bool silu,
+/* W x of every part of W. */
+tsr_tensor *tsr_mul_mat_parts(tsr_graph *graph, const tsr_weight_parts *w, tsr_tensor *x);
+
+/* W x, where the rows of x are the parts of a token: x is [ne[0] of W / n, n * n_tokens]. If W is divided by
+ * columns, x must be whole for n > 1. */
+tsr_tensor *tsr_mul_mat_joined(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x);
+
+/* Causal convolution of every channel of x over the last tokens of its sequence: x is [n, parts * n_tokens],
+ * the weights are F32 [kernel, n], divided like x. */
+tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, const tsr_weight_parts *weights, bool silu,
                      tsr_state_part state, const tsr_state_inputs *inputs);
 
-/* The gated delta rule: [n_heads * dv, n_tokens], divided like v. */
+/* The gated delta rule, divided like v. */
 tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *operands, tsr_state_part state,
                            const tsr_state_inputs *inputs);
 

@@ -14,12 +14,6 @@ static bool is_f32(const tsr_tensor *x)
     return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
 }
 
-static bool is_row(const tsr_tensor *weight, int64_t n)
-{
-    return tsr_tensor_is_weight(weight) && weight->type == TSR_TYPE_F32 && weight->ne[0] == n &&
-           tsr_tensor_rows(weight) == 1;
-}
-
 /* An operand is NULL after an earlier failure, or by a bug of the caller. */
 static bool missing(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
 {
@@ -48,25 +42,66 @@ tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns c)
     return &node->tensor;
 }
 
-tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias, bool silu,
-                     tsr_state_part state, const tsr_state_inputs *inputs)
+/* Whether all parts are F32 weights of ne0 x ne1. */
+static bool are_parts(const tsr_weight_parts *parts, int64_t ne0, int64_t ne1)
 {
-    tsr_tensor *const operands[] = {x, weight, inputs->rows, inputs->next};
-    if (missing(graph, "conv", operands, 4))
+    bool good = parts->n >= 1 && parts->n <= TSR_MAX_PARTS;
+    for (int i = 0; good && i < parts->n; i++)
+        good = tsr_tensor_is_weight(parts->at[i]) && parts->at[i]->type == TSR_TYPE_F32 &&
+               parts->at[i]->ne[0] == ne0 && tsr_tensor_rows(parts->at[i]) == ne1;
+    return good;
+}
+
+tsr_tensor *tsr_mul_mat_parts(tsr_graph *graph, const tsr_weight_parts *w, tsr_tensor *x)
+{
+    tsr_tensor *first = tsr_mul_mat(graph, w->at[0], x);
+    if (!first || w->n == 1)
+        return first;
+    if (missing(graph, "mul_mat", w->at, w->n))
         return NULL;
-    if (!is_f32(x) || !tsr_tensor_is_weight(weight) || weight->type != TSR_TYPE_F32 ||
-        weight->ne[1] != x->ne[0] || weight->ne[0] < 2 || weight->ne[0] > TSR_MAX_CONV_KERNEL)
-        return bad(graph, "conv", x, "the weight must be F32, a row of 2 to 8 elements per channel");
-    if (bias && !is_row(bias, x->ne[0]))
-        return bad(graph, "conv", x, "the bias must be an F32 weight with an element per channel");
-    tsr_node *node = tsr_graph_append(graph, TSR_OP_CONV, TSR_TYPE_F32, x->ne[0], x->ne[1], weight->name);
+    for (int i = 1; i < w->n; i++)
+        if (w->at[i]->type != w->at[0]->type || w->at[i]->ne[0] != w->at[0]->ne[0] ||
+            w->at[i]->ne[1] != w->at[0]->ne[1] || !tsr_tensor_is_weight(w->at[i]))
+            return bad(graph, "mul_mat", w->at[i], "the parts must be weights of one type and shape");
+    first->ne[1] *= w->n;
+    ((tsr_node *)first)->args.parts = *w;
+    return first;
+}
+
+tsr_tensor *tsr_mul_mat_joined(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
+{
+    tsr_tensor *const operands[] = {w, x};
+    if (missing(graph, "mul_mat", operands, 2))
+        return NULL;
+    int64_t n = w->ne[0] / x->ne[0];
+    if (!is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1 ||
+        n * x->ne[0] != w->ne[0] || x->ne[1] % n != 0)
+        return bad(graph, "mul_mat", x, "rows of the second operand must make up a row of the weight");
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_MUL_MAT, TSR_TYPE_F32, w->ne[1], x->ne[1] / n, w->name);
     if (!node)
         return NULL;
-    node->tensor.src[0] = x;
-    node->tensor.src[1] = inputs->rows;
-    node->tensor.src[2] = inputs->next;
-    node->tensor.src[3] = weight;
-    node->args.bias = bias;
+    node->tensor.src[0] = w;
+    node->tensor.src[1] = x;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, const tsr_weight_parts *weights, bool silu,
+                     tsr_state_part state, const tsr_state_inputs *inputs)
+{
+    tsr_tensor *const operands[] = {x, inputs->rows, inputs->next};
+    if (missing(graph, "conv", operands, 3) || missing(graph, "conv", weights->at, weights->n))
+        return NULL;
+    int64_t kernel = weights->at[0]->ne[0];
+    if (!is_f32(x) || !are_parts(weights, kernel, x->ne[0]) || x->ne[1] != weights->n * inputs->next->ne[0] ||
+        kernel < 2 || kernel > TSR_MAX_CONV_KERNEL)
+        return bad(graph, "conv", x, "the weights must be F32, with a row of 2 to 8 elements per channel");
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_CONV, TSR_TYPE_F32, x->ne[0], x->ne[1], weights->at[0]->name);
+    if (!node)
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        node->tensor.src[i] = operands[i];
+    node->args.parts = *weights;
     node->args.silu = silu;
     node->args.state = state;
     return &node->tensor;
@@ -75,27 +110,28 @@ tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_te
 tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *o, tsr_state_part state,
                            const tsr_state_inputs *inputs)
 {
-    tsr_tensor *const operands[] = {o->q, o->k,       o->v,         o->alpha,    o->beta,
-                                    o->a, o->dt_bias, inputs->rows, inputs->next};
-    if (missing(graph, "recurrence", operands, 9))
+    tsr_tensor *const operands[] = {o->q, o->k, o->v, o->alpha, o->beta, inputs->rows, inputs->next};
+    const int n = o->a.n;
+    if (missing(graph, "recurrence", operands, 7) || missing(graph, "recurrence", o->a.at, n) ||
+        missing(graph, "recurrence", o->dt_bias.at, n))
         return NULL;
     int64_t dk = o->q->ne[0] / o->n_key_heads, n_decay = o->alpha->ne[0] / o->n_heads;
     bool shaped = o->n_heads % o->n_key_heads == 0 && o->q->ne[0] == o->n_key_heads * dk &&
                   o->k->ne[0] == o->q->ne[0] && o->v->ne[0] % o->n_heads == 0 && dk >= 1 &&
                   dk <= TSR_MAX_STATE_ROWS && (n_decay == 1 || n_decay == dk) &&
-                  o->alpha->ne[0] == o->n_heads * n_decay && o->beta->ne[0] == o->n_heads;
+                  o->alpha->ne[0] == o->n_heads * n_decay && o->beta->ne[0] == o->n_heads &&
+                  o->dt_bias.n == n && are_parts(&o->a, o->n_heads, 1) &&
+                  are_parts(&o->dt_bias, o->n_heads * n_decay, 1);
     for (int i = 0; i < 5; i++)
-        shaped = shaped && is_f32(operands[i]) && operands[i]->ne[1] == o->q->ne[1];
-    if (!shaped || !is_row(o->a, o->n_heads) || !is_row(o->dt_bias, o->n_heads * n_decay))
+        shaped = shaped && is_f32(operands[i]) && operands[i]->ne[1] == o->q->ne[1] * (i < 2 ? 1 : n);
+    if (!shaped)
         return bad(graph, "recurrence", o->q, "the operands do not have the shapes of one gated delta rule");
     tsr_node *node =
         tsr_graph_append(graph, TSR_OP_RECURRENCE, TSR_TYPE_F32, o->v->ne[0], o->v->ne[1], "recurrence");
     if (!node)
         return NULL;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 7; i++)
         node->tensor.src[i] = operands[i];
-    node->tensor.src[5] = inputs->rows;
-    node->tensor.src[6] = inputs->next;
     node->args.recurrence = *o;
     node->args.factor = (float)(1 / sqrt((double)dk));
     node->args.state = state;

@@ -77,8 +77,10 @@ static void check_case(const recurrent_case *c, int64_t n_tokens)
 static void conv_is_close_to_its_formula(void **state)
 {
     (void)state;
-    static const conv_setup setups[] = {
-        {40, 300, 4, true, false}, {7, 35, 3, false, true}, {1, 128, 4, true, true}, {5, 3, 8, false, false}};
+    static const conv_setup setups[] = {{40, 300, 4, true, false, 0},
+                                        {7, 35, 3, false, true, 13},
+                                        {1, 128, 4, true, true, 0},
+                                        {5, 3, 8, false, false, 3}};
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         recurrent_case c;
         recurrent_case_conv(&c, setups[i]);
@@ -90,11 +92,11 @@ static void conv_is_close_to_its_formula(void **state)
 static void recurrence_is_close_to_its_formula(void **state)
 {
     (void)state;
-    static const recurrence_setup setups[] = {{20, 4, 2, 16, 16, false, false},
-                                              {20, 4, 2, 16, 16, false, true},
-                                              {9, 6, 6, 20, 24, true, false},
-                                              {12, 2, 1, 128, 128, false, false},
-                                              {3, 1, 1, 256, 5, true, true}};
+    static const recurrence_setup setups[] = {{20, 4, 2, 16, 16, false, 0},
+                                              {20, 4, 2, 16, 16, false, 3},
+                                              {9, 6, 6, 20, 24, true, 0},
+                                              {12, 2, 1, 128, 128, false, 0},
+                                              {3, 1, 1, 256, 5, true, 2}};
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         recurrent_case c;
         recurrent_case_recurrence(&c, setups[i]);

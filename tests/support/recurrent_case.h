@@ -32,12 +32,13 @@ typedef struct recurrent_case {
 typedef struct conv_setup {
     int64_t n_tokens, n, kernel;
     bool silu, biased;
+    int64_t gap; /* floats between two tokens that belong to others */
 } conv_setup;
 
 typedef struct recurrence_setup {
     int64_t n_tokens, n_heads, n_key_heads, dk, dv;
     bool by_row; /* a decay per row of the state, instead of one per head */
-    bool strided;
+    int64_t gap; /* heads between two tokens that belong to others */
 } recurrence_setup;
 
 void recurrent_case_conv(recurrent_case *c, conv_setup s);

@@ -10,7 +10,7 @@
 
 #include "core/device_set.h"
 
-enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4, TSR_KV_STATE_PARTS = 4 };
+enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4, TSR_KV_STATE_PARTS = 18 };
 
 /* A part of a recurrent layer's state: unit_bytes for each element of the map. */
 typedef struct tsr_kv_state_part {

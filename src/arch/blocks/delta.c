@@ -1,28 +1,54 @@
 /* The gated delta rule behind causal convolutions (Gated DeltaNet, arXiv:2412.06464). Divided by key heads,
- * each with the value heads that use it, so no device computes anything twice; ssm_out takes each device's
- * value heads and yields a sum over devices. */
+ * each with the value heads that use it, so no device computes anything twice. Where these value heads are no
+ * neighbours, everything by value heads is in parts (tsr_weight_parts), in each of which they are: then
+ * ssm_out, whose columns are in the order of the file, needs the whole output. Otherwise ssm_out takes each
+ * device's value heads. Either way it yields a sum over devices. */
 #include <stdio.h>
 
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* Queries, keys and values are parts of one tensor of rows. */
-static tsr_status declare_rows(tsr_weights *w, const tsr_layer_kind *k, int l, int64_t ne0, const char *name,
-                               tsr_tensor **q, tsr_tensor **key, tsr_tensor **v)
+/* Rows [first, first + n) of a tensor of `all` rows (ne0 1: elements), with n / heads of them for every key
+ * head. */
+typedef struct delta_rows {
+    int64_t ne0, first, n, all;
+} delta_rows;
+
+static tsr_status declare_rows(tsr_weights *w, const tsr_layer_kind *k, int l, delta_rows r, const char *name,
+                               tsr_tensor **tensor_out)
+{
+    char full[TSR_MAX_NAME];
+    snprintf(full, sizeof full, "blk.%d.%s", l, name);
+    tsr_status status = tsr_weights_declare_rows(
+        w, true, TSR_WEIGHT_KV_ROWS, l, (tsr_weight_rows){r.ne0, r.first, r.n, r.all}, tensor_out, full);
+    if (status == TSR_OK)
+        tsr_weights_cut_heads(*tensor_out, r.n / k->n_head_kv);
+    return status;
+}
+
+/* The rows in as many parts as the layer's value heads. */
+static tsr_status declare_parts(tsr_weights *w, const tsr_layer_kind *k, int l, delta_rows r,
+                                const char *name, tsr_weight_parts *parts_out)
+{
+    tsr_status status = TSR_OK;
+    const int64_t n = r.n / k->parts;
+    parts_out->n = (int)k->parts;
+    for (int i = 0; i < (int)k->parts; i++)
+        TSR_TRY(
+            declare_rows(w, k, l, (delta_rows){r.ne0, r.first + i * n, n, r.all}, name, &parts_out->at[i]));
+out:
+    return status;
+}
+
+/* Queries, keys and values are rows of one tensor. */
+static tsr_status declare_qkv(tsr_weights *w, const tsr_layer_kind *k, int l, int64_t ne0, const char *name,
+                              tsr_tensor **q, tsr_tensor **key, tsr_weight_parts *v)
 {
     tsr_status status = TSR_OK;
     int64_t n_k = k->n_head_kv * k->key_dim, n_v = k->n_head * k->head_dim, all = 2 * n_k + n_v;
-    char full[TSR_MAX_NAME];
-    snprintf(full, sizeof full, "blk.%d.%s.weight", l, name);
-    TSR_TRY(tsr_weights_declare_rows(w, true, TSR_WEIGHT_KV_ROWS, l, (tsr_weight_rows){ne0, 0, n_k, all}, q,
-                                     full));
-    TSR_TRY(tsr_weights_declare_rows(w, true, TSR_WEIGHT_KV_ROWS, l, (tsr_weight_rows){ne0, n_k, n_k, all},
-                                     key, full));
-    TSR_TRY(tsr_weights_declare_rows(w, true, TSR_WEIGHT_Q_ROWS, l, (tsr_weight_rows){ne0, 2 * n_k, n_v, all},
-                                     v, full));
-    tsr_weights_cut_heads(*q, k->key_dim);
-    tsr_weights_cut_heads(*key, k->key_dim);
-    tsr_weights_cut_heads(*v, n_v / k->n_head_kv);
+    TSR_TRY(declare_rows(w, k, l, (delta_rows){ne0, 0, n_k, all}, name, q));
+    TSR_TRY(declare_rows(w, k, l, (delta_rows){ne0, n_k, n_k, all}, name, key));
+    TSR_TRY(declare_parts(w, k, l, (delta_rows){ne0, 2 * n_k, n_v, all}, name, v));
 out:
     return status;
 }
@@ -32,32 +58,40 @@ tsr_status tsr_declare_delta(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_status status = TSR_OK;
     tsr_delta_weights *layer = &w->layers[l].delta;
     const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-    const int64_t group = k->n_head / k->n_head_kv, n_v = k->n_head * k->head_dim;
-    TSR_TRY(declare_rows(w, k, l, hp->n_embd, "attn_qkv", &layer->wq, &layer->wk, &layer->wv));
-    TSR_TRY(
-        declare_rows(w, k, l, k->conv_kernel, "ssm_conv1d", &layer->conv_q, &layer->conv_k, &layer->conv_v));
-    TSR_DECLARE(wz, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, n_v, "attn_gate.weight");
-    TSR_DECLARE(ba, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, 2 * k->n_head, "ssm_ba.weight");
-    TSR_DECLARE(a, true, TSR_WEIGHT_Q_ROWS, k->n_head, 1, "ssm_a");
-    TSR_DECLARE(dt_bias, true, TSR_WEIGHT_Q_ROWS, k->n_head, 1, "ssm_dt.bias");
+    const int64_t n = hp->n_embd, n_head = k->n_head, n_v = n_head * k->head_dim;
+    TSR_TRY(declare_qkv(w, k, l, n, "attn_qkv.weight", &layer->wq, &layer->wk, &layer->wv));
+    TSR_TRY(declare_qkv(w, k, l, k->conv_kernel, "ssm_conv1d.weight", &layer->conv_q, &layer->conv_k,
+                        &layer->conv_v));
+    TSR_TRY(declare_parts(w, k, l, (delta_rows){n, 0, n_v, n_v}, "attn_gate.weight", &layer->wz));
+    if (hp->joined_alpha_beta) {
+        TSR_TRY(
+            declare_rows(w, k, l, (delta_rows){n, 0, 2 * n_head, 2 * n_head}, "ssm_ba.weight", &layer->ba));
+    } else {
+        TSR_TRY(
+            declare_parts(w, k, l, (delta_rows){n, 0, n_head, n_head}, "ssm_alpha.weight", &layer->alpha));
+        TSR_TRY(declare_parts(w, k, l, (delta_rows){n, 0, n_head, n_head}, "ssm_beta.weight", &layer->beta));
+    }
+    TSR_TRY(declare_parts(w, k, l, (delta_rows){1, 0, n_head, n_head}, "ssm_a", &layer->a));
+    TSR_TRY(declare_parts(w, k, l, (delta_rows){1, 0, n_head, n_head}, "ssm_dt.bias", &layer->dt_bias));
     TSR_DECLARE(norm, true, TSR_WEIGHT_ATTENTION_WHOLE, k->head_dim, 1, "ssm_norm.weight");
     TSR_DECLARE(out, true, TSR_WEIGHT_Q_COLUMNS, n_v, hp->n_embd, "ssm_out.weight");
-    tsr_weights_cut_heads(layer->wz, group * k->head_dim);
-    tsr_weights_cut_heads(layer->ba, 2 * group);
-    tsr_weights_cut_heads(layer->a, group);
-    tsr_weights_cut_heads(layer->dt_bias, group);
-    tsr_weights_cut_heads(layer->out, group * k->head_dim);
+    tsr_weights_cut_heads(layer->out, n_v / k->n_head_kv);
 out:
     return status;
 }
 
 /* W h behind its convolution and SiLU. */
-static tsr_tensor *convolved(const tsr_layer *at, tsr_tensor *weight, tsr_tensor *conv, int part,
-                             tsr_tensor *h)
+static tsr_tensor *convolved(const tsr_layer *at, const tsr_weight_parts *weights,
+                             const tsr_weight_parts *conv, int part, tsr_tensor *h)
 {
     const tsr_step_graph *step = at->step;
-    return tsr_conv(step->graph, tsr_mul_mat(step->graph, weight, h), conv, NULL, true,
+    return tsr_conv(step->graph, tsr_mul_mat_parts(step->graph, weights, h), conv, true,
                     (tsr_state_part){step->kv, at->index, part}, &step->state_inputs);
+}
+
+static tsr_weight_parts one(tsr_tensor *weight)
+{
+    return (tsr_weight_parts){.at = {weight}, .n = 1};
 }
 
 tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h)
@@ -65,21 +99,26 @@ tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h)
     tsr_graph *graph = at->step->graph;
     const tsr_delta_weights *w = &at->w->delta;
     const tsr_layer_kind *k = at->kind;
-    const int64_t group = k->n_head / k->n_head_kv;
-    tsr_tensor *z = tsr_mul_mat(graph, w->wz, h), *ba = tsr_mul_mat(graph, w->ba, h);
-    const tsr_recurrence_operands operands = {
-        .q = convolved(at, w->wq, w->conv_q, TSR_STATE_CONV_Q, h),
-        .k = convolved(at, w->wk, w->conv_k, TSR_STATE_CONV_K, h),
-        .v = convolved(at, w->wv, w->conv_v, TSR_STATE_CONV_V, h),
-        .beta = tsr_take_columns(graph, ba, (tsr_columns){2 * group, 0, group}),
-        .alpha = tsr_take_columns(graph, ba, (tsr_columns){2 * group, group, group}),
-        .a = w->a,
-        .dt_bias = w->dt_bias,
-        .n_heads = k->n_head,
-        .n_key_heads = k->n_head_kv,
-        .eps = 1e-6f /* fixed in the models' own code */};
-    tsr_tensor *y =
-        tsr_recurrence(graph, &operands, (tsr_state_part){at->step->kv, at->index, TSR_STATE_MATRIX},
-                       &at->step->state_inputs);
-    return tsr_mul_mat(graph, w->out, tsr_swiglu(graph, z, tsr_block_norm(at, y, w->norm)));
+    const int64_t group = k->n_head / k->parts / k->n_head_kv;
+    const tsr_weight_parts wq = one(w->wq), wk = one(w->wk), conv_q = one(w->conv_q), conv_k = one(w->conv_k);
+    tsr_tensor *z = tsr_mul_mat_parts(graph, &w->wz, h);
+    tsr_recurrence_operands operands = {.q = convolved(at, &wq, &conv_q, TSR_STATE_CONV_Q, h),
+                                        .k = convolved(at, &wk, &conv_k, TSR_STATE_CONV_K, h),
+                                        .v = convolved(at, &w->wv, &w->conv_v, TSR_STATE_CONV_V, h),
+                                        .a = w->a,
+                                        .dt_bias = w->dt_bias,
+                                        .n_heads = k->n_head / k->parts,
+                                        .n_key_heads = k->n_head_kv,
+                                        .eps = 1e-6f /* fixed in the models' own code */};
+    if (w->ba) {
+        tsr_tensor *ba = tsr_mul_mat(graph, w->ba, h);
+        operands.beta = tsr_take_columns(graph, ba, (tsr_columns){2 * group, 0, group});
+        operands.alpha = tsr_take_columns(graph, ba, (tsr_columns){2 * group, group, group});
+    } else {
+        operands.beta = tsr_mul_mat_parts(graph, &w->beta, h);
+        operands.alpha = tsr_mul_mat_parts(graph, &w->alpha, h);
+    }
+    const tsr_state_part matrices = {at->step->kv, at->index, TSR_STATE_CONV_V + (int)k->parts};
+    tsr_tensor *y = tsr_recurrence(graph, &operands, matrices, &at->step->state_inputs);
+    return tsr_mul_mat_joined(graph, w->out, tsr_swiglu(graph, z, tsr_block_norm(at, y, w->norm)));
 }

@@ -54,7 +54,9 @@
     X(minimax_m2) \
     X(arcee) \
     X(exaone4) \
-    X(qwen3next)
+    X(qwen3next) \
+    X(qwen35) \
+    X(qwen35moe)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

@@ -22,7 +22,7 @@
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
  *   heads     as F32 of mul_mat, for all types of weights.
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
- *   recurrence  over the rows of a state: recurrence.cu.
+ *   recurrence  over the rows of a state: recurrent/recurrence.cu.
  *   rows      rms_norm, softmax and, granule by granule, sum_squares add 512 strided strands, then the
  *             strands as a binary tree. */
 #ifndef TSR_CUDA_KERNELS_KERNELS_H

@@ -104,13 +104,20 @@ static bool emit_mul_mat(const emission *e, tsr_op *op)
                           .w = w->shards[e->d].data,
                           .w_stride = w->shards[e->d].row_stride,
                           .x = in_address(e, 0),
-                          .x_stride = tsr_value_cols(x, e->d),
-                          .n_tokens = x->ne1,
+                          .x_stride =
+                              x->sharding == TSR_SHARDING_REPLICATED ? w->ne[0] : tsr_value_cols(x, e->d),
+                          .n_tokens = e->out->ne1,
                           .reduce = e->emitter->reduce,
                           .x_bits = e->emitter->x_bits,
                           .y = out_address(e)};
     tsr_tensor_local_shape(w, e->d, &a->k, &a->n_rows);
     a->y_stride = a->n_rows;
+    if (e->instr->args->parts.n > 1) {
+        const int n = e->instr->args->parts.n;
+        a->n_tokens /= n;
+        a->y_stride = n * a->n_rows;
+        a->y = a->y ? (float *)a->y + e->instr->part * a->n_rows : NULL;
+    }
     if (e->out->sharding == TSR_SHARDING_PARTIAL) {
         a->partial = true;
         a->granule = place->map->granule;

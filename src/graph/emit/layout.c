@@ -51,9 +51,12 @@ static void find_last_uses(lifetimes *life)
     for (int k = 0; k < low->n_values * life->layout->n_devices; k++)
         life->last[k] = -1;
     for (int i = 0; i < low->n_instrs; i++)
-        for (int k = 0; k < low->instrs[i].n_in; k++)
-            TSR_FOR_DEVICES(d, low->instrs[i].devices)
+        TSR_FOR_DEVICES(d, low->instrs[i].devices) {
+            for (int k = 0; k < low->instrs[i].n_in; k++)
                 *last_of(life, low->instrs[i].in[k], d) = i;
+            if (low->instrs[i].part > 0) /* the value must live until all its parts are made */
+                *last_of(life, low->instrs[i].out, d) = i;
+        }
 }
 
 /* Start the life of value `v` on device `d` at instruction `i` (-1: an input). */
@@ -114,7 +117,7 @@ static tsr_status define_all(lifetimes *life, tsr_reduce_type reduce)
         TSR_FOR_DEVICES(d, instr->devices) {
             if (partial || instr->kind == TSR_OP_SEND)
                 TSR_TRY(define_workspace(life, i, d, reduce));
-            else if (instr->out >= 0)
+            else if (instr->out >= 0 && instr->part == 0)
                 TSR_TRY(define(life, instr->out, d, i));
         }
     }

@@ -42,46 +42,56 @@ static tsr_state_view state_view(const tsr_emission *e)
 {
     const tsr_state_part *part = &e->instr->args->state;
     tsr_state_view view;
-    tsr_kv_state_view_of(part->kv, e->d, part->layer, part->part, &view);
+    tsr_kv_state_view_of(part->kv, e->d, part->layer, part->part + e->instr->part, &view);
     return view;
+}
+
+/* The instruction's part of a value, of n columns on this device. */
+static float *part_of(const tsr_emission *e, void *value, int64_t n)
+{
+    return value ? (float *)value + e->instr->part * n : NULL;
 }
 
 bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
 {
-    const tsr_tensor *weight = e->instr->weight, *bias = e->instr->args->bias;
+    const tsr_node_args *args = e->instr->args;
+    const tsr_tensor *weight = e->instr->weight;
+    const int64_t n = tsr_value_cols(e->out, e->d);
     op->conv = (tsr_op_conv){.state = state_view(e),
                              .index = state_index(e, 1),
-                             .x = in_address(e, 0),
+                             .x = part_of(e, in_address(e, 0), n),
                              .w = weight->shards[e->d].data,
-                             .bias = bias ? bias->shards[e->d].data : NULL,
-                             .y = out_address(e),
-                             .n_tokens = e->out->ne1,
-                             .n = tsr_value_cols(e->out, e->d),
+                             .y = part_of(e, out_address(e), n),
+                             .n_tokens = e->out->ne1 / args->parts.n,
+                             .n = n,
                              .kernel = weight->ne[0],
-                             .silu = e->instr->args->silu};
+                             .stride = args->parts.n * n,
+                             .silu = args->silu};
     return op->conv.n > 0 && op->conv.n_tokens > 0;
 }
 
 bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
 {
     const tsr_recurrence_operands *o = &e->instr->args->recurrence;
-    int64_t dk = o->q->ne[0] / o->n_key_heads, dv = o->v->ne[0] / o->n_heads;
+    const int64_t dk = o->q->ne[0] / o->n_key_heads, dv = o->v->ne[0] / o->n_heads;
+    const int64_t n_heads = tsr_value_cols(e->out, e->d) / dv, n_decay = o->alpha->ne[0] / o->n_heads;
     op->recurrence = (tsr_op_recurrence){.state = state_view(e),
                                          .index = state_index(e, 5),
                                          .q = in_address(e, 0),
                                          .k = in_address(e, 1),
-                                         .v = in_address(e, 2),
-                                         .alpha = in_address(e, 3),
-                                         .beta = in_address(e, 4),
-                                         .a = o->a->shards[e->d].data,
-                                         .dt_bias = o->dt_bias->shards[e->d].data,
-                                         .y = out_address(e),
-                                         .n_tokens = e->out->ne1,
-                                         .n_heads = tsr_value_cols(e->out, e->d) / dv,
+                                         .v = part_of(e, in_address(e, 2), n_heads * dv),
+                                         .alpha = part_of(e, in_address(e, 3), n_heads * n_decay),
+                                         .beta = part_of(e, in_address(e, 4), n_heads),
+                                         .a = o->a.at[e->instr->part]->shards[e->d].data,
+                                         .dt_bias = o->dt_bias.at[e->instr->part]->shards[e->d].data,
+                                         .y = part_of(e, out_address(e), n_heads * dv),
+                                         .n_tokens = e->out->ne1 / o->a.n,
+                                         .n_heads = n_heads,
                                          .n_key_heads = tsr_value_cols(in_value(e, 0), e->d) / dk,
                                          .dk = dk,
                                          .dv = dv,
-                                         .n_decay = o->alpha->ne[0] / o->n_heads,
+                                         .heads_stride = o->a.n * n_heads,
+                                         .n_decay = n_decay,
                                          .eps = o->eps,
                                          .scale = e->instr->args->factor};
     return op->recurrence.n_heads > 0 && op->recurrence.n_tokens > 0;

@@ -29,6 +29,7 @@ typedef struct tsr_instr {
     const char *name;
     const tsr_node_args *args;
     const tsr_tensor *weight; /* the operand that is a weight, NULL if none */
+    int part;                 /* of the value that it makes (tsr_weight_parts) */
     int in[TSR_INSTR_MAX_IN]; /* values */
     int n_in;
     int out;                /* value, -1 = none */

@@ -50,6 +50,7 @@ tsr_status tsr_lowering_emit_node(tsr_lowering *low, const tsr_tensor *node, tsr
 tsr_status tsr_lowering_check_placed(const tsr_tensor *weight);
 
 /* Ops with the states of sequences, and columns that repeat (recurrent.c). */
+tsr_status tsr_lower_mul_mat_parts(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node);

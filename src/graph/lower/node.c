@@ -478,7 +478,8 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_GET_ROWS:
         return lower_get_rows(low, node);
     case TSR_OP_MUL_MAT:
-        return lower_mul_mat(low, node);
+        return ((const tsr_node_args *)node->args)->parts.n > 1 ? tsr_lower_mul_mat_parts(low, node)
+                                                                : lower_mul_mat(low, node);
     case TSR_OP_MUL_HEADS:
         return lower_mul_heads(low, node);
     case TSR_OP_RMS_NORM:

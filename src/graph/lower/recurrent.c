@@ -61,17 +61,55 @@ out:
     return status;
 }
 
+/* Append a node's value, and an instruction for each of n parts; weights NULL: no weight is named. */
+static tsr_status emit_parts(tsr_lowering *low, const tsr_tensor *node, tsr_value value, tsr_instr instr,
+                             const tsr_weight_parts *weights, int n)
+{
+    tsr_status status = TSR_OK;
+    instr.weight = weights ? weights->at[0] : NULL;
+    TSR_TRY(tsr_lowering_emit_node(low, node, value, instr));
+    for (int i = 1; i < n; i++) {
+        instr = low->out->instrs[low->out->n_instrs - 1];
+        instr.weight = weights ? weights->at[i] : NULL;
+        instr.part = i;
+        TSR_TRY(tsr_lowering_add_instr(low, instr));
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_lower_mul_mat_parts(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_weight_parts *parts = &((const tsr_node_args *)node->args)->parts;
+    const tsr_placement *place = &parts->at[0]->placement;
+    tsr_value value = {.sharding = place->sharding, .devices = place->devices, .map = place->map};
+    tsr_instr instr = {.n_in = 1};
+    for (int i = 0; i < parts->n; i++) {
+        TSR_TRY(tsr_lowering_check_placed(parts->at[i]));
+        if (place->sharding == TSR_SHARDING_SPLIT && parts->at[i]->placement.axis != 1)
+            return tsr_fail(TSR_ERR_INVALID, "mul_mat: weight %s is a part of rows and is divided by columns",
+                            parts->at[i]->name);
+        value.name = node->name;
+        TSR_TRY(check_weight(parts->at[i], 1, &value, 1));
+    }
+    TSR_TRY(
+        tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), place->devices, &instr.in[0]));
+    return emit_parts(low, node, value, instr, parts, parts->n);
+out:
+    return status;
+}
+
 tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
-    const tsr_tensor *weight = node->src[3], *bias = ((const tsr_node_args *)node->args)->bias;
-    tsr_instr instr = {.weight = weight, .in = {tsr_lowering_value_of(low, node->src[0])}};
+    const tsr_weight_parts *parts = &((const tsr_node_args *)node->args)->parts;
+    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}};
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
-    TSR_TRY(check_weight(weight, 1, tsr_lowering_value(low, instr.in[0]), 1));
-    if (bias)
-        TSR_TRY(check_weight(bias, 1, tsr_lowering_value(low, instr.in[0]), 1));
+    for (int i = 0; i < parts->n; i++)
+        TSR_TRY(check_weight(parts->at[i], 1, tsr_lowering_value(low, instr.in[0]), 1));
     TSR_TRY(need_inputs(low, node, 1, tsr_lowering_value(low, instr.in[0])->devices, &instr));
-    return tsr_lowering_emit_node(low, node, *tsr_lowering_value(low, instr.in[0]), instr);
+    return emit_parts(low, node, *tsr_lowering_value(low, instr.in[0]), instr, parts, parts->n);
 out:
     return status;
 }
@@ -95,10 +133,12 @@ tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node)
             return tsr_fail(TSR_ERR_INVALID, "recurrence: %s and %s are divided differently", x->name,
                             v.name);
     }
-    TSR_TRY(check_weight(o->a, group, &v, per[2]));
-    TSR_TRY(check_weight(o->dt_bias, per[3], &v, per[2]));
+    for (int i = 0; i < o->a.n; i++) {
+        TSR_TRY(check_weight(o->a.at[i], group, &v, per[2]));
+        TSR_TRY(check_weight(o->dt_bias.at[i], per[3], &v, per[2]));
+    }
     TSR_TRY(need_inputs(low, node, 5, v.devices, &instr));
-    return tsr_lowering_emit_node(low, node, v, instr);
+    return emit_parts(low, node, v, instr, NULL, o->a.n);
 out:
     return status;
 }

@@ -37,10 +37,10 @@ static void conv_tile(const tsr_op_conv *op, const tsr_state_row *row, int64_t c
     const v16 bias = op->bias ? v16_load_n(op->bias + c, n) : v16_zero();
     for (int64_t t = row->first; t >= 0; t = op->index.next[t]) {
         v16 sum = bias;
-        v16_store(inputs[kept], v16_load_n(op->x + t * op->n + c, n));
+        v16_store(inputs[kept], v16_load_n(op->x + t * op->stride + c, n));
         for (int64_t k = 0; k < kernel; k++)
             sum = v16_fma(v16_load(w[k]), v16_load(inputs[k]), sum);
-        v16_store_n(op->y + t * op->n + c, op->silu ? v16_silu(sum) : sum, n);
+        v16_store_n(op->y + t * op->stride + c, op->silu ? v16_silu(sum) : sum, n);
         memmove(inputs[0], inputs[1], (size_t)kept * sizeof inputs[0]);
     }
     float *after = state_slot(&op->state, row->write) + c * kept;
@@ -67,10 +67,10 @@ static void kernel_conv(const tsr_op *record, const tsr_kernel_env *env)
 static void recurrence_load(const tsr_op_recurrence *op, int64_t t, int64_t head, recurrent_scratch *s)
 {
     const int64_t dk = op->dk, group = op->n_heads / op->n_key_heads;
-    const int64_t key_head = op->strided ? head % op->n_key_heads : head / group;
+    const int64_t key_head = head / group;
     const float *q = op->q + (t * op->n_key_heads + key_head) * dk;
     const float *k = op->k + (t * op->n_key_heads + key_head) * dk;
-    const float *alpha = op->alpha + (t * op->n_heads + head) * op->n_decay;
+    const float *alpha = op->alpha + (t * op->heads_stride + head) * op->n_decay;
     const float *dt_bias = op->dt_bias + head * op->n_decay;
     const float of_q = op->scale / __builtin_sqrtf(dot_f32(q, q, dk) + op->eps);
     const float of_k = 1.0f / __builtin_sqrtf(dot_f32(k, k, dk) + op->eps);
@@ -97,7 +97,7 @@ ALWAYS_INLINE v16 add_four(const v16 sums[4])
 static void recurrence_token(const tsr_op_recurrence *op, int64_t t, int64_t head, int64_t c, int64_t n,
                              recurrent_scratch *s)
 {
-    const int64_t at = t * op->n_heads + head, rows = (op->dk + 3) / 4 * 4;
+    const int64_t at = t * op->heads_stride + head, rows = (op->dk + 3) / 4 * 4;
     v16 sums[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     recurrence_load(op, t, head, s);
     for (int64_t i = 0; i < rows; i += 4)

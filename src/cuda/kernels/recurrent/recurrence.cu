@@ -49,11 +49,10 @@ template <int ROWS>
 TSR_DEVICE void recurrence_load(const tsr_op_recurrence &op, int64_t t, int64_t head,
                                 recurrence_rows<ROWS> *rows)
 {
-    const int64_t group = op.n_heads / op.n_key_heads;
-    const int64_t key_head = op.strided ? head % op.n_key_heads : head / group;
+    const int64_t key_head = head / (op.n_heads / op.n_key_heads);
     const float *q = op.q + (t * op.n_key_heads + key_head) * op.dk;
     const float *k = op.k + (t * op.n_key_heads + key_head) * op.dk;
-    const float *alpha = op.alpha + (t * op.n_heads + head) * op.n_decay;
+    const float *alpha = op.alpha + (t * op.heads_stride + head) * op.n_decay;
     const float *dt_bias = op.dt_bias + head * op.n_decay;
     const float of_q = recurrence_unit(op, q, op.scale), of_k = recurrence_unit(op, k, 1.0f);
     for (int i = threadIdx.x; i < ROWS; i += RECURRENCE_THREADS) {
@@ -103,7 +102,7 @@ static __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(c
         recurrence_load(op, t, head, &shared[buffer]);
         __syncthreads();
         const float *q = shared[buffer].q, *k = shared[buffer].k, *decay = shared[buffer].decay;
-        const int64_t at = t * op.n_heads + head;
+        const int64_t at = t * op.heads_stride + head;
         float sums[2] = {0.0f, 0.0f};
         TSR_UNROLL
         for (int j = 0; j < PER_LANE; j++) {

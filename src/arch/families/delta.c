@@ -1,17 +1,26 @@
-/* Qwen 3 Next: three layers of a gated delta rule, then one of attention whose outputs are multiplied by
- * sigmoids; a mixture of experts with a shared expert in every layer.
+/* Qwen 3 Next and Qwen 3.5: three layers of a gated delta rule, then one of attention whose outputs are
+ * multiplied by sigmoids; a mixture of experts with a shared expert, or (qwen35) a dense FFN.
  *
  *     x = x + mix(norm(x))
- *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x)) + sigmoid(w norm(x)) shared(norm(x)) */
+ *     x = x + ffn(norm(x))
+ *
+ * Value head j uses key head j / (value heads per key head) in qwen3next, and j % key heads in qwen35 and
+ * qwen35moe. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
-static tsr_status read_qwen3next(tsr_keys *keys, tsr_hparams *hp)
+static tsr_status read_qwen35(tsr_keys *keys, tsr_hparams *hp)
 {
     (void)keys;
     hp->expert_normalize = true;
     hp->gated_attention = true;
     return TSR_OK;
+}
+
+static tsr_status read_qwen3next(tsr_keys *keys, tsr_hparams *hp)
+{
+    hp->joined_alpha_beta = true;
+    return read_qwen35(keys, hp);
 }
 
 /* Whether layer l is recurrent: files have a flag per layer, or only the period of layers with attention. */
@@ -32,7 +41,6 @@ static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, t
     tsr_status status = TSR_OK;
     bool recurrent;
     int64_t inner = 0;
-    (void)hp;
     TSR_TRY(is_recurrent(keys, l, &recurrent));
     if (!recurrent)
         return TSR_OK;
@@ -49,6 +57,13 @@ static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, t
         return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %lld, no multiple of the %lld heads",
                         tsr_gguf_path(keys->gguf), keys->name, (long long)inner, (long long)layer->n_head);
     layer->head_dim = inner / layer->n_head;
+    layer->parts = hp->joined_alpha_beta ? 1 : layer->n_head / layer->n_head_kv;
+    if (layer->parts < 1 || layer->parts > TSR_MAX_PARTS)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: %lld value heads for %lld key heads; up to %d times as many "
+                        "are supported",
+                        tsr_gguf_path(keys->gguf), (long long)layer->n_head, (long long)layer->n_head_kv,
+                        TSR_MAX_PARTS);
 out:
     return status;
 }
@@ -72,9 +87,14 @@ out:
     return status;
 }
 
-const tsr_arch tsr_arch_qwen3next = {.name = "qwen3next",
-                                     .experts = true,
-                                     .read_hparams = read_qwen3next,
-                                     .read_layer = read_layer,
-                                     .declare_layer = declare_layer,
-                                     .build_layer = tsr_build_layer};
+#define DELTA(arch, read)                                             \
+    const tsr_arch tsr_arch_##arch = {.name = #arch,                  \
+                                      .experts = true,                \
+                                      .read_hparams = read,           \
+                                      .read_layer = read_layer,       \
+                                      .declare_layer = declare_layer, \
+                                      .build_layer = tsr_build_layer}
+
+DELTA(qwen3next, read_qwen3next);
+DELTA(qwen35, read_qwen35);
+DELTA(qwen35moe, read_qwen35);

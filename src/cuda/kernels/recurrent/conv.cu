@@ -22,11 +22,11 @@ static __global__ void __launch_bounds__(CONV_THREADS) conv_kernel(const tsr_op_
     const float bias = op.bias ? op.bias[c] : 0.0f;
     for (int64_t t = row.first; t >= 0; t = op.index.next[t]) {
         float sum = bias;
-        inputs[TSR_MAX_CONV_KERNEL - 1] = op.x[t * op.n + c];
+        inputs[TSR_MAX_CONV_KERNEL - 1] = op.x[t * op.stride + c];
         TSR_UNROLL
         for (int k = 0; k < TSR_MAX_CONV_KERNEL; k++)
             sum = fmaf(w[k], inputs[k], sum);
-        op.y[t * op.n + c] = op.silu ? tsr_silu(sum) : sum;
+        op.y[t * op.stride + c] = op.silu ? tsr_silu(sum) : sum;
         TSR_UNROLL
         for (int k = 0; k + 1 < TSR_MAX_CONV_KERNEL; k++)
             inputs[k] = inputs[k + 1];
