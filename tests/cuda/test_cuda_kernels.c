@@ -9,6 +9,7 @@
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
 #include "support/kernel_exact.h"
+#include "support/weight_types.h"
 
 static float *floats_back(const float *device, int64_t n)
 {
@@ -76,10 +77,7 @@ static void check_get_rows(gpu *g, tsr_type type, int64_t n_cols, bool aligned)
 static void get_rows_decodes_every_type_exactly(void **state)
 {
     (void)state;
-    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
-                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
-                                     TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
-                                     TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+    static const tsr_type types[] = {WEIGHT_TYPES};
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const int64_t block = tsr_type_block_elems(types[i]);

@@ -136,8 +136,9 @@ static void check_synthetic(tsr_type type, const way *ways, int n_ways)
 static void every_weight_type_has_the_logits_of_the_host(void **state)
 {
     (void)state;
-    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
-                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+    static const tsr_type types[] = {TSR_TYPE_F32,    TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
+                                     TSR_TYPE_Q4_0,   TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K,
+                                     TSR_TYPE_IQ2_XS, TSR_TYPE_NVFP4};
     static const way ways[] = {
         {1, true, "cuda", NULL, N_TOKENS},
         {3, true, "cuda", "1,0.1,17", 2},

@@ -263,6 +263,7 @@ void add_conversions(Table &t)
     using L = uint64_t;
     using H = uint16_t;
     t["cvt.u32.u64"] = one<I, L>([](L a) { return (I)a; });
+    t["cvt.u64.u16"] = one<L, H>([](H a) { return (L)a; });
     t["cvt.u64.u32"] = one<L, I>([](I a) { return (L)a; });
     t["cvt.s64.s32"] = one<L, I>([](I a) { return (L)(int64_t)(int32_t)a; });
     t["cvt.s64.s32/8"] = one<L, L>([](L a) { return (L)(int64_t)(int32_t)a; }); /* of a wider register */

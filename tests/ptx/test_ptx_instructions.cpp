@@ -86,6 +86,7 @@ static void integers_are_computed_as_the_isa_says(void **)
     assert_int_equal(value("mov.u32 %r2, -7; min.s32 %r1, %r2, 2;"), (uint32_t)-7);
     assert_int_equal(value("mov.u32 %r2, -7; max.u32 %r1, %r2, 2;"), (uint32_t)-7);
     assert_int_equal(value("neg.s32 %r1, %r0;"), (uint32_t)-3);
+    assert_int_equal(value("mov.u16 %rs1, -2; cvt.u64.u16 %rd1, %rs1; cvt.u32.u64 %r1, %rd1;"), 0xfffe);
 }
 
 static void bits_are_moved_and_counted(void **)

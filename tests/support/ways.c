@@ -16,6 +16,7 @@
 #include "support/runner.h"
 #include "support/sanitized.h"
 #include "support/synth_model.h"
+#include "support/weight_types.h"
 
 enum { N_TOKENS = 21, N_KV_TYPES = 4 };
 
@@ -203,8 +204,7 @@ static size_t model_step(int64_t rounds)
 
 void ways_check_rare_types(const way_family *family, int64_t rounds)
 {
-    static const tsr_type types[] = {TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
-                                     TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+    static const tsr_type types[] = {RARE_TYPES};
     for (size_t i = 0; i < sizeof types / sizeof *types; i += model_step(rounds))
         ways_check_type(family, types[i], (rounds + 7) / 8);
 }

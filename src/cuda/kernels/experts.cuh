@@ -65,6 +65,7 @@ static inline int64_t expert_load(const tsr_routing *r)
 /* Whether an octet of a row, and of the activations, may be loaded in pieces of 16 bytes. */
 struct expert_wide {
     bool row, x;
+    tsr_type stored; /* the row's type */
 };
 
 /* A matrix of the op in the form that kernels use. */
@@ -80,7 +81,7 @@ static inline expert_rows expert_rows_of(const tsr_expert_matrix *m, const float
 {
     const bool octets_aligned = granule % TSR_OCTET == 0 || granule >= k;
     const expert_wide wide = {octets_aligned && tsr_wide_rows(m->data, m->row_stride | m->expert_stride),
-                              octets_aligned && tsr_wide_rows(x, (size_t)k * sizeof *x)};
+                              octets_aligned && tsr_wide_rows(x, (size_t)k * sizeof *x), m->type};
     const expert_rows rows = {static_cast<const unsigned char *>(m->data), m->row_stride, m->expert_stride,
                               wide};
     return rows;
@@ -107,7 +108,7 @@ TSR_DEVICE void expert_dot(const unsigned char *row, expert_wide wide, const flo
     for (int64_t at = begin + lane * TSR_OCTET; at < end; at += LANES * TSR_OCTET) {
         const int left = tsr_octet_length(end - at);
         tsr_octet o;
-        tsr_octet_load<TYPE>(row, at, left, wide.row, &o);
+        tsr_octet_load<TYPE>(row, at, left, wide.row, &o, wide.stored);
         TSR_UNROLL
         for (int s = 0; s < SLOTS; s++) {
             float xs[TSR_OCTET], x_sum = 0.0f;

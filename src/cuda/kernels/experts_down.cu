@@ -55,9 +55,9 @@ TSR_DEVICE float down_before(const experts_down_args &a, const down_place &p, in
                     : static_cast<const float *>(a.y)[at];
 }
 
-/* One block per 8 rows and token. */
+/* One block per 8 rows and token. Octets with code books would spill without the hint; 0 is no hint. */
 template <tsr_type TYPE>
-static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
+static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP, TYPE == TSR_CODE_TYPE ? 6 : 0)
     experts_down_token_kernel(const experts_down_args a)
 {
     const tsr_routing &r = a.routing;
@@ -182,7 +182,7 @@ extern "C" tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const
     a.onto = op->onto;
     a.y = op->y;
     a.fault = tsr_fault_of(s);
-    switch (op->down.type) {
+    switch (tsr_kernel_type(op->down.type)) {
 #define DOWN_CASE(constant) \
     case constant:          \
         return launch<constant>(a, s);

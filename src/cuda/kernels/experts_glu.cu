@@ -79,7 +79,7 @@ static tsr_status launch(const experts_glu_args &a, const tsr_cuda_stream *s)
 static tsr_status launch_pass(tsr_type type, const experts_glu_args &a, const tsr_cuda_stream *s)
 {
     const bool many = expert_load(&a.routing) >= 2;
-    switch (type) {
+    switch (tsr_kernel_type(type)) {
 #define GLU_CASE(constant) \
     case constant:         \
         return many ? launch<constant, 8>(a, s) : launch<constant, 1>(a, s);

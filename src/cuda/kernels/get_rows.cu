@@ -33,7 +33,7 @@ static __global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, tsr_
         if (id >= op.row_begin && id < op.row_end)
             tsr_octet_load<TYPE>(static_cast<const unsigned char *>(op.table) +
                                      (size_t)(id - op.row_begin) * op.table_stride,
-                                 column, left, wide, &o);
+                                 column, left, wide, &o, op.type);
         put(op, j * op.n_cols + column, o, left, reduce, fault);
     }
 }
@@ -46,7 +46,7 @@ extern "C" tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cud
     const dim3 grid = tsr_flat_grid(octets, s), block(TSR_FLAT_THREADS);
     const bool wide = tsr_wide_rows(op->table, op->table_stride);
     const tsr_reduce_type reduce = op->partial ? op->reduce : TSR_REDUCE_F32;
-    switch (op->type) {
+    switch (tsr_kernel_type(op->type)) {
 #define GET_ROWS_CASE(type)                                                                              \
     case type:                                                                                           \
         return tsr_cuda_result(TSR_LAUNCH((get_rows_kernel<type>), grid, block, 0, s->stream, *op, wide, \

@@ -20,6 +20,16 @@ static bool is_weight_type(tsr_type type)
     case TSR_TYPE_IQ4_NL:
     case TSR_TYPE_IQ4_XS:
     case TSR_TYPE_MXFP4:
+    case TSR_TYPE_NVFP4:
+    case TSR_TYPE_IQ1_S:
+    case TSR_TYPE_IQ1_M:
+    case TSR_TYPE_IQ2_XXS:
+    case TSR_TYPE_IQ2_XS:
+    case TSR_TYPE_IQ2_S:
+    case TSR_TYPE_IQ3_XXS:
+    case TSR_TYPE_IQ3_S:
+    case TSR_TYPE_TQ1_0:
+    case TSR_TYPE_TQ2_0:
         return true;
     default:
         return false;

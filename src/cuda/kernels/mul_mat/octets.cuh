@@ -34,6 +34,7 @@ struct octets_args {
     int64_t granule; /* of an f32 sum: a chunk */
     float limit;
     bool exact, bf16, narrow, wide_w, wide_x;
+    tsr_type stored;
     tsr_fault_word fault;
 };
 
@@ -63,7 +64,7 @@ TSR_DEVICE void octets_sums(const octets_args &a, const unsigned char *const *w,
     TSR_UNROLL
     for (int r = 0; r < OCTETS_ROWS; r++) {
         tsr_octet o;
-        tsr_octet_load<TYPE>(w[r], part.at, left, FULL || a.wide_w, &o);
+        tsr_octet_load<TYPE>(w[r], part.at, left, FULL || a.wide_w, &o, a.stored);
         TSR_UNROLL
         for (int t = 0; t < TOKENS; t++)
             sums[r * TOKENS + t] = tsr_octet_dot<TYPE>(o, xs[t], x_sums[t]);
@@ -162,9 +163,12 @@ template <tsr_type TYPE, int TOKENS> TSR_DEVICE void octets_block(const octets_a
         tsr_put_sum(a.y, t * a.y_stride + r, octets_total<N, 1>(shared_float, o, false), a.bf16);
 }
 
-/* Without the hint, the compiler spills with 4 tokens, to have 4 blocks in an SM; 0 is no hint. */
+/* Without the hint, the compiler spills with 4 tokens, to have 4 blocks in an SM, and octets with code
+ * books with one, to have 8; 0 is no hint. */
 template <tsr_type TYPE, int TOKENS>
-static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4 ? 3 : 0)
+static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4                            ? 3
+                                                                 : TOKENS == 1 && TYPE == TSR_CODE_TYPE ? 4
+                                                                                                        : 0)
     octets_kernel(const octets_args a)
 {
     octets_block<TYPE, TOKENS>(a);
@@ -201,6 +205,7 @@ static inline octets_args octets_args_of(const tsr_op_mul_mat *op, const tsr_cud
     const bool octets_aligned = a.granule % TSR_OCTET == 0;
     a.wide_w = octets_aligned && tsr_wide_rows(op->w, op->w_stride);
     a.wide_x = octets_aligned && tsr_wide_rows(op->x, (size_t)op->x_stride * sizeof(float));
+    a.stored = op->type;
     a.fault = tsr_fault_of(s);
     return a;
 }

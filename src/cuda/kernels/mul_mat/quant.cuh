@@ -15,18 +15,21 @@
 
 #include "core/quant/quant.h"
 #include "cuda/kernels/mul_mat/octet.cuh"
+#include "cuda/kernels/mul_mat/quant_code.cuh"
 #include "cuda/kernels/mul_mat/quant_rare.cuh"
 
 #define TSR_FOR_EACH_PLAIN_TYPE(X) X(TSR_TYPE_F32) X(TSR_TYPE_F16) X(TSR_TYPE_BF16)
 #define TSR_FOR_EACH_QUANTIZED_TYPE(X) \
     X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
 
-/* The rare types, which are multiplied octet by octet like F32 and have no fast kernels. */
+/* The rare types, which are multiplied octet by octet like F32 and have no fast kernels. Those of
+ * quant_code.cuh are one here: switches take tsr_kernel_type(). */
 /* clang-format takes the types for casts, and its output is not stable. */
 /* clang-format off */
 #define TSR_FOR_EACH_OCTET_TYPE(X)                                        \
     X(TSR_TYPE_Q4_1) X(TSR_TYPE_Q5_0) X(TSR_TYPE_Q5_1) X(TSR_TYPE_Q2_K)   \
-    X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_NL) X(TSR_TYPE_IQ4_XS) X(TSR_TYPE_MXFP4)
+    X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_NL) X(TSR_TYPE_IQ4_XS) X(TSR_TYPE_MXFP4) \
+    X(TSR_TYPE_NVFP4) X(TSR_CODE_TYPE)
 /* clang-format on */
 #define TSR_FOR_EACH_WEIGHT_TYPE(X) \
     TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X) TSR_FOR_EACH_OCTET_TYPE(X)
@@ -169,9 +172,11 @@ TSR_DEVICE void tsr_octet_q6_k(const unsigned char *row, uint32_t index, tsr_oct
 /* -- any type -- */
 
 /* Elements [at, at + left) of a row, left in 0..8; zeros after them. at is a multiple of 8 and left 0 or 8
- * for quantized types. `wide`: the octet is aligned for wide loads (tsr_wide_rows()). */
+ * for quantized types. `wide`: the octet is aligned for wide loads (tsr_wide_rows()). `stored`: the row's
+ * type, one of those whose kernels are TYPE's. */
 template <tsr_type TYPE>
-TSR_DEVICE void tsr_octet_load(const unsigned char *row, int64_t at, int left, bool wide, tsr_octet *o)
+TSR_DEVICE void tsr_octet_load(const unsigned char *row, int64_t at, int left, bool wide, tsr_octet *o,
+                               tsr_type stored = TYPE)
 {
     o->scale = 1.0f;
     o->minimum = 0.0f;
@@ -200,6 +205,8 @@ TSR_DEVICE void tsr_octet_load(const unsigned char *row, int64_t at, int left, b
         tsr_octet_q5_k(row, index, wide, o);
     else if (TYPE == TSR_TYPE_Q6_K)
         tsr_octet_q6_k(row, index, o);
+    else if (TYPE == TSR_CODE_TYPE)
+        tsr_octet_code(row, index, stored, o);
     else
         tsr_octet_rare<TYPE>(row, index, o);
 }

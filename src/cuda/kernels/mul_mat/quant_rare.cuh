@@ -1,4 +1,5 @@
-/* Octets (quant.cuh) of the rare quantized types: Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K. Their
+/* Octets (quant.cuh) of the rare quantized types: Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, NVFP4,
+ * Q2_K, Q3_K. Their
  * bytes are loaded two at a time, MXFP4's one by one: its blocks have 17. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_QUANT_RARE_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_QUANT_RARE_CUH
@@ -105,6 +106,26 @@ TSR_DEVICE void tsr_octet_iq4_xs(const unsigned char *row, uint32_t index, tsr_o
     tsr_look_up_iq4(bytes, o->q);
 }
 
+/* tsr_quant_nv_scale() */
+TSR_DEVICE float tsr_nv_scale(uint32_t e)
+{
+    const uint32_t exponent = e >> 3 & 15, mantissa = e & 7;
+    const float significand = tsr_small_float(exponent > 0 ? 8 + mantissa : mantissa, 0.0f);
+    return e == 127 ? 0.0f : significand * tsr_bits_to_f32((116 + (exponent > 0 ? exponent : 1)) << 23);
+}
+
+TSR_DEVICE void tsr_octet_nvfp4(const unsigned char *row, uint32_t index, tsr_octet *o)
+{
+    const unsigned char *block = row + (size_t)(index / 8) * sizeof(tsr_block_nvfp4);
+    const int s = (int)(index % 8) / 2;
+    tsr_bytes_8 bytes = tsr_load_8(block + 4 + 8 * s, false);
+    TSR_UNROLL
+    for (int i = 0; i < 2; i++)
+        bytes.word[i] = bytes.word[i] >> (index % 2 * 4) & 0x0f0f0f0fu;
+    o->scale = tsr_nv_scale(block[s]);
+    tsr_look_up_fp4(bytes, o->q);
+}
+
 /* The two low bits of Q2_K and Q3_K: eight elements from element `e` on; the bytes begin at q. */
 TSR_DEVICE tsr_bytes_8 tsr_load_two_bits(const unsigned char *q, int e)
 {
@@ -144,7 +165,9 @@ TSR_DEVICE void tsr_octet_q3_k(const unsigned char *row, uint32_t index, tsr_oct
 template <tsr_type TYPE>
 TSR_DEVICE void tsr_octet_rare(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
-    if (TYPE == TSR_TYPE_IQ4_XS)
+    if (TYPE == TSR_TYPE_NVFP4)
+        tsr_octet_nvfp4(row, index, o);
+    else if (TYPE == TSR_TYPE_IQ4_XS)
         tsr_octet_iq4_xs(row, index, o);
     else if (TYPE == TSR_TYPE_Q2_K)
         tsr_octet_q2_k(row, index, o);

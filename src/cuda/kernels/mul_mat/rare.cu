@@ -4,7 +4,7 @@
 
 bool tsr_cuda_mul_mat_is_rare(tsr_type type)
 {
-    switch (type) {
+    switch (tsr_kernel_type(type)) {
 #define RARE_CASE(type) case type:
         TSR_FOR_EACH_OCTET_TYPE(RARE_CASE)
 #undef RARE_CASE
@@ -16,7 +16,7 @@ bool tsr_cuda_mul_mat_is_rare(tsr_type type)
 
 tsr_status tsr_cuda_mul_mat_rare(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
-    switch (op->type) {
+    switch (tsr_kernel_type(op->type)) {
 #define RARE_CASE(type) \
     case type:          \
         return mul_mat_octets<type>(op, s);
