@@ -200,6 +200,45 @@ static void no_alternative_is_faster(void **state)
     tsr_plan_destroy(plan);
 }
 
+static double decode_ns(const fixture *f, const tsr_device_rates *rates)
+{
+    tsr_model_config config = tsr_model_config_default();
+    tsr_plan_times times;
+    config.plan.rates = rates;
+    tsr_plan *plan = plan_of(f, &config);
+    tsr_plan_predict(plan, &times);
+    tsr_plan_destroy(plan);
+    return times.decode.total_ns;
+}
+
+/* IQ3_S is not measured: it has the rate of IQ2_XS, not that of Q4_K. */
+static void types_with_code_books_share_a_rate(void **state)
+{
+    fixture f = *(fixture *)*state;
+    tsr_device_rates rates[N];
+    struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
+    model.weight_type = TSR_TYPE_IQ3_S;
+    model.n_embd = 1024;
+    model.n_heads = model.n_kv_heads = 16;
+    model.n_ff = 4096;
+    model.header_only = true;
+    close(directory_new(f.path));
+    synth_model_write(&model, f.path);
+    tsr_gguf_config header = tsr_gguf_config_default();
+    header.header_only = true;
+    runner_ok(tsr_gguf_open(f.path, &header, &f.gguf), f.path);
+    free_of_overheads(&f, rates);
+    const double before = decode_ns(&f, rates);
+    for (int d = 0; d < N; d++)
+        rates[d].read_bytes_per_s[tsr_rate_index(TSR_TYPE_Q4_K)] /= 4;
+    assert_true(decode_ns(&f, rates) == before);
+    for (int d = 0; d < N; d++)
+        rates[d].read_bytes_per_s[tsr_rate_index(TSR_TYPE_IQ2_XS)] /= 4;
+    assert_true(decode_ns(&f, rates) > 2 * before);
+    tsr_gguf_close(f.gguf);
+    unlink(f.path);
+}
+
 /* A fast card that is too small for its share gives granules away; one too small for anything is left out. */
 static void memory_comes_first(void **state)
 {
@@ -371,6 +410,7 @@ int main(void)
         cmocka_unit_test(a_device_that_slows_the_rest_is_left_out),
         cmocka_unit_test(the_split_depends_on_the_workload),
         cmocka_unit_test(no_alternative_is_faster),
+        cmocka_unit_test(types_with_code_books_share_a_rate),
         cmocka_unit_test(memory_comes_first),
         cmocka_unit_test(the_explanation_names_parts_devices_and_layouts),
         cmocka_unit_test(unknown_rates_are_refused),

@@ -20,8 +20,9 @@
 
 TSR_BEGIN_DECLS
 
-/** Weight types that kernels multiply by: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K. */
-#define TSR_RATE_TYPES 8
+/** Weight types that are measured: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K, IQ2_XS. The planner gives
+ * other types the rates of a similar one; IQ2_XS stands for the IQ1, IQ2, IQ3 and TQ types. */
+#define TSR_RATE_TYPES 9
 
 /** All zeros: nothing is known. */
 typedef struct tsr_device_rates {

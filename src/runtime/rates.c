@@ -15,8 +15,9 @@
 #include "core/runtime.h"
 #include "runtime/distributed.h"
 
-static const tsr_type types[TSR_RATE_TYPES] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
-                                               TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+static const tsr_type types[TSR_RATE_TYPES] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16,
+                                               TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,
+                                               TSR_TYPE_Q5_K, TSR_TYPE_Q6_K, TSR_TYPE_IQ2_XS};
 
 int tsr_rate_index(tsr_type type)
 {

@@ -37,6 +37,15 @@ static int rate_index(tsr_type type)
     case TSR_TYPE_MXFP4:
     case TSR_TYPE_NVFP4:
         return tsr_rate_index(TSR_TYPE_Q4_0);
+    case TSR_TYPE_IQ1_S:
+    case TSR_TYPE_IQ1_M:
+    case TSR_TYPE_IQ2_XXS:
+    case TSR_TYPE_IQ2_S:
+    case TSR_TYPE_IQ3_XXS:
+    case TSR_TYPE_IQ3_S:
+    case TSR_TYPE_TQ1_0:
+    case TSR_TYPE_TQ2_0:
+        return tsr_rate_index(TSR_TYPE_IQ2_XS);
     default:
         return tsr_rate_index(tsr_rate_index(type) >= 0 ? type : TSR_TYPE_Q4_K);
     }
