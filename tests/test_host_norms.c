@@ -1,5 +1,5 @@
-/* The halves of a norm of divided rows on every instruction set: sum_squares and rms_scale against double
- * precision, and sums of parts against that of the whole row. */
+/* Norms of queries and keys on every instruction set. The halves of a norm of divided rows, sum_squares and
+ * rms_scale: against double precision, and sums of parts against that of the whole row. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,12 +137,53 @@ static void rows_are_scaled_by_the_root_of_their_mean_square(void **state)
         }
 }
 
+/* LayerNorms of heads in place or not, row after row with the next weight. */
+static void heads_are_normed_with_a_weight_for_each(void **state)
+{
+    (void)state;
+    enum { DIM = 70, HEADS = 3, TOKENS = 2, COUNT = DIM * HEADS * TOKENS };
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        float *x = random_floats(COUNT, 3, 8), *weight = random_floats(DIM * HEADS, 2, 9),
+              *y = guarded_alloc(COUNT * sizeof(float));
+        tsr_op op = {.kind = TSR_OP_RMS_NORM,
+                     .rms_norm = {.x = x,
+                                  .weight = weight,
+                                  .y = y,
+                                  .n = DIM,
+                                  .n_rows = HEADS * TOKENS,
+                                  .eps = 1e-5f,
+                                  .center = true,
+                                  .n_weights = HEADS}};
+        kernel_run(set, &op, 4);
+        for (int r = 0; r < HEADS * TOKENS; r++) {
+            double mean = 0, spread = 0;
+            for (int i = 0; i < DIM; i++)
+                mean += (double)x[r * DIM + i] / DIM;
+            for (int i = 0; i < DIM; i++)
+                spread += pow((double)x[r * DIM + i] - mean, 2) / DIM;
+            for (int i = 0; i < DIM; i++)
+                assert_float_equal(y[r * DIM + i],
+                                   ((double)x[r * DIM + i] - mean) / sqrt(spread + (double)1e-5f) *
+                                       (double)weight[r % HEADS * DIM + i],
+                                   2e-6);
+        }
+        op.rms_norm.y = x;
+        kernel_run(set, &op, 1);
+        assert_memory_equal(x, y, COUNT * sizeof(float));
+        guarded_free(x, COUNT * sizeof(float));
+        guarded_free(weight, DIM * HEADS * sizeof(float));
+        guarded_free(y, COUNT * sizeof(float));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_parts_are_those_of_the_whole_row),
         cmocka_unit_test(infinite_squares_raise_the_range_fault),
+        cmocka_unit_test(heads_are_normed_with_a_weight_for_each),
         cmocka_unit_test(rows_are_scaled_by_the_root_of_their_mean_square),
     };
-    return cmocka_run_group_tests_name("norms of divided rows on the host", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("norms of queries and keys on the host", tests, NULL, NULL);
 }

@@ -59,6 +59,9 @@ tsr_status tsr_declare_delta(tsr_weights *weights, const tsr_hparams *hparams, i
 /* The same over all query heads, and over all key heads, of a token. */
 tsr_status tsr_declare_wide_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* Optional: attn_q_norm and attn_k_norm of LayerNorms over every head, with a weight for each head. */
+tsr_status tsr_declare_heads_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
 /* A dense FFN: gate (none if hparams->ungated_ffn is set), up, down; their biases are optional. A file may
  * have gate and up as one tensor, ffn_up. */
 tsr_status tsr_declare_ffn(tsr_weights *weights, const tsr_hparams *hparams, int l);
@@ -76,12 +79,9 @@ tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *h
 /* -- with LayerNorms (blocks/layer_norm.c) -- */
 
 /* A layer with LayerNorms: attn_norm; ffn_norm (optional if the blocks are parallel); attn_norm_2,
- * attention's own norm (optional); attention; the FFN, without a gate if hparams->ungated_ffn is set, or the
- * mixture of experts. All biases are optional. */
+ * attention's own norm (optional); attention, its norms of heads (optional); the FFN, without a gate if
+ * hparams->ungated_ffn is set, or the mixture of experts. All biases are optional. */
 tsr_status tsr_declare_layer_norm_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
-
-/* TSR_ERR_UNSUPPORTED for a file whose norms of query and key heads differ from head to head. */
-tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf);
 
 /* The layer of most models: norms before both blocks, attention, a dense FFN or a mixture of experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);

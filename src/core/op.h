@@ -82,12 +82,14 @@ typedef struct tsr_op_get_rows {
  * x may equal y. */
 typedef struct tsr_op_rms_norm {
     const float *x;      /* [n_rows][n], dense */
-    const float *weight; /* [n], NULL = ones */
+    const float *weight; /* [n] (or [n_weights][n]), NULL = ones */
     float *y;            /* [n_rows][n], dense */
     int64_t n, n_rows;
     float eps;
     const float *bias; /* [n], NULL = zeros */
     bool center;
+    int64_t n_weights; /* rows of the weight, which rows of x take in turn; 0 or 1: one. More than one: a norm
+                        * of heads that has a weight for each, and no bias */
 } tsr_op_rms_norm;
 
 /* Squares of rows that are divided over devices: y[r] = {c, f} with sum_i x[r][i]^2 = c * limit + f. The row

@@ -107,7 +107,8 @@ typedef struct tsr_node_args {
     int64_t window;                     /* ATTENTION */
     tsr_glu_kind glu;                   /* GLU */
     float limit;                        /* GLU: of TSR_GLU_CAPPED */
-    int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix */
+    int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix; RMS_NORM: with a weight
+                                         * for each head, otherwise 0 */
     int64_t n_heads;                    /* MUL_HEADS */
     bool interleaved;                   /* ROPE */
     struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
@@ -146,6 +147,10 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 
 /* Record a failure in the graph (the first one stays) and return NULL. */
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
+
+/* LayerNorm without a bias over each head of x, with a weight [ne0 of x] that has elements for each head and
+ * is SPLIT like x between heads. */
+tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, float eps);
 
 /* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED. */
 tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up);

@@ -132,6 +132,17 @@ tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, 
     return y;
 }
 
+tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, float eps)
+{
+    tsr_tensor *y = tsr_layer_norm(graph, x, weight, NULL, eps);
+    if (!y)
+        return NULL;
+    if (head_dim < 1 || x->ne[0] % head_dim != 0)
+        return bad(graph, "heads_norm", x, weight, "head_dim must divide ne[0] of x");
+    ((tsr_node *)y)->args.head_dim = head_dim;
+    return y;
+}
+
 tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim, bool interleaved)
 {
     if (operands_missing(graph, "rope", x, table))

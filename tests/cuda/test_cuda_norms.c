@@ -1,5 +1,5 @@
-/* The halves of a norm of divided rows as kernels: sum_squares and rms_scale against double precision, and
- * sums of parts against that of the whole row. */
+/* Norms of queries and keys as kernels. The halves of a norm of divided rows, sum_squares and rms_scale:
+ * against double precision, and sums of parts against that of the whole row. */
 #include "gpu_run.h"
 
 #include <math.h>
@@ -125,12 +125,50 @@ static void rows_are_scaled_by_the_root_of_their_mean_square(void **state)
     gpu_close(&g);
 }
 
+/* LayerNorms and others of heads, row after row with the next weight. */
+static void heads_are_normed_with_a_weight_for_each(void **state)
+{
+    (void)state;
+    enum { DIM = 70, HEADS = 3, TOKENS = 2, COUNT = DIM * HEADS * TOKENS };
+    gpu g = gpu_open();
+    float *x = random_floats(COUNT, -3, 3, 8), *weight = random_floats(DIM * HEADS, -2, 2, 9), y[COUNT];
+    tsr_op op = {.kind = TSR_OP_RMS_NORM,
+                 .rms_norm = {.x = gpu_put(&g, x, COUNT * sizeof(float), false),
+                              .weight = gpu_put(&g, weight, DIM * HEADS * sizeof(float), false),
+                              .y = gpu_alloc(&g, COUNT * sizeof(float), false),
+                              .n = DIM,
+                              .n_rows = HEADS * TOKENS,
+                              .eps = 1e-5f,
+                              .n_weights = HEADS}};
+    for (int center = 0; center < 2; center++) {
+        op.rms_norm.center = center;
+        assert_false(gpu_run(&g, &op));
+        gpu_get(y, op.rms_norm.y, sizeof y);
+        for (int r = 0; r < HEADS * TOKENS; r++) {
+            double mean = 0, spread = 0;
+            for (int i = 0; center && i < DIM; i++)
+                mean += (double)x[r * DIM + i] / DIM;
+            for (int i = 0; i < DIM; i++)
+                spread += pow((double)x[r * DIM + i] - mean, 2) / DIM;
+            for (int i = 0; i < DIM; i++)
+                assert_float_equal(y[r * DIM + i],
+                                   ((double)x[r * DIM + i] - mean) / sqrt(spread + (double)1e-5f) *
+                                       (double)weight[r % HEADS * DIM + i],
+                                   2e-6);
+        }
+    }
+    free(x);
+    free(weight);
+    gpu_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_of_parts_are_those_of_the_whole_row),
         cmocka_unit_test(infinite_squares_raise_the_range_fault),
+        cmocka_unit_test(heads_are_normed_with_a_weight_for_each),
         cmocka_unit_test(rows_are_scaled_by_the_root_of_their_mean_square),
     };
-    return cmocka_run_group_tests_name("norms of divided rows on GPUs", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("norms of queries and keys on GPUs", tests, NULL, NULL);
 }

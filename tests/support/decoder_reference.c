@@ -224,8 +224,12 @@ static void named_norm(const model *m, int64_t layer, const char *name, int64_t 
         return;
     char bias_name[64];
     snprintf(bias_name, sizeof bias_name, "%.*s.bias", (int)(strlen(name) - strlen(".weight")), name);
-    float *weight = rows(m, layer, name, 0, t->ne[0]), *bias = rows(m, layer, bias_name, 0, t->ne[0]);
-    norm(m, weight, bias, t->ne[0], all, x);
+    float *weight = biases(m, layer, name, 0, t->ne[0] * t->ne[1]);
+    float *bias = rows(m, layer, bias_name, 0, t->ne[0]);
+    if (t->ne[1] == 1)
+        norm(m, weight, bias, t->ne[0], all, x);
+    for (int64_t i = 0; t->ne[1] > 1 && i < t->ne[1]; i++) /* a weight for each head */
+        norm(m, weight + i * t->ne[0], bias, t->ne[0], t->ne[0], x + i * t->ne[0]);
     free(weight);
     free(bias);
 }

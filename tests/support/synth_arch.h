@@ -36,7 +36,8 @@ enum {
     SYNTH_NO_FFN_NORM = 1 << 23,
     SYNTH_ATTENTION_NORM = 1 << 24, /* attention's own, attn_norm_2 */
     SYNTH_OUTPUT_BIAS = 1 << 25,
-    SYNTH_SEQUENTIAL = 1 << 26 /* a key against parallel blocks */
+    SYNTH_SEQUENTIAL = 1 << 26, /* a key against parallel blocks */
+    SYNTH_HEADS_NORMS = 1 << 27 /* of queries and keys, with a weight for each head */
 };
 
 struct synth_key {

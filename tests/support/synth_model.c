@@ -351,6 +351,8 @@ static void layer(struct weights *weights, int index)
         {"attn_k_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
         {"attn_q_norm.weight", NORM, q, 1, SYNTH_WIDE_NORMS, 0},
         {"attn_k_norm.weight", NORM, kv, 1, SYNTH_WIDE_NORMS, 0},
+        {"attn_q_norm.weight", NORM, d, c->n_heads, SYNTH_HEADS_NORMS, 0},
+        {"attn_k_norm.weight", NORM, d, c->n_kv_heads, SYNTH_HEADS_NORMS, 0},
         {"attn_norm.bias", BIAS, c->n_embd, 1, SYNTH_NORM_BIASES, 0},
         {"ffn_norm.bias", BIAS, c->n_embd, 1, SYNTH_NORM_BIASES, SYNTH_NO_FFN_NORM},
         {"attn_norm_2.weight", NORM, c->n_embd, 1, SYNTH_ATTENTION_NORM, 0},
@@ -370,7 +372,7 @@ static void layer(struct weights *weights, int index)
         else if (all[i].kind == EXPERTS)
             matrices(weights, name, all[i].columns, all[i].rows, n_experts(c));
         else if (all[i].kind == NORM)
-            vectors(weights, name, all[i].columns, 1, 1, 0.5f);
+            vectors(weights, name, all[i].columns, all[i].rows, 1, 0.5f);
         else /* sinks that matter beside scores, biases that make what follows reach where it is clamped */
             vectors(weights, name, all[i].columns, all[i].rows, 0,
                     all[i].kind == SINKS           ? 2

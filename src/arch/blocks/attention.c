@@ -104,6 +104,43 @@ out:
     return status;
 }
 
+/* A weight for each head is a matrix of the file, and a vector for the norm. */
+static tsr_status declare_heads_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, int64_t n_heads,
+                                     const char *name, tsr_tensor **norm_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(w, false, role, l, n, n_heads, norm_out, "blk.%d.%s.weight", l, name));
+    if (!*norm_out)
+        return TSR_OK;
+    if ((*norm_out)->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(w->gguf), (*norm_out)->name, tsr_type_name((*norm_out)->type));
+    (*norm_out)->ne[0] = n * n_heads;
+    (*norm_out)->ne[1] = 1;
+out:
+    return status;
+}
+
+tsr_status tsr_declare_heads_norms(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    TSR_TRY(declare_heads_norm(w, TSR_WEIGHT_Q_ROWS, l, kind->head_dim, kind->n_head, "attn_q_norm",
+                               &layer->q_norm));
+    TSR_TRY(declare_heads_norm(w, TSR_WEIGHT_KV_ROWS, l, kind->head_dim, kind->n_head_kv, "attn_k_norm",
+                               &layer->k_norm));
+out:
+    return status;
+}
+
+static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
+{
+    if (weight && at->hp->layer_norm)
+        return tsr_heads_norm(at->step->graph, x, weight, at->kind->head_dim, at->hp->norm_eps);
+    return tsr_block_norm(at, x, weight);
+}
+
 /* slot -1: no rotation. */
 static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, int slot)
 {
@@ -130,8 +167,8 @@ static tsr_tensor *half(const tsr_layer *at, tsr_tensor *both, bool gates)
 
 static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, int slot)
 {
-    return at->hp->norm_after_rope ? tsr_block_norm(at, rotate(at, x, slot), weight)
-                                   : rotate(at, tsr_block_norm(at, x, weight), slot);
+    return at->hp->norm_after_rope ? head_norm(at, rotate(at, x, slot), weight)
+                                   : rotate(at, head_norm(at, x, weight), slot);
 }
 
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)

@@ -27,20 +27,10 @@ tsr_status tsr_declare_layer_norm_layer(tsr_weights *w, const tsr_hparams *hp, i
     tsr_status status = TSR_OK;
     TSR_TRY(declare_norms(w, hp, l));
     TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(tsr_declare_heads_norms(w, hp, l));
     TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
 out:
     return status;
-}
-
-tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf)
-{
-    static const char name[] = "blk.0.attn_q_norm.weight";
-    if (!tsr_gguf_find_tensor(gguf, name))
-        return TSR_OK;
-    return tsr_fail(TSR_ERR_UNSUPPORTED,
-                    "%s: norms of query and key heads (%s), which are not supported for this "
-                    "architecture",
-                    tsr_gguf_path(gguf), name);
 }
 
 static tsr_tensor *layer_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias)

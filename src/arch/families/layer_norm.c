@@ -8,7 +8,7 @@
  * - nemotron: Nemotron 4 and Minitron (arXiv:2402.16819). About half of each head is rotated; the square of
  * ReLU without a gate. Norms multiply by 1 + w in the models' code; files have the sum.
  *
- * - stablelm: StableLM 3B, Zephyr and 2 1.6B. A quarter of a head is rotated; SwiGLU. */
+ * - stablelm: StableLM 3B, Zephyr and 2. A quarter of a head is rotated; SwiGLU. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -35,7 +35,7 @@ static tsr_status read_stablelm(tsr_keys *keys, tsr_hparams *hp)
     tsr_keys_ignore(keys, "use_parallel_residual");
     hp->layer_norm = true;
     hp->parallel_blocks = !tsr_gguf_find_tensor(keys->gguf, "blk.0.ffn_norm.weight");
-    return tsr_refuse_head_norms(keys->gguf);
+    return TSR_OK;
 }
 
 const tsr_arch tsr_arch_starcoder2 = {.name = "starcoder2",

@@ -10,7 +10,8 @@
  * - falcon: Falcon (arXiv:2311.16867). Only the norms have biases; large models have a second norm for
  * attention.
  *
- * - command-r: Command R. Norms without biases, SwiGLU, a factor on the logits.
+ * - command-r: Command R. Norms without biases, in Command R+ also over every query and key head; SwiGLU, a
+ * factor on the logits.
  *
  * - cohere2: Command R7B and A. Three of four layers have a window; every fourth has neither window nor
  * rotation.
@@ -43,7 +44,6 @@ static tsr_status read_cohere(tsr_keys *keys, bool scale_required, tsr_hparams *
     hp->parallel_blocks = true;
     hp->rope_interleaved = true;
     TSR_TRY(tsr_keys_real(keys, "logit_scale", scale_required, 1e-6, 1e6, &hp->logit_scale));
-    TSR_TRY(tsr_refuse_head_norms(keys->gguf));
 out:
     return status;
 }

@@ -14,7 +14,8 @@ const tsr_op *tsr_cuda_fuse_norm(const tsr_op *ops, int n)
     if (sum->residual)
         apart = apart && (norm->y == sum->residual ||
                           !tsr_op_floats_overlap(norm->y, n_elems, sum->residual, n_elems));
-    return norm->x == sum->y && n_elems == sum->n && n_elems > 0 && apart ? &ops[1] : NULL;
+    return norm->n_weights <= 1 && norm->x == sum->y && n_elems == sum->n && n_elems > 0 && apart ? &ops[1]
+                                                                                                  : NULL;
 }
 
 static int64_t elements(const tsr_op_rope *rope)

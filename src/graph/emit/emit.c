@@ -152,13 +152,15 @@ static bool emit_rms_norm(const emission *e, tsr_op *op)
 {
     const tsr_tensor *weight = e->instr->weight;
     const tsr_tensor *bias = e->instr->args->bias;
+    const int64_t head_dim = e->instr->args->head_dim, n = head_dim > 0 ? head_dim : weight->ne[0];
     op->rms_norm = (tsr_op_rms_norm){.x = in_address(e, 0),
                                      .weight = weight->shards[e->d].data,
                                      .bias = bias ? bias->shards[e->d].data : NULL,
                                      .center = e->instr->args->center,
                                      .y = out_address(e),
-                                     .n = weight->ne[0],
-                                     .n_rows = out_cols(e) / weight->ne[0] * e->out->ne1,
+                                     .n = n,
+                                     .n_rows = out_cols(e) / n * e->out->ne1,
+                                     .n_weights = head_dim > 0 ? out_cols(e) / n : 1,
                                      .eps = e->instr->args->eps};
     return op->rms_norm.n_rows > 0;
 }

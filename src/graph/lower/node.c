@@ -130,12 +130,14 @@ out:
     return status;
 }
 
-/* A norm over rows that are divided like the weight: the devices' sums of squares are added, then each device
- * scales its own columns. */
+/* A norm over rows that are divided like the weight. If the weight has elements for each head, each device
+ * norms its heads. Otherwise the norm is over all columns: the devices' sums of squares are added, then each
+ * device scales its own columns. */
 static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, int x)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *weight = node->src[1];
+    const tsr_node_args *args = node->args;
     const tsr_value like = {
         .sharding = TSR_SHARDING_SPLIT, .devices = weight->placement.devices, .map = weight->placement.map};
     tsr_value squares = {.name = node->name,
@@ -153,9 +155,12 @@ static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, 
                      .devices = like.devices,
                      .collective = -1};
     tsr_instr scale = {.weight = weight, .in = {x}, .n_in = 2};
-    if (((const tsr_node_args *)node->args)->center || !same_division(tsr_lowering_value(low, x), &like))
+    const bool by_head = args->head_dim > 0 && like.map->granule % args->head_dim == 0;
+    if (args->center != by_head || !same_division(tsr_lowering_value(low, x), &like))
         return tsr_fail(TSR_ERR_INVALID, "%s: weight %s and %s are divided differently", node->name,
                         weight->name, node->src[0]->name);
+    if (by_head)
+        return emit_node(low, node, like, (tsr_instr){.weight = weight, .in = {x}, .n_in = 1});
     TSR_TRY(tsr_lowering_resolve_pending(low));
     TSR_TRY(tsr_slots_choose(&low->slots, squares.contributors, &squares.slot));
     TSR_TRY(tsr_lowering_add_value(low, squares, &sum.out));

@@ -214,15 +214,16 @@ static void kernel_rms_norm(const tsr_op *record, const tsr_kernel_env *env)
     for (int64_t r = rows.begin; r < rows.end; r++) {
         const float *x = op->x + r * op->n;
         float *y = op->y + r * op->n;
+        const float *weight = op->n_weights > 1 ? op->weight + r % op->n_weights * op->n : op->weight;
         const float mean = op->center ? row_mean(x, op->n) : 0.0f;
         const float squares = op->center ? row_spread(x, op->n, mean) : dot_f32(x, x, op->n);
         const float scale = 1.0f / __builtin_sqrtf(squares / (float)op->n + op->eps);
-        if (op->weight && !op->center)
+        if (weight && !op->center)
             for (int64_t i = 0; i < op->n; i++)
-                y[i] = x[i] * scale * op->weight[i];
-        else if (op->weight)
+                y[i] = x[i] * scale * weight[i];
+        else if (weight)
             for (int64_t i = 0; i < op->n; i++)
-                y[i] = (x[i] - mean) * scale * op->weight[i];
+                y[i] = (x[i] - mean) * scale * weight[i];
         else
             for (int64_t i = 0; i < op->n; i++)
                 y[i] = (x[i] - mean) * scale;
