@@ -138,6 +138,16 @@ static void families_write_what_their_templates_print(void **state)
     check("apriel", false,
           "<|user|>\nHi!\n<|end|>\n<|assistant|>\nHello.\n<|end|>\n</s><|user|>\n Why? "
           "\n<|end|>\n<|assistant|>\n");
+    check("minimax-m2", true,
+          "]~!b[]~b]system\nBe brief.[e~[\n]~b]user\nHi![e~[\n]~b]ai\nHello.[e~[\n]~b]user\n Why? "
+          "[e~[\n]~b]ai\n<think>\n");
+    check("hunyuan-dense", true,
+          "Be "
+          "brief.<｜hy_place▁holder▁no▁3｜><｜hy_User｜>Hi!<｜hy_Assistant｜>Hello.<｜hy_place▁holder▁no▁2｜>"
+          "<｜hy_User｜> Why? <｜hy_Assistant｜>");
+    check("hunyuan-moe", true,
+          "<|startoftext|>Be brief.<|extra_4|>Hi!<|extra_0|>Hello.<|eos|><|startoftext|> Why? <|extra_0|>");
+    check("hunyuan-moe", false, "<|startoftext|>Hi!<|extra_0|>Hello.<|eos|><|startoftext|> Why? <|extra_0|>");
     check("gpt-oss", true,
           "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge "
           "cutoff: 2024-06\n\nReasoning: medium\n\n# Valid channels: analysis, commentary, final. Channel "
@@ -212,6 +222,10 @@ static void the_family_of_a_template_is_recognised(void **state)
         {"tulu", "{{ bos_token }}{{ '<|user|>\n' + m + '\n' }}{{ '<|assistant|>\n' + m + eos_token }}"},
         {"glm4", "[gMASK]<sop>{% for item in messages %}<|{{ item['role'] }}|>\n{{ item['content'] }}"},
         {"deepseek-v3", "{{'<｜User｜>' + m}}{{'<｜Assistant｜>' + m + '<｜end▁of▁sentence｜>'}}"},
+        {"minimax-m2", "{{- ']~!b[' ~ ']~b]system' }}{{- ']~b]ai' ~ '\n' ~ m ~ '[e~[' }}"},
+        {"hunyuan-dense",
+         "{{'<｜hy_User｜>' + m}}{{'<｜hy_Assistant｜>' + m + '<｜hy_place▁holder▁no▁2｜>'}}"},
+        {"hunyuan-moe", "{{ '<|startoftext|>' + content + '<|extra_4|>' }}{{ m + '<|eos|>' }}"},
         {"gpt-oss", "{{- '<|start|>assistant<|channel|>final<|message|>' + m + '<|end|>' }}"},
         {"glm4.5", "[gMASK]<sop>{{ '<|assistant|>' }}{{ '\\n<think></think>' }}{{ '\\n' + content }}"},
         {"glm4.7", "[gMASK]<sop>{{ '<|assistant|>' }}{{ '</think>' + content }}"},
