@@ -160,7 +160,7 @@ static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, 
         return tsr_fail(TSR_ERR_INVALID, "%s: weight %s and %s are divided differently", node->name,
                         weight->name, node->src[0]->name);
     if (by_head)
-        return emit_node(low, node, like, (tsr_instr){.weight = weight, .in = {x}, .n_in = 1});
+        return tsr_lowering_emit_node(low, node, like, (tsr_instr){.weight = weight, .in = {x}, .n_in = 1});
     TSR_TRY(tsr_lowering_resolve_pending(low));
     TSR_TRY(tsr_slots_choose(&low->slots, squares.contributors, &squares.slot));
     TSR_TRY(tsr_lowering_add_value(low, squares, &sum.out));
