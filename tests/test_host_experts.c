@@ -16,6 +16,7 @@
 #include "core/quant/fixed.h"
 #include "support/experts_case.h"
 #include "support/kernel_run.h"
+#include "support/sanitized.h"
 #include "support/weight_types.h"
 
 static const tsr_type types[] = {WEIGHT_TYPES};
@@ -214,7 +215,7 @@ static void packed_rows_of_few_tokens_equal_the_reference(void **state)
 {
     (void)state;
     static const tsr_type quantized[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_K};
-    for (int i = 0; i < 8; i++) {
+    for (int i = TSR_TEST_FIRST(3); i < 8; i += TSR_TEST_EVERY(3)) { /* 3: of both types, in all forms */
         const tsr_type type = quantized[i % 2];
         const bool long_down = i / 2 % 2;
         check_case((experts_setup){type, type, type, long_down ? 256 : 4096, long_down ? 4096 : 256, 3, 2,
@@ -239,7 +240,7 @@ static void one_expert_or_all_of_them(void **state)
 static void biases_belong_to_one_device(void **state)
 {
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    for (int i = TSR_TEST_FIRST(3); i < 8; i += TSR_TEST_EVERY(3)) {
         const tsr_type type = i % 2 ? TSR_TYPE_MXFP4 : TSR_TYPE_F16;
         check_case((experts_setup){type, type, type, 32, 96, 6, 3, i < 4 ? 1 : 30, 32,
                                    i % 4 < 2 ? TSR_GLU_CLAMPED : TSR_GLU_SILU, i % 4 > 0,

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "support/mul_mat_case.h"
+#include "support/sanitized.h"
 
 static void every_type_is_close_and_does_not_depend_on_threads(void **state)
 {
@@ -16,7 +17,8 @@ static void every_type_is_close_and_does_not_depend_on_threads(void **state)
                                         {1, 1, 1},  {5, 2, 1},   {9, 7, 2},
                                         {67, 3, 3}, {130, 5, 7}, {33, 6, 66}};
     for (int i = 0; i < N_KINDS; i++)
-        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        for (size_t s = (size_t)(i + TSR_TEST_FIRST(2)) % (size_t)TSR_TEST_EVERY(2);
+             s < sizeof shapes / sizeof *shapes; s += (size_t)TSR_TEST_EVERY(2)) {
             /* plain types: lengths that are no multiple of anything */
             const int64_t block = mul_mat_block(mul_mat_kind(i).type),
                           k = shapes[s][1] * (block == 1 ? 157 : block);
@@ -51,7 +53,8 @@ static void one_token_gives_the_bits_of_many(void **state)
     (void)state;
     static const int64_t many[] = {2, 3, 7, 9}; /* up to 8 walk like one, in fours or twos or alone */
     for (int i = 0; i < N_KINDS; i++)
-        for (size_t m = 0; m < sizeof many / sizeof *many; m++)
+        for (size_t m = (size_t)(i + TSR_TEST_FIRST(2)) % (size_t)TSR_TEST_EVERY(2);
+             m < sizeof many / sizeof *many; m += (size_t)TSR_TEST_EVERY(2))
             for (int64_t granule = 0; granule <= 768; granule += 256) {
                 problem p = problem_create(mul_mat_kind(i), 37, 1280, many[m], 7);
                 problem_check_tokens(&p, granule);

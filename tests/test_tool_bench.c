@@ -15,6 +15,7 @@
 
 #include "support/directory.h"
 #include "support/program_json.h"
+#include "support/sanitized.h"
 
 #define MODEL   "examples/models/glossary-7m-Q8_0.gguf"
 #define DEVICES " --devices host:2,threads=1"
@@ -48,6 +49,13 @@ static void tables_have_80_columns(void)
         if (columns > 80 && memchr(line, '/', (size_t)columns) == NULL)
             fail_msg("%d columns: %.*s", columns, columns, line);
     }
+}
+
+/* Measuring takes ten times as long under a sanitizer: there the other tests do it. */
+static void skip_what_measures_again(void)
+{
+    if (TSR_TEST_SANITIZED)
+        skip();
 }
 
 static void rates_are_kept_for_plan_and_run(void **state)
@@ -102,6 +110,7 @@ static void edit_rates(const char *date, double load)
 static void rates_expire_and_can_be_forgotten(void **state)
 {
     (void)state;
+    skip_what_measures_again();
     char date[32];
     const time_t day = 86400, now = time(NULL), young = now - 29 * day, old = now - 31 * day;
     struct tm utc;
@@ -137,6 +146,7 @@ static void rates_expire_and_can_be_forgotten(void **state)
 static void rates_of_a_busy_machine_are_not_kept(void **state)
 {
     (void)state;
+    skip_what_measures_again();
     pid_t others[64];
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     n = n < 64 ? n : 64;
@@ -166,6 +176,7 @@ static void rates_of_a_busy_machine_are_not_kept(void **state)
 static void splits_are_measured_beside_the_planner_s(void **state)
 {
     (void)state;
+    skip_what_measures_again();
     run("bench -m " MODEL DEVICES " --ratios '1,1;3,1' -p 4 -n 2 -r 1", 0);
     find(" planned");
     find("50,50");
@@ -196,6 +207,7 @@ static void the_best_split_is_searched(void **state)
 static void a_budget_cuts_what_was_not_asked_for(void **state)
 {
     (void)state;
+    skip_what_measures_again();
     run("bench -m " MODEL DEVICES " --budget 1 -r 1000 --ratios sweep:1", 0);
     find("instead of 1000, to end within 1 s");
     run("bench -m " MODEL DEVICES " --budget 1 -p 40 -n 3 -r 2 --ratios sweep:1", 0);

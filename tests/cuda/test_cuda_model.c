@@ -18,6 +18,7 @@
 #include "support/directory.h"
 #include "support/random.h"
 #include "support/runner.h"
+#include "support/sanitized.h"
 #include "support/synth_model.h"
 
 static const char glossary[] = "examples/models/glossary-7m-Q8_0.gguf";
@@ -143,7 +144,8 @@ static void every_weight_type_has_the_logits_of_the_host(void **state)
         {1, true, "cuda", NULL, N_TOKENS},
         {3, true, "cuda", "1,0.1,17", 2},
     };
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    for (size_t i = (size_t)TSR_TEST_FIRST(2); i < sizeof types / sizeof *types;
+         i += (size_t)TSR_TEST_EVERY(2))
         check_synthetic(types[i], ways, sizeof ways / sizeof *ways);
 }
 
@@ -151,7 +153,7 @@ static void every_architecture_has_the_logits_of_the_host(void **state)
 {
     (void)state;
     static const way ways[] = {{1, true, "cuda", NULL, N_TOKENS}, {3, true, "cuda", "1,0.1,2", 2}};
-    for (size_t i = 0; i < n_synth_archs; i++) {
+    for (size_t i = (size_t)TSR_TEST_FIRST(3); i < n_synth_archs; i += (size_t)TSR_TEST_EVERY(3)) {
         struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
         char path[DIRECTORY_PATH];
         config.arch = &synth_archs[i];
