@@ -383,6 +383,10 @@ static void add_and_scale_round_once(void **state)
             kernel_run(set, &scale, threads);
             for (int i = 0; i < N * ROWS; i++)
                 assert_true(b[i] == 3 * y[i]);
+            const tsr_op by = {.kind = TSR_OP_SCALE, .scale = {y, b, N * ROWS, 3, row}};
+            kernel_run(set, &by, threads);
+            for (int i = 0; i < N * ROWS; i++)
+                assert_true(b[i] == 3 * row[0] * y[i]);
             floats_free(a, N * ROWS);
             floats_free(b, N * ROWS);
             floats_free(y, N * ROWS);

@@ -87,7 +87,7 @@ static void summarize_kv(tsr_hparams *hp)
     hp->kv = (tsr_kv_shape){.window = hp->window};
     for (int64_t l = 0; l < hp->n_layers; l++) {
         const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-        if (k->mixer == TSR_MIXER_DELTA)
+        if (k->mixer == TSR_MIXER_DELTA || tsr_hparams_kv_layer(hp, l) < l)
             continue;
         const bool latent = k->mixer == TSR_MIXER_LATENT;
         const int64_t elems = latent ? hp->latent.kv_rank + hp->latent.n_rot : k->n_head_kv * k->head_dim;

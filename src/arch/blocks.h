@@ -101,7 +101,8 @@ typedef struct tsr_layer {
     const tsr_hparams *hp;
     const tsr_layer_kind *kind;
     const tsr_layer_weights *w;
-    int64_t ffn_columns; /* tsr_weights.ffn_columns */
+    int64_t ffn_columns;     /* tsr_weights.ffn_columns */
+    tsr_tensor *layer_input; /* of all layers; NULL: none */
     int index;
 } tsr_layer;
 
@@ -137,9 +138,17 @@ tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h);
 /* The dense FFN of the normed h, W_down included. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
 
-/* The mixture of experts of the normed h, with the shared experts. */
-tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h);
+/* The mixture of experts of the normed h, with the shared experts. The router reads router_input. */
+tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *router_input);
 tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h);
+
+/* Embeddings per layer (blocks/layer_input.c): those of all layers from the scaled embedding x, [n_layer_input
+ * * n_layers, n_tokens], NULL: the model has none; and their part in a layer. */
+tsr_status tsr_declare_layer_inputs(tsr_weights *weights, const tsr_hparams *hparams);
+tsr_status tsr_declare_layer_input(tsr_weights *weights, const tsr_hparams *hparams, int l);
+tsr_tensor *tsr_build_layer_inputs(const tsr_hparams *hparams, const tsr_weights *weights,
+                                   const tsr_step_graph *step, tsr_tensor *x);
+tsr_tensor *tsr_block_layer_input(const tsr_layer *at, tsr_tensor *x);
 
 /* One layer of attention and an FFN with LayerNorms, as declared: one after the other, or in parallel
  * (hparams->parallel_blocks). */

@@ -328,6 +328,17 @@ tsr_status tsr_hparams_set_layer(tsr_hparams *hp, int64_t l, const tsr_layer_kin
     return TSR_OK;
 }
 
+int64_t tsr_hparams_kv_layer(const tsr_hparams *hp, int64_t l)
+{
+    const int64_t window = tsr_hparams_layer(hp, l)->window, n_own = hp->n_layers - hp->n_shared_kv;
+    if (l < n_own)
+        return l;
+    int64_t source = n_own - 1;
+    while (source > 0 && tsr_hparams_layer(hp, source)->window != window)
+        source--;
+    return source;
+}
+
 static tsr_status read_window_pattern(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_gguf_value_type type;

@@ -132,6 +132,10 @@ typedef struct tsr_hparams {
     double shared_scale;  /* on the result of the shared experts; 0: no factor */
     bool norm_after_rope; /* norms of queries and keys read rotated heads */
 
+    bool value_norm;       /* values have an RMS norm without a weight over every head */
+    int64_t n_shared_kv;   /* the last layers, which read keys and values of an earlier layer */
+    int64_t n_layer_input; /* length of the embeddings per layer; 0: none (blocks/layer_input.c) */
+
     tsr_layer_kind kinds[TSR_MAX_LAYER_KINDS];
     int n_kinds;
     unsigned char kind_of[TSR_MAX_LAYERS]; /* [n_layers] */
@@ -159,6 +163,10 @@ static inline const tsr_layer_kind *tsr_hparams_layer(const tsr_hparams *hparams
 {
     return &hparams->kinds[hparams->kind_of[l]];
 }
+
+/* The layer whose keys and values layer l reads: l, or the last layer before the n_shared_kv last ones with
+ * the same window. */
+int64_t tsr_hparams_kv_layer(const tsr_hparams *hparams, int64_t l);
 
 /* The sliding window, "attention.sliding_window", and the layers that have it:
  * "attention.sliding_window_pattern" (a period, or a flag per layer), otherwise `period`. The rotation of

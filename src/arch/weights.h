@@ -62,6 +62,11 @@ typedef struct tsr_layer_weights {
     tsr_tensor *router_bias, *choice_bias;                      /* bias of the router's logits; bias for
                                                                  * the choice only */
     tsr_tensor *expert_gate_bias, *expert_up_bias, *expert_down_bias;
+    tsr_tensor *router_scale;                                     /* gemma4: factors on the router's input */
+    tsr_tensor *expert_scales;                                    /* factors on the weights of the experts */
+    tsr_tensor *dense_post_norm, *expert_norm, *expert_post_norm; /* gemma4: of a dense FFN beside experts */
+    tsr_tensor *input_gate, *input_proj, *input_norm;             /* blocks/layer_input.c */
+    tsr_tensor *output_scale;                                     /* a factor on the layer's result */
     tsr_tensor *attn_norm_bias, *attn_norm_2, *attn_norm_2_bias, *ffn_norm_bias; /* of LayerNorms */
 } tsr_layer_weights;
 
@@ -90,6 +95,7 @@ typedef struct tsr_weights {
     tsr_layer_weights *layers; /* [n_layers] */
     int64_t ffn_columns;       /* columns of a granule, as in tsr_model_granules: the unit of partial sums
                                 * of experts */
+    tsr_tensor *layer_embedding, *layer_proj, *layer_proj_norm; /* blocks/layer_input.c; NULL: none */
     tsr_tensor *embedding, *output_norm, *output_norm_bias, *output, *output_bias;
     bool tied_output;
     struct tsr_buffer *buffer;

@@ -366,12 +366,13 @@ typedef struct tsr_op_add {
     bool broadcast_b; /* b is one row */
 } tsr_op_add;
 
-/* y[i] = factor * x[i]. x may equal y. */
+/* y[i] = factor * by[0] * x[i]. x may equal y. */
 typedef struct tsr_op_scale {
     const float *x;
     float *y;
     int64_t n;
     float factor;
+    const float *by; /* NULL: 1 */
 } tsr_op_scale;
 
 /* y[i] = cap * tanh(x[i] / cap). x may equal y. */
@@ -425,7 +426,7 @@ typedef enum tsr_gating {
 /* Selects the experts of each token: the n_used largest logits, or, with a bias, the largest probability +
  * bias; the lower index first among equals, and a NaN is less than any number. The weights are the
  * selected experts' probabilities, divided by their sum (`normalize`; a softmax over all becomes one over
- * the selected), times `scale`. Fills all of `routing`.
+ * the selected), times `scale` and the expert's factor. Fills all of `routing`.
  *
  * With n_groups > 1 the experts are that many groups of neighbours, of which only the n_groups_used best
  * compete. A group's score is its largest logit (with a bias: probability + bias) after a softmax, and
@@ -438,6 +439,7 @@ typedef struct tsr_op_route {
     bool normalize;
     float scale;
     int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
+    const float *factors;            /* [n_experts]; NULL: 1 */
 } tsr_op_route;
 
 /* One matrix of every expert that a device holds, starting with the first of them. */

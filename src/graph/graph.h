@@ -95,6 +95,7 @@ typedef struct tsr_routing_rule {
     float scale;
     tsr_tensor *bias;                /* F32 weight [n_experts], whole on every device; NULL: none */
     int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
+    tsr_tensor *factors;             /* of the experts, a tensor like the bias; NULL: none */
 } tsr_routing_rule;
 
 /* Parameters of a node, by its op. */
@@ -107,8 +108,8 @@ typedef struct tsr_node_args {
     int64_t window;                     /* ATTENTION */
     tsr_glu_kind glu;                   /* GLU */
     float limit;                        /* GLU: of TSR_GLU_CAPPED */
-    int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix; RMS_NORM: with a weight
-                                         * for each head, otherwise 0 */
+    int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix; RMS_NORM: without a
+                                         * weight, or with one for each head, otherwise 0 */
     int64_t n_heads;                    /* MUL_HEADS */
     bool interleaved;                   /* ROPE */
     struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
@@ -151,6 +152,12 @@ void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
 /* LayerNorm without a bias over each head of x, with a weight [ne0 of x] that has elements for each head and
  * is SPLIT like x between heads. */
 tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, float eps);
+
+/* x / rms(x) over every n elements of ne0 (each head), without a weight. */
+tsr_tensor *tsr_rms_norm_plain(tsr_graph *graph, tsr_tensor *x, int64_t n, float eps);
+
+/* x times an F32 weight of one element. */
+tsr_tensor *tsr_scale_by(tsr_graph *graph, tsr_tensor *x, tsr_tensor *factor);
 
 /* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED. */
 tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up);

@@ -115,6 +115,20 @@ tsr_tensor *tsr_rms_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, fl
     return &node->tensor;
 }
 
+tsr_tensor *tsr_rms_norm_plain(tsr_graph *graph, tsr_tensor *x, int64_t n, float eps)
+{
+    if (operands_missing(graph, "rms_norm", x, x))
+        return NULL;
+    if (n < 1 || x->ne[0] % n != 0)
+        return bad(graph, "rms_norm", x, x, "the length must divide ne[0] of x");
+    tsr_node *node = unary(graph, TSR_OP_RMS_NORM, x);
+    if (!node)
+        return NULL;
+    node->args.head_dim = n;
+    node->args.eps = eps;
+    return &node->tensor;
+}
+
 tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias, float eps)
 {
     tsr_tensor *y = tsr_rms_norm(graph, x, weight, eps);
@@ -215,6 +229,20 @@ tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor)
     if (!node)
         return NULL;
     node->args.factor = factor;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_scale_by(tsr_graph *graph, tsr_tensor *x, tsr_tensor *factor)
+{
+    if (operands_missing(graph, "scale_by", x, factor))
+        return NULL;
+    if (factor->type != TSR_TYPE_F32 || factor->ne[0] != 1 || tsr_tensor_rows(factor) != 1 ||
+        !tsr_tensor_is_weight(factor))
+        return bad(graph, "scale_by", x, factor, "the factor must be an F32 weight of one element");
+    tsr_node *node = (tsr_node *)tsr_scale(graph, x, 1);
+    if (!node)
+        return NULL;
+    node->tensor.src[1] = factor;
     return &node->tensor;
 }
 

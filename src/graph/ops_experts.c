@@ -13,6 +13,13 @@ static bool is_f32(const tsr_tensor *x)
     return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
 }
 
+/* NULL, or an F32 weight of n elements. */
+static bool is_vector(const tsr_tensor *w, int64_t n)
+{
+    return !w ||
+           (w->type == TSR_TYPE_F32 && tsr_tensor_is_weight(w) && w->ne[0] == n && tsr_tensor_rows(w) == 1);
+}
+
 /* experts x tokens is bounded so that every size in a routing fits int32_t, its element type. */
 tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule)
 {
@@ -23,9 +30,9 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
         return bad(graph, "route", logits, "logits must be F32, of at least as many experts as a token uses");
     if (n_experts > TSR_MAX_EXPERTS || n_tokens > (1 << 30) / n_used)
         return bad(graph, "route", logits, "too many experts or tokens");
-    if (rule->bias && (rule->bias->type != TSR_TYPE_F32 || !tsr_tensor_is_weight(rule->bias) ||
-                       rule->bias->ne[0] != n_experts || tsr_tensor_rows(rule->bias) != 1))
-        return bad(graph, "route", logits, "the bias must be an F32 weight with an element per expert");
+    if (!is_vector(rule->bias, n_experts) || !is_vector(rule->factors, n_experts))
+        return bad(graph, "route", logits,
+                   "the bias and the factors must be F32 weights with an element per expert");
     if (rule->n_groups > 1 && (rule->n_groups > TSR_MAX_EXPERT_GROUPS || n_experts % rule->n_groups != 0 ||
                                rule->n_groups_used < 1 || rule->n_groups_used > rule->n_groups ||
                                n_used > n_experts / rule->n_groups * rule->n_groups_used))

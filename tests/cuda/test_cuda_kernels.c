@@ -351,6 +351,11 @@ static void add_and_scale_round_once(void **state)
         expected[i] = 3 * b[i];
     check_same(op.add.b, expected, N * ROWS);
     op.add.b = gpu_random(&g, N, -1, 1, 3, &row);
+    const tsr_op by = {.kind = TSR_OP_SCALE, .scale = {op.add.a, op.add.y, N * ROWS, 3, op.add.b}};
+    gpu_run(&g, &by);
+    for (int i = 0; i < N * ROWS; i++)
+        expected[i] = 3 * row[0] * a[i];
+    check_same(op.add.y, expected, N * ROWS);
     op.add.broadcast_b = true;
     op.add.y = (float *)op.add.a; /* in place */
     gpu_run(&g, &op);

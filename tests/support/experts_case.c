@@ -38,6 +38,8 @@ const experts_setup experts_case_choices[EXPERTS_N_CHOICES] = {
      TSR_GATING_SQRT_SOFTPLUS, .biased = true},
     {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 12, 3, 1, 16, TSR_GLU_SILU, false,
      TSR_GATING_SQRT_SOFTPLUS, .n_groups = 2, .n_groups_used = 1},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 12, 3, 20, 16, TSR_GLU_GELU_TANH, true,
+     TSR_GATING_SOFTMAX, .scaled = true},
 };
 
 static experts_matrix make_matrix(tsr_type type, int x_bits, int64_t n_experts, int64_t n_rows, int64_t k,
@@ -73,7 +75,7 @@ experts_case experts_case_create(experts_setup s, uint64_t seed)
     }
     c.choice_bias = malloc((size_t)s.n_experts * sizeof(float));
     assert_non_null(c.choice_bias);
-    random_fill(&seed, c.choice_bias, s.n_experts, -0.3f, 0.3f);
+    random_fill(&seed, c.choice_bias, s.n_experts, s.scaled ? 0.5f : -0.3f, s.scaled ? 1.5f : 0.3f);
     c.x = malloc((size_t)(s.n_tokens * s.n_embd) * sizeof(float));
     c.logits = malloc((size_t)(s.n_tokens * s.n_experts) * sizeof(float));
     c.expert = malloc((size_t)experts_case_slots(&c) * sizeof *c.expert);
@@ -167,7 +169,7 @@ static void choose(const experts_case *c, const float *x, double *keys, int32_t 
     for (int64_t j = 0; j < n_used; j++)
         chosen += weight[j] = part(c, (double)x[expert[j]], top);
     for (int64_t j = 0; j < n_used; j++)
-        weight[j] /= c->s.normalize ? chosen : all;
+        weight[j] *= (c->s.scaled ? (double)c->choice_bias[expert[j]] : 1) / (c->s.normalize ? chosen : all);
 }
 
 void experts_case_choose(experts_case *c)
@@ -240,6 +242,7 @@ tsr_op experts_case_route_op(const experts_case *c, const float *logits, const f
                               .bias = c->s.biased ? choice_bias : NULL,
                               .gating = c->s.gating,
                               .routing = tsr_routing_at(words, c->s.n_tokens, c->s.n_used, c->s.n_experts),
+                              .factors = c->s.scaled ? choice_bias : NULL,
                               .normalize = c->s.normalize,
                               .scale = 1.0f,
                               .n_groups = c->s.n_groups,

@@ -20,6 +20,7 @@ typedef struct experts_setup {
     bool biased;                     /* gate, up and down have biases, and a router's choices */
     int x_bits;                      /* of activations beside quantized weights; 0: 16 */
     int64_t n_groups, n_groups_used; /* of experts; 0: none */
+    bool scaled;                     /* the biases of the choice are factors on the weights, too */
 } experts_setup;
 
 typedef struct experts_matrix {
@@ -33,8 +34,8 @@ typedef struct experts_matrix {
 } experts_matrix;
 
 /* Of 8 experts in 4 groups 3 of 2, as in DeepSeek V3's proportions; of 256 in 8 as there; by the largest
- * probability as in V2; and by the root of softplus. */
-enum { EXPERTS_N_CHOICES = 6 };
+ * probability as in V2; by the root of softplus; and with a factor for each expert as in Gemma 4. */
+enum { EXPERTS_N_CHOICES = 7 };
 extern const experts_setup experts_case_choices[EXPERTS_N_CHOICES];
 
 enum { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_MATRICES };

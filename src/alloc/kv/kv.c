@@ -78,6 +78,8 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
     const tsr_shard_map *map = layer->kv_heads;
     if (layer->state[0].map && !map)
         return check_states(rt, config, index);
+    if (!map && layer->k_dim == 0) /* attention reads the rows of another layer */
+        return TSR_OK;
     if (!map || map->n_devices != rt->n_devices || map->extent < 1)
         return tsr_fail(TSR_ERR_INVALID,
                         "KV layer %d: needs a map of at least one KV head over the runtime's %d devices",

@@ -59,9 +59,11 @@ static tsr_status declare_qkv(tsr_weights *w, const tsr_hparams *hp, int l)
                 "attn_q.weight");
     if (hp->gated_attention)
         tsr_weights_cut_heads(layer->wq, 2 * n_q / kind->n_head_kv);
-    TSR_DECLARE(wk, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_k.weight");
-    TSR_DECLARE(wv, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_v.weight");
     TSR_DECLARE(bq, false, TSR_WEIGHT_Q_ROWS, n_q, 1, "attn_q.bias");
+    if (tsr_hparams_kv_layer(hp, l) < l)
+        return TSR_OK;
+    TSR_DECLARE(wk, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_k.weight");
+    TSR_DECLARE(wv, !hp->value_norm, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_v.weight");
     TSR_DECLARE(bk, false, TSR_WEIGHT_KV_ROWS, n_kv, 1, "attn_k.bias");
     TSR_DECLARE(bv, false, TSR_WEIGHT_KV_ROWS, n_kv, 1, "attn_v.bias");
 out:
@@ -171,22 +173,32 @@ static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tenso
                                    : rotate(at, head_norm(at, x, weight), slot);
 }
 
+static void store_kv(const tsr_layer *at, tsr_tensor *k, tsr_tensor *v, const tsr_kv_inputs *inputs)
+{
+    tsr_graph *graph = at->step->graph;
+    if (at->hp->value_norm)
+        v = tsr_rms_norm_plain(graph, v, at->kind->head_dim, at->hp->norm_eps);
+    tsr_kv_store(graph, at->step->kv, at->index, k, v, inputs);
+}
+
+/* Without W_v, values are the products of W_k. A layer without both reads another layer's. */
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
 {
     const tsr_step_graph *step = at->step;
     const tsr_hparams *hp = at->hp;
     const tsr_layer_weights *w = at->w;
+    const int kv_layer = (int)tsr_hparams_kv_layer(hp, at->index);
+    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, kv_layer)];
     tsr_tensor *q = tsr_block_linear(at, w->wq, w->bq, h);
     tsr_tensor *gates = hp->gated_attention ? half(at, q, true) : NULL;
     q = hp->gated_attention ? half(at, q, false) : q;
-    tsr_tensor *k = tsr_block_linear(at, w->wk, w->bk, h);
-    tsr_tensor *v = tsr_block_linear(at, w->wv, w->bv, h);
+    tsr_tensor *k = w->wk ? tsr_block_linear(at, w->wk, w->bk, h) : NULL;
+    tsr_tensor *v = w->wv ? tsr_block_linear(at, w->wv, w->bv, h) : k;
     q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
-    k = norm_and_rotate(at, k, w->k_norm, at->kind->rope_k);
-    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
-    tsr_kv_store(step->graph, step->kv, at->index, k, v, inputs);
+    if (k)
+        store_kv(at, norm_and_rotate(at, k, w->k_norm, at->kind->rope_k), v, inputs);
     double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)at->kind->head_dim);
-    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
+    tsr_tensor *a = tsr_attention(step->graph, step->kv, kv_layer, q, inputs, (float)scale,
                                   (float)hp->attention_softcap, at->kind->window);
     a = tsr_attention_sinks(step->graph, a, w->sinks);
     if (w->attn_gate)

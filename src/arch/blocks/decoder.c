@@ -9,6 +9,7 @@ tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_EMBEDDING, hp->n_embd, hp->n_vocab,
                                 &w->embedding, "token_embd.weight"));
+    TSR_TRY(tsr_declare_layer_inputs(w, hp));
     for (int l = 0; l < (int)hp->n_layers; l++)
         TSR_TRY(layer(w, hp, l));
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
@@ -36,12 +37,14 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
 {
     tsr_graph *graph = step->graph;
     tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
+    tsr_tensor *layer_input = tsr_build_layer_inputs(hp, w, step, x);
     for (int l = 0; l < (int)hp->n_layers; l++) {
         tsr_layer at = {.step = step,
                         .hp = hp,
                         .kind = tsr_hparams_layer(hp, l),
                         .w = &w->layers[l],
                         .ffn_columns = w->ffn_columns,
+                        .layer_input = layer_input,
                         .index = l};
         x = layer(&at, x);
     }
@@ -117,7 +120,7 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
     x = tsr_block_outputs(at, x);
     y = tsr_block_norm(at, x, at->w->ffn_norm);
-    y = at->w->router ? tsr_block_experts(at, y) : tsr_block_ffn(at, y);
+    y = at->w->router ? tsr_block_experts(at, y, y) : tsr_block_ffn(at, y);
     return tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->ffn_post_norm));
 }
 

@@ -66,7 +66,7 @@ out:
     return status;
 }
 
-tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
+tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *router_input)
 {
     const tsr_hparams *hp = at->hp;
     tsr_graph *graph = at->step->graph;
@@ -76,6 +76,7 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
                                    .normalize = hp->expert_normalize,
                                    .scale = hp->expert_scale,
                                    .bias = at->w->choice_bias,
+                                   .factors = at->w->expert_scales,
                                    .n_groups = hp->n_expert_groups,
                                    .n_groups_used = hp->n_expert_groups_used};
     const tsr_expert_weights weights = {.gate = at->w->expert_gate,
@@ -89,7 +90,7 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
                                         .granule = at->ffn_columns,
                                         .glu = limit > 0 ? TSR_GLU_CAPPED : hp->ffn_activation,
                                         .limit = limit};
-    tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, h);
+    tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, router_input);
     tsr_tensor *routing = tsr_route(graph, logits, &rule);
     tsr_tensor *shared = at->w->shared.down ? tsr_block_shared_experts(at, h) : NULL;
     tsr_tensor *y = tsr_experts(graph, h, routing, &weights);

@@ -51,5 +51,5 @@ tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
         h = layer_norm(at, tsr_block_outputs(at, x), w->ffn_norm, w->ffn_norm_bias);
     else
         h = layer_norm(at, y, w->ffn_norm, w->ffn_norm_bias);
-    return tsr_block_residual(at, y, w->router ? tsr_block_experts(at, h) : tsr_block_ffn(at, h));
+    return tsr_block_residual(at, y, w->router ? tsr_block_experts(at, h, h) : tsr_block_ffn(at, h));
 }

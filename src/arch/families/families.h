@@ -49,6 +49,7 @@
     X(seed_oss) \
     X(afmoe) \
     X(step35) \
+    X(gemma4) \
     X(hunyuan_dense) \
     X(hunyuan_moe) \
     X(minimax_m2) \

@@ -34,9 +34,9 @@ extern "C" tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cud
     if (op->n_rows == 0 || op->n == 0)
         return TSR_OK;
     if (op->n_weights > 1)
-        return tsr_cuda_result(
-            TSR_LAUNCH(heads_norm_kernel, tsr_row_grid(op->n_rows), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
-            "heads_norm_kernel");
+        return tsr_cuda_result(TSR_LAUNCH(heads_norm_kernel, tsr_row_grid(op->n_rows, s),
+                                          dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+                               "heads_norm_kernel");
     return tsr_cuda_result(
         TSR_LAUNCH(rms_norm_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
         "rms_norm_kernel");
@@ -80,8 +80,8 @@ extern "C" tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const t
 {
     if (op->n_rows == 0)
         return TSR_OK;
-    return tsr_cuda_result(TSR_LAUNCH(sum_squares_kernel, tsr_row_grid(op->n_rows), dim3(TSR_ROW_THREADS), 0,
-                                      s->stream, *op, tsr_fault_of(s)),
+    return tsr_cuda_result(TSR_LAUNCH(sum_squares_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS),
+                                      0, s->stream, *op, tsr_fault_of(s)),
                            "sum_squares_kernel");
 }
 

@@ -160,7 +160,7 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
     }
     const float factor = op.scale / (op.normalize ? sum : row.sum);
     for (int j = 0; j < n_used && lane == 0; j++)
-        weight[j] = weight[j] * factor;
+        weight[j] = weight[j] * (op.factors ? factor * op.factors[expert[j]] : factor);
 }
 
 /* begin[e + 1] is first the number of e's slots, then the sum up to it. */

@@ -150,18 +150,18 @@ static bool emit_mul_heads(const emission *e, tsr_op *op)
 
 static bool emit_rms_norm(const emission *e, tsr_op *op)
 {
+    const tsr_node_args *args = e->instr->args;
     const tsr_tensor *weight = e->instr->weight;
-    const tsr_tensor *bias = e->instr->args->bias;
-    const int64_t head_dim = e->instr->args->head_dim, n = head_dim > 0 ? head_dim : weight->ne[0];
+    const int64_t n = args->head_dim > 0 ? args->head_dim : weight->ne[0];
     op->rms_norm = (tsr_op_rms_norm){.x = in_address(e, 0),
-                                     .weight = weight->shards[e->d].data,
-                                     .bias = bias ? bias->shards[e->d].data : NULL,
-                                     .center = e->instr->args->center,
+                                     .weight = weight ? weight->shards[e->d].data : NULL,
+                                     .bias = args->bias ? args->bias->shards[e->d].data : NULL,
+                                     .center = args->center,
                                      .y = out_address(e),
                                      .n = n,
                                      .n_rows = out_cols(e) / n * e->out->ne1,
-                                     .n_weights = head_dim > 0 ? out_cols(e) / n : 1,
-                                     .eps = e->instr->args->eps};
+                                     .n_weights = weight && args->head_dim > 0 ? out_cols(e) / n : 1,
+                                     .eps = args->eps};
     return op->rms_norm.n_rows > 0;
 }
 
@@ -277,7 +277,8 @@ static bool emit_scale(const emission *e, tsr_op *op)
     op->scale = (tsr_op_scale){.x = in_address(e, 0),
                                .y = out_address(e),
                                .n = out_cols(e) * e->out->ne1,
-                               .factor = e->instr->args->factor};
+                               .factor = e->instr->args->factor,
+                               .by = e->instr->weight ? e->instr->weight->shards[e->d].data : NULL};
     return op->scale.n > 0;
 }
 

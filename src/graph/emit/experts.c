@@ -23,6 +23,7 @@ bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
                                .gating = rule->gating,
                                .normalize = rule->normalize,
                                .scale = rule->scale,
+                               .factors = rule->factors ? rule->factors->shards[e->d].data : NULL,
                                .n_groups = rule->n_groups,
                                .n_groups_used = rule->n_groups_used};
     return n_tokens > 0;

@@ -32,12 +32,13 @@ tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
     tsr_status status = TSR_OK;
     tsr_instr instr = {.kind = node->op, .args = node->args, .n_in = 1};
     int logits = tsr_lowering_value_of(low, node->src[0]);
-    const tsr_tensor *bias = instr.args->route.bias;
+    const tsr_tensor *const vectors[] = {instr.args->route.bias, instr.args->route.factors};
     TSR_TRY(tsr_lowering_need_whole(low, logits, tsr_lowering_value(low, logits)->devices, &instr.in[0]));
-    if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
-                 tsr_lowering_value(low, instr.in[0])->devices & ~bias->placement.devices))
-        return tsr_fail(TSR_ERR_INVALID, "route: bias %s is missing on a device that holds %s", bias->name,
-                        node->src[0]->name);
+    for (int i = 0; i < 2; i++)
+        if (vectors[i] && (vectors[i]->placement.sharding != TSR_SHARDING_REPLICATED ||
+                           tsr_lowering_value(low, instr.in[0])->devices & ~vectors[i]->placement.devices))
+            return tsr_fail(TSR_ERR_INVALID, "route: %s is missing on a device that holds %s",
+                            vectors[i]->name, node->src[0]->name);
     tsr_value value = {.name = node->name,
                        .type = node->type,
                        .ne0 = node->ne[0],

@@ -202,6 +202,39 @@ out:
     return status;
 }
 
+static tsr_status lower_rms_norm_plain(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const int64_t n = ((const tsr_node_args *)node->args)->head_dim;
+    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    const tsr_value *x = tsr_lowering_value(low, instr.in[0]);
+    if (x->sharding == TSR_SHARDING_SPLIT && x->map->granule % n != 0)
+        TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], x->devices, &instr.in[0]));
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    return tsr_lowering_emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
+/* factor * x, or x times a weight of one element. */
+static tsr_status lower_scale(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *factor = node->src[1];
+    tsr_instr instr = {.weight = factor, .in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    if (factor)
+        TSR_TRY(tsr_lowering_check_placed(factor));
+    if (factor && (like.devices & ~factor->placement.devices))
+        return tsr_fail(TSR_ERR_INVALID, "scale: factor %s is missing on a device that holds %s",
+                        factor->name, node->src[0]->name);
+    return tsr_lowering_emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
 /* Ops on single heads (or elements) keep the division of their first operand, and the number of its heads;
  * the other operands in src are whole inputs. */
 static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
@@ -488,11 +521,12 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_MUL_HEADS:
         return lower_mul_heads(low, node);
     case TSR_OP_RMS_NORM:
-        return lower_rms_norm(low, node);
+        return node->src[1] ? lower_rms_norm(low, node) : lower_rms_norm_plain(low, node);
     case TSR_OP_ATTENTION:
         return lower_attention(low, node);
-    case TSR_OP_ROPE:
     case TSR_OP_SCALE:
+        return lower_scale(low, node);
+    case TSR_OP_ROPE:
     case TSR_OP_SOFTCAP:
         return lower_by_head(low, node);
     case TSR_OP_GATE:

@@ -31,6 +31,8 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
                                    layers[l].state);
             continue;
         }
+        if (tsr_hparams_kv_layer(hp, l) < l)
+            continue;
         tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l]);
         layers[l].kv_heads = &maps[2 * l];
         layers[l].k_dim = latent ? hp->latent.kv_rank + hp->latent.n_rot : kind->head_dim;

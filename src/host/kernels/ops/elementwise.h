@@ -110,8 +110,9 @@ static void kernel_scale(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_scale *op = &record->scale;
     const range part = thread_part(env, op->n, LINE_FLOATS);
+    const float factor = op->by ? op->factor * op->by[0] : op->factor;
     for (int64_t i = part.begin; i < part.end; i++)
-        op->y[i] = op->factor * op->x[i];
+        op->y[i] = factor * op->x[i];
 }
 
 static void kernel_softcap(const tsr_op *record, const tsr_kernel_env *env)

@@ -140,7 +140,7 @@ static void route_token(const tsr_op_route *op, int64_t t)
     }
     const float factor = op->scale / sum;
     for (int64_t j = 0; j < r->n_used; j++)
-        weight[j] *= factor;
+        weight[j] *= op->factors ? factor * op->factors[chosen[j]] : factor;
 }
 
 /* Counting sort of the slots by expert. begin[e + 1] is first the number of e's slots, then the place of its
