@@ -1,5 +1,6 @@
 /* minimax-m2 (MiniMax M2): one norm over all query heads of a token and one over all key heads; half of a
- * head is rotated, elements half a rotation apart; a mixture of experts that are chosen by sigmoids and a bias.
+ * head is rotated, elements half a rotation apart; a mixture of experts that are chosen by sigmoids and a
+ * bias.
  *
  *     x = x + Wo attn(norm(x))                                 attention of norm(q), norm(k), v
  *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x)) */
