@@ -141,8 +141,9 @@ static void read_family(model *m)
         m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
                  "chatglm glm4 granitemoe deepseek bailingmoe ernie4_5-moe command-r cohere2 arcee");
     if (!m->neighbours && !gemma &&
-        !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss qwen2moe dots1 glm4moe "
-                            "starcoder2 nemotron stablelm gptneox phi2 falcon hunyuan-dense exaone4"))
+        !is_one_of(m->arch,
+                   "qwen2 qwen3 phi3 olmo2 exaone qwen3moe qwen3vlmoe olmoe gpt-oss qwen2moe dots1 glm4moe "
+                   "starcoder2 nemotron stablelm gptneox phi2 falcon hunyuan-dense exaone4"))
         fail_msg("the reference does not know %s", m->arch);
     if (is_one_of(m->arch, "glm4")) /* the order of Q and K in files with M-RoPE */
         m->neighbours = !tsr_gguf_has_key(m->gguf, "glm4.rope.dimension_sections");

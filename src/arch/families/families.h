@@ -46,6 +46,7 @@
     X(cohere2) \
     X(cohere2moe) \
     X(qwen3vl) \
+    X(qwen3vlmoe) \
     X(seed_oss) \
     X(afmoe) \
     X(step35) \
