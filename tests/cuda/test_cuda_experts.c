@@ -9,7 +9,7 @@
 #include "support/experts_case.h"
 #include "support/weight_types.h"
 
-static const tsr_type types[] = {WEIGHT_TYPES};
+static const tsr_type types[] = {COMMON_TYPES, RARE_TYPES, TWO_CODE_TYPES};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A case on the device, and its routing there and here. */

@@ -12,8 +12,8 @@
 #include "core/quant/half.h"
 #include "support/weight_types.h"
 
-static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, RARE_TYPES,   TSR_TYPE_Q8_0,
-                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, RARE_TYPES,    CODE_TYPES,
+                                 TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
 enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3, N_FLOAT = N_TYPES - 5 };
 
 /* A matrix, activations, and what the product should be. */

@@ -204,7 +204,7 @@ static size_t model_step(int64_t rounds)
 
 void ways_check_rare_types(const way_family *family, int64_t rounds)
 {
-    static const tsr_type types[] = {RARE_TYPES};
+    static const tsr_type types[] = {RARE_TYPES, TWO_CODE_TYPES};
     for (size_t i = 0; i < sizeof types / sizeof *types; i += model_step(rounds))
         ways_check_type(family, types[i], (rounds + 7) / 8);
 }
