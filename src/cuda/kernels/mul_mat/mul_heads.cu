@@ -15,9 +15,9 @@ struct heads_args {
     int64_t x_head, y_head;
 };
 
-/* Grid: x as of octets_kernel, y = heads. */
+/* Grid: x as of octets_kernel, y = heads. With more blocks in an SM in mind, the compiler would spill. */
 template <tsr_type TYPE, int TOKENS>
-static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4 ? 3 : 0)
+static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 1 ? 4 : 2)
     heads_kernel(const heads_args a)
 {
     octets_args o = a.of_head;
@@ -62,7 +62,7 @@ template <tsr_type TYPE> static tsr_status multiply(const tsr_op_mul_heads *op, 
 
 static tsr_status multiply_any(const tsr_op_mul_heads *op, const tsr_cuda_stream *s)
 {
-    switch (op->type) {
+    switch (tsr_kernel_type(op->type)) {
 #define HEADS_CASE(type) \
     case type:           \
         return multiply<type>(op, s);
