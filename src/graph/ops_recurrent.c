@@ -73,7 +73,7 @@ tsr_tensor *tsr_mul_mat_joined(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
     tsr_tensor *const operands[] = {w, x};
     if (missing(graph, "mul_mat", operands, 2))
         return NULL;
-    int64_t n = w->ne[0] / x->ne[0];
+    int64_t n = x->ne[0] > 0 ? w->ne[0] / x->ne[0] : 0;
     if (!is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1 ||
         n * x->ne[0] != w->ne[0] || x->ne[1] % n != 0)
         return bad(graph, "mul_mat", x, "rows of the second operand must make up a row of the weight");

@@ -1,0 +1,174 @@
+/* Graphs of columns that repeat, and of weights in parts: the same bits for every division, also where a cut
+ * goes through a period; and what the constructors refuse. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tsr/buffer.h>
+#include <tsr/graph.h>
+#include <tsr/runtime.h>
+
+#include "graph/graph.h"
+#include "support/random.h"
+#include "support/runner.h"
+
+enum { N_EMBD = 96, N_PART = 64, N_TOKENS = 5, N_WEIGHTS = 3 };
+
+/* W0 and W1 are [N_EMBD, N_PART], divided by rows; W2 is [2 * N_PART, N_EMBD], divided by columns. */
+typedef struct bench {
+    tsr_runtime *rt;
+    tsr_context *ctx[N_WEIGHTS];
+    tsr_buffer *buffers[N_WEIGHTS];
+    tsr_tensor *w[N_WEIGHTS];
+    tsr_graph *graph;
+    tsr_tensor *x; /* [N_EMBD, N_TOKENS] */
+} bench;
+
+static void bench_open(bench *b, const char *devices, const float *split, int n, int64_t granule)
+{
+    tsr_runtime_config config = tsr_runtime_config_default();
+    config.devices = devices;
+    *b = (bench){0};
+    runner_ok(tsr_runtime_open(&config, &b->rt), devices);
+    for (int i = 0; i < N_WEIGHTS; i++) {
+        tsr_split_buffer_config type = tsr_split_buffer_config_default();
+        static float data[2 * N_PART * N_EMBD];
+        uint64_t seed = (uint64_t)i + 1;
+        type.axis = i < 2;
+        type.granule = granule;
+        type.tensor_split = split;
+        type.n_tensor_split = n;
+        for (int k = 0; k < 2 * N_PART * N_EMBD; k++)
+            data[k] = random_normal(&seed) / 8;
+        runner_ok(tsr_context_create(b->rt, &b->ctx[i]), "context");
+        b->w[i] = i < 2 ? tsr_tensor_2d(b->ctx[i], TSR_TYPE_F32, N_EMBD, N_PART, "w")
+                        : tsr_tensor_2d(b->ctx[i], TSR_TYPE_F32, 2 * N_PART, N_EMBD, "w");
+        runner_ok(tsr_tensors_alloc(b->ctx[i], tsr_split_buffer_type_ex(b->rt, &type), &b->buffers[i]),
+                  "alloc");
+        runner_ok(tsr_tensor_set(b->w[i], data, 0, tsr_tensor_bytes(b->w[i])), "set");
+    }
+    runner_ok(tsr_graph_create(b->rt, &b->graph), "graph");
+    b->x = tsr_graph_input(b->graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+}
+
+static void bench_close(bench *b)
+{
+    tsr_graph_destroy(b->graph);
+    for (int i = 0; i < N_WEIGHTS; i++) {
+        tsr_buffer_destroy(b->buffers[i]);
+        tsr_context_destroy(b->ctx[i]);
+    }
+    tsr_runtime_close(b->rt);
+}
+
+static void run(bench *b, tsr_tensor *y, float *out)
+{
+    static float data[N_EMBD * N_TOKENS];
+    tsr_program *program;
+    uint64_t seed = 9;
+    for (int i = 0; i < N_EMBD * N_TOKENS; i++)
+        data[i] = random_normal(&seed);
+    tsr_graph_output(b->graph, y);
+    runner_ok(tsr_program_compile(b->graph, NULL, &program), "compile");
+    runner_ok(tsr_tensor_set(b->x, data, 0, sizeof data), "set input");
+    runner_ok(tsr_program_run(program), "run");
+    runner_ok(tsr_tensor_get(y, out, 0, tsr_tensor_bytes(y)), "get output");
+    tsr_program_destroy(program);
+}
+
+static const float splits[][3] = {{1, 0, 0}, {1, 1, 1}, {5, 0, 2}, {0, 1, 3}};
+static const int64_t granules[] = {8, 12, 32};
+
+/* Columns 2, 3 and 4 of every 8. */
+static void columns_do_not_depend_on_the_division(void **state)
+{
+    (void)state;
+    float all[N_TOKENS][N_PART], out[N_TOKENS][N_PART / 8][3];
+    bench b;
+    bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
+    run(&b, tsr_mul_mat(b.graph, b.w[0], b.x), all[0]);
+    bench_close(&b);
+    for (int s = 0; s < 4; s++)
+        for (int g = 0; g < 3; g++) {
+            bench_open(&b, "host:3,threads=1", splits[s], 3, granules[g]);
+            run(&b, tsr_take_columns(b.graph, tsr_mul_mat(b.graph, b.w[0], b.x), (tsr_columns){8, 2, 3}),
+                out[0][0]);
+            for (int t = 0; t < N_TOKENS; t++)
+                for (int p = 0; p < N_PART / 8; p++)
+                    assert_memory_equal(out[t][p], &all[t][8 * p + 2], sizeof out[t][p]);
+            bench_close(&b);
+        }
+}
+
+/* W2 (W0 x, W1 x): the parts of a token are its rows. */
+static void parts_do_not_depend_on_the_division(void **state)
+{
+    (void)state;
+    float first[N_TOKENS][N_EMBD], out[N_TOKENS][N_EMBD], parts[N_TOKENS][2][N_PART], one[N_TOKENS][N_PART];
+    for (int s = 0; s < 4; s++) {
+        bench b;
+        bench_open(&b, "host:3,threads=1", splits[s], 3, 8);
+        const tsr_weight_parts w = {.at = {b.w[0], b.w[1]}, .n = 2};
+        tsr_tensor *both = tsr_mul_mat_parts(b.graph, &w, b.x);
+        assert_int_equal(both->ne[1], 2 * N_TOKENS);
+        tsr_graph_output(b.graph, both);
+        run(&b, tsr_mul_mat_joined(b.graph, b.w[2], both), out[0]);
+        if (s == 0)
+            memcpy(first, out, sizeof out);
+        assert_memory_equal(out, first, sizeof out);
+        bench_close(&b);
+        for (int i = 0; i < 2; i++) {
+            bench_open(&b, "host:3,threads=1", splits[s], 3, 8);
+            const tsr_weight_parts same = {.at = {b.w[0], b.w[1]}, .n = 2};
+            run(&b, tsr_mul_mat_parts(b.graph, &same, b.x), parts[0][0]);
+            bench_close(&b);
+            bench_open(&b, "host:3,threads=1", splits[s], 3, 8);
+            run(&b, tsr_mul_mat(b.graph, b.w[i], b.x), one[0]);
+            for (int t = 0; t < N_TOKENS; t++)
+                assert_memory_equal(parts[t][i], one[t], sizeof one[t]);
+            bench_close(&b);
+        }
+    }
+}
+
+static void wrong_operands_are_refused(void **state)
+{
+    (void)state;
+    const tsr_columns wrong[] = {{7, 0, 2}, {8, 6, 3}, {8, -1, 2}, {8, 0, 0}};
+    bench b;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
+        assert_null(tsr_take_columns(b.graph, b.x, wrong[i]));
+        assert_int_equal(b.graph->status, TSR_ERR_INVALID);
+        bench_close(&b);
+    }
+    bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
+    assert_null(tsr_mul_mat_parts(b.graph, &(tsr_weight_parts){.at = {b.w[0], b.w[2]}, .n = 2}, b.x));
+    bench_close(&b);
+    bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
+    assert_null(tsr_mul_mat_joined(b.graph, b.w[2], b.x)); /* 96 do not divide 128 */
+    assert_int_equal(b.graph->status, TSR_ERR_INVALID);
+    bench_close(&b);
+    bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
+    const tsr_state_inputs inputs = {tsr_graph_input(b.graph, TSR_TYPE_I32, 3, 1, "rows"),
+                                     tsr_graph_input(b.graph, TSR_TYPE_I32, N_TOKENS, 1, "next")};
+    const tsr_weight_parts kernel = {.at = {b.w[0]}, .n = 1}; /* 96 elements per channel */
+    assert_null(tsr_conv(b.graph, b.x, &kernel, true, (tsr_state_part){0}, &inputs));
+    assert_int_equal(b.graph->status, TSR_ERR_INVALID);
+    bench_close(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_do_not_depend_on_the_division),
+        cmocka_unit_test(parts_do_not_depend_on_the_division),
+        cmocka_unit_test(wrong_operands_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
