@@ -51,7 +51,6 @@ static const double error_bound = 2e-5;
 /* Folders of architectures that this version refuses. A model that begins to work fails until it is removed
  * from this list. */
 static const char *const unsupported[] = {
-    "bailingmoe2",
     "deepseek4",
     "falcon-h1",
     "falcon-h1-norm",

@@ -33,6 +33,7 @@
     X(deepseek) \
     X(deepseek2) \
     X(bailingmoe) \
+    X(bailingmoe2) \
     X(ernie4_5_moe) \
     X(dots1) \
     X(glm4moe) \

@@ -10,6 +10,9 @@
  *
  * - bailingmoe: Ling (arXiv:2503.05139).
  *
+ * - bailingmoe2: Ling and Ring 2. Norms of heads, of which half is rotated; experts are chosen by sigmoids
+ * and a bias, from the best groups.
+ *
  * - ernie4_5-moe: ERNIE 4.5. Experts are chosen by the softmax and a bias.
  *
  * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; experts are chosen by sigmoids and a bias.
@@ -92,5 +95,6 @@ SHARED(qwen2moe, "qwen2moe", read_qwen2moe, tsr_declare_plain_layer);
 SHARED(deepseek, "deepseek", read_deepseek, tsr_declare_plain_layer);
 SHARED(bailingmoe, "bailingmoe", read_deepseek, tsr_declare_plain_layer);
 SHARED(ernie4_5_moe, "ernie4_5-moe", read_ernie, tsr_declare_plain_layer);
+SHARED(bailingmoe2, "bailingmoe2", read_sigmoid, declare_dots1_layer);
 SHARED(dots1, "dots1", read_sigmoid, declare_dots1_layer);
 SHARED(glm4moe, "glm4moe", read_sigmoid, declare_glm4moe_layer);
