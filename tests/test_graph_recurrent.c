@@ -136,6 +136,25 @@ static void parts_do_not_depend_on_the_division(void **state)
     }
 }
 
+/* One device has all columns, so nothing is gathered. */
+static void one_device_gathers_nothing(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 2; s++) {
+        bench b;
+        tsr_program *program;
+        tsr_program_info info;
+        bench_open(&b, "host:3,threads=1", splits[s], 3, 8);
+        const tsr_weight_parts w = {.at = {b.w[0], b.w[1]}, .n = 2};
+        tsr_graph_output(b.graph, tsr_mul_mat_joined(b.graph, b.w[2], tsr_mul_mat_parts(b.graph, &w, b.x)));
+        runner_ok(tsr_program_compile(b.graph, NULL, &program), "compile");
+        tsr_program_get_info(program, &info);
+        assert_int_equal(info.n_all_gathers, s);
+        tsr_program_destroy(program);
+        bench_close(&b);
+    }
+}
+
 static void wrong_operands_are_refused(void **state)
 {
     (void)state;
@@ -168,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_do_not_depend_on_the_division),
         cmocka_unit_test(parts_do_not_depend_on_the_division),
+        cmocka_unit_test(one_device_gathers_nothing),
         cmocka_unit_test(wrong_operands_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

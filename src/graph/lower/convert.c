@@ -89,6 +89,25 @@ tsr_status tsr_lowering_resolve_pending(tsr_lowering *low)
     return low->pending < 0 ? TSR_OK : tsr_lowering_all_reduce(low, low->pending, -1, &whole);
 }
 
+/* A SPLIT value on one device alone has all its columns there: a copy has the other sharding. */
+static tsr_status copy_alone(tsr_lowering *low, int split, int *whole_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_value value = *tsr_lowering_value(low, split);
+    value.sharding = TSR_SHARDING_REPLICATED;
+    TSR_TRY(tsr_lowering_add_value(low, value, whole_out));
+    TSR_TRY(tsr_lowering_add_instr(low, (tsr_instr){.kind = TSR_OP_COPY,
+                                                    .name = value.name,
+                                                    .in = {split},
+                                                    .n_in = 1,
+                                                    .out = *whole_out,
+                                                    .devices = value.devices,
+                                                    .collective = -1}));
+    tsr_lowering_value(low, split)->whole = *whole_out;
+out:
+    return status;
+}
+
 /* Make a SPLIT value whole on all its devices: each copies its part into the workspace, then all devices
  * read all parts. */
 static tsr_status all_gather(tsr_lowering *low, int split, int *whole_out)
@@ -159,6 +178,8 @@ tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, tsr_device_set 
         whole = value->whole;
         if (whole < 0 && value->sharding == TSR_SHARDING_PARTIAL)
             TSR_TRY(tsr_lowering_all_reduce(low, index, -1, &whole));
+        else if (whole < 0 && tsr_device_set_count(value->devices) == 1)
+            TSR_TRY(copy_alone(low, index, &whole));
         else if (whole < 0)
             TSR_TRY(all_gather(low, index, &whole));
     }
