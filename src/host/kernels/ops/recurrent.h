@@ -87,37 +87,55 @@ static void recurrence_load(const tsr_op_recurrence *op, int64_t t, int64_t head
         s->decay[i] = s->decay[0];
 }
 
-/* Row i of the state goes to sum i % 4; the four sums are added as pairs. */
-ALWAYS_INLINE v16 add_four(const v16 sums[4])
+/* Row i of the state goes to sum i % 4; the four sums are added as pairs. Named sums, because compilers often
+ * keep an array of them in memory (vec.h). */
+typedef struct four_sums {
+    v16 a, b, c, d;
+} four_sums;
+
+ALWAYS_INLINE v16 add_four(four_sums s)
 {
-    return v16_add(v16_add(sums[0], sums[1]), v16_add(sums[2], sums[3]));
+    return v16_add(v16_add(s.a, s.b), v16_add(s.c, s.d));
+}
+
+/* Let row i of the state decay, and add its part of the product with the key. */
+ALWAYS_INLINE v16 decay_row(recurrent_scratch *s, int64_t i, v16 sum)
+{
+    const v16 row = v16_mul(v16_set1(s->decay[i]), v16_load(s->state[i]));
+    v16_store(s->state[i], row);
+    return v16_fma(v16_set1(s->k[i]), row, sum);
+}
+
+/* Add to row i of the state, and add the row's part of the product with the query. */
+ALWAYS_INLINE v16 write_row(recurrent_scratch *s, int64_t i, v16 u, v16 sum)
+{
+    const v16 row = v16_fma(v16_set1(s->k[i]), u, v16_load(s->state[i]));
+    v16_store(s->state[i], row);
+    return v16_fma(v16_set1(s->q[i]), row, sum);
 }
 
 /* Columns [c, c + n), n at most 16, of a head's state and output. */
 static void recurrence_token(const tsr_op_recurrence *op, int64_t t, int64_t head, int64_t c, int64_t n,
                              recurrent_scratch *s)
 {
-    const int64_t at = t * op->heads_stride + head, rows = (op->dk + 3) / 4 * 4;
-    v16 sums[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
+    const int64_t at = t * op->heads_stride + head;
+    four_sums sums = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     recurrence_load(op, t, head, s);
-    for (int64_t i = 0; i < rows; i += 4)
-        UNROLL for (int j = 0; j < 4; j++)
-        {
-            const v16 row = v16_mul(v16_set1(s->decay[i + j]), v16_load(s->state[i + j]));
-            v16_store(s->state[i + j], row);
-            sums[j] = v16_fma(v16_set1(s->k[i + j]), row, sums[j]);
-        }
+    for (int64_t i = 0; i < op->dk; i += 4) {
+        sums.a = decay_row(s, i, sums.a);
+        sums.b = decay_row(s, i + 1, sums.b);
+        sums.c = decay_row(s, i + 2, sums.c);
+        sums.d = decay_row(s, i + 3, sums.d);
+    }
     const v16 v = v16_load_n(op->v + at * op->dv + c, n);
     const v16 u = v16_mul(v16_sigmoid(v16_set1(op->beta[at])), v16_sub(v, add_four(sums)));
-    for (int j = 0; j < 4; j++)
-        sums[j] = v16_zero();
-    for (int64_t i = 0; i < rows; i += 4)
-        UNROLL for (int j = 0; j < 4; j++)
-        {
-            const v16 row = v16_fma(v16_set1(s->k[i + j]), u, v16_load(s->state[i + j]));
-            v16_store(s->state[i + j], row);
-            sums[j] = v16_fma(v16_set1(s->q[i + j]), row, sums[j]);
-        }
+    sums = (four_sums){v16_zero(), v16_zero(), v16_zero(), v16_zero()};
+    for (int64_t i = 0; i < op->dk; i += 4) {
+        sums.a = write_row(s, i, u, sums.a);
+        sums.b = write_row(s, i + 1, u, sums.b);
+        sums.c = write_row(s, i + 2, u, sums.c);
+        sums.d = write_row(s, i + 3, u, sums.d);
+    }
     v16_store_n(op->y + at * op->dv + c, add_four(sums), n);
 }
 
