@@ -142,8 +142,8 @@ tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
 tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *router_input);
 tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h);
 
-/* Embeddings per layer (blocks/layer_input.c): those of all layers from the scaled embedding x, [n_layer_input
- * * n_layers, n_tokens], NULL: the model has none; and their part in a layer. */
+/* Embeddings per layer (blocks/layer_input.c): those of all layers from the scaled embedding x,
+ * [n_layer_input * n_layers, n_tokens], NULL: the model has none; and their part in a layer. */
 tsr_status tsr_declare_layer_inputs(tsr_weights *weights, const tsr_hparams *hparams);
 tsr_status tsr_declare_layer_input(tsr_weights *weights, const tsr_hparams *hparams, int l);
 tsr_tensor *tsr_build_layer_inputs(const tsr_hparams *hparams, const tsr_weights *weights,

@@ -102,8 +102,8 @@ out:
     return status;
 }
 
-/* Layers that read another layer's keys and values belong to that layer's group. Their FFN goes with them if it
- * was in the same group. */
+/* Layers that read another layer's keys and values belong to that layer's group. Their FFN goes with them if
+ * it was in the same group. */
 static void join_shared_kv(const tsr_hparams *hp, tsr_model_split *split)
 {
     for (int64_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++) {

@@ -156,7 +156,7 @@ static void opening_fails_cleanly_at_every_call(void **state)
                      cudasim_call_name(call - 1));
         assert_int_equal(failing_alloc_live(), blocks);
     }
-    assert_true(failed > 50 / TSR_TEST_EVERY(4));
+    assert_true((int)failed > 50 / TSR_TEST_EVERY(4));
 }
 
 /* Where the simulation itself runs out of memory its peers do not work, which is not an error. */

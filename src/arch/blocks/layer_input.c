@@ -7,7 +7,8 @@
  *
  *     h = h + norm(Wout (gelu(Wgate h) * p_l))
  *
- * E is as large as the embedding of a much wider model, so its rows are divided like those of the embedding. */
+ * E is as large as the embedding of a much wider model, so its rows are divided like those of the
+ * embedding. */
 #include <math.h>
 
 #include "core/status.h"

@@ -1,10 +1,10 @@
-/* gemma4: Gemma 4. A gemma3 with layers of two shapes: those with a sliding window have short heads, those that
- * see all positions have long ones, their own rotation and fewer KV heads. Values have a norm, too, and scores
- * no scale.
+/* gemma4: Gemma 4. A gemma3 with layers of two shapes: those with a sliding window have short heads, those
+ * that see all positions have long ones, their own rotation and fewer KV heads. Values have a norm, too, and
+ * scores no scale.
  *
  *     x = x + post(Wo attn(norm(x)))
- *     x = x + post(ffn(norm(x)))                               one of, or with experts the sum of, a dense FFN
- *                                                              and a mixture, with norms of their own
+ *     x = x + post(ffn(norm(x)))                               a dense FFN, or the sum of a dense FFN and a
+ *                                                              mixture, with norms of their own
  *     x = c_l (x + the part of the layer's embedding)          blocks/layer_input.c
  *
  * In small models the last layers have no keys and values of their own. */
