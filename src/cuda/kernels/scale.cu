@@ -1,8 +1,7 @@
 /* y[i] = factor * by[0] * x[i], one thread per element. */
 #include "cuda/kernels/common.cuh"
 
-static __global__ void scale_kernel(const float *x, float *y, int64_t n, float factor,
-                                    const float *by)
+static __global__ void scale_kernel(const float *x, float *y, int64_t n, float factor, const float *by)
 {
     if (by)
         factor *= by[0];
