@@ -225,6 +225,22 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* The text, run this way, has the bits of one plain device. */
+static void has_plain_bits(const folder *f, const text *t, const way *w)
+{
+    size_t bytes = (size_t)(t->n * f->n_vocab) * sizeof(float);
+    float *logits = checked_malloc(bytes);
+    memset(logits, 0xff, bytes);
+    runner r;
+    runner_open_on(&r, w->machine, f->model, w->devices, w->collectives, w->split, &w->config);
+    runner_decode(&r, t->tokens, t->n, w->chunk, true, logits);
+    walk_check_accounting(&(walk){.devices = w->devices, .rt = r.rt, .model = r.model});
+    if (memcmp(logits, t->plain, bytes) != 0)
+        ways_fail(f->name, w);
+    runner_close(&r);
+    free(logits);
+}
+
 /* Way i: with few tokens at a time only where the text is not the longest one. */
 static void run_way(folder *f, int i)
 {
@@ -237,17 +253,23 @@ static void run_way(folder *f, int i)
     w.config.session.n_batch = (int)min_i64(w.config.session.n_batch, i % 2 ? 512 : 40);
     w.config.session.n_outputs_max = i % 4 ? w.config.session.n_batch : 3;
     w.config.split.experts = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
-    size_t bytes = (size_t)(t->n * f->n_vocab) * sizeof(float);
-    float *logits = checked_malloc(bytes);
-    memset(logits, 0xff, bytes);
-    runner r;
-    runner_open_on(&r, w.machine, f->model, w.devices, w.collectives, w.split, &w.config);
-    runner_decode(&r, t->tokens, t->n, w.chunk, true, logits);
-    walk_check_accounting(&(walk){.devices = w.devices, .rt = r.rt, .model = r.model});
-    if (memcmp(logits, t->plain, bytes) != 0)
-        ways_fail(f->name, &w);
-    runner_close(&r);
-    free(logits);
+    has_plain_bits(f, t, &w);
+}
+
+/* The last layers are divided, the others are on one device: some layers read KV that others wrote. */
+static void run_offloaded(const folder *f)
+{
+    const text *t = &f->texts[0];
+    for (int n = 1; n <= 4; n++) {
+        way w = {.machine = f->machine,
+                 .devices = "host:2,threads=1",
+                 .split = "1,1",
+                 .config = tsr_model_config_default()};
+        set_sizes(f, &w.config);
+        w.config.offload.device = "0";
+        w.config.offload.n_gpu_layers = n;
+        has_plain_bits(f, t, &w);
+    }
 }
 
 /* Append tokens begin .. end - 1 of the text to a sequence, and compare the last row. */
@@ -373,6 +395,7 @@ static void check_supported(folder *f)
     const int n_ways = f->n_longest > N_SHORT ? 1 : N_WAYS;
     for (int i = 0; i < n_ways; i++)
         run_way(f, i);
+    run_offloaded(f);
     if (f->n_longest <= N_SHORT) {
         check_sequences(f);
         check_taken_back(f);

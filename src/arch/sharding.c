@@ -102,9 +102,7 @@ out:
     return status;
 }
 
-/* Layers that read another layer's keys and values belong to that layer's group. Their FFN goes with them if
- * it was in the same group. */
-static void join_shared_kv(const tsr_hparams *hp, tsr_model_split *split)
+void tsr_model_split_join_shared_kv(const tsr_hparams *hp, tsr_model_split *split)
 {
     for (int64_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++) {
         const int group = split->attention_group[tsr_hparams_kv_layer(hp, l)];
@@ -129,7 +127,7 @@ tsr_status tsr_model_split_create(const tsr_hparams *hp, const tsr_model_granule
                             .output_group = layout->output_group};
     memcpy(like.requested, layout->requested, (size_t)layout->n_devices * sizeof *layout->requested);
     TSR_TRY(split_init(&like, &split));
-    join_shared_kv(hp, &split);
+    tsr_model_split_join_shared_kv(hp, &split);
     for (int g = 0; g < layout->n_groups; g++)
         TSR_TRY(group_init(hp, granules, layout->n_devices, layout->counts[g], &split.groups[g]));
     *split_out = split;

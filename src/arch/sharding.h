@@ -85,6 +85,10 @@ typedef struct tsr_split_layout {
 tsr_status tsr_model_split_create(const tsr_hparams *hparams, const tsr_model_granules *granules,
                                   const tsr_split_layout *layout, tsr_model_split *split_out);
 
+/* Layers that read another layer's keys and values belong to that layer's group. Their FFN goes with them if
+ * it was in the same group. To be called after a change of groups. */
+void tsr_model_split_join_shared_kv(const tsr_hparams *hparams, tsr_model_split *split);
+
 /* Tensor mode: counts[class * n_devices + d] granules. Devices without a granule are not in the group. */
 tsr_status tsr_model_split_tensor(const tsr_hparams *hparams, const tsr_model_granules *granules,
                                   const double *shares, int n_devices, const int64_t *counts,

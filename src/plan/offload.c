@@ -293,6 +293,7 @@ tsr_status tsr_offload_apply(const tsr_offload_map *map, const tsr_hparams *hp,
         if (map->ffn[l] != TSR_FREE)
             TSR_TRY(own_group(hp, granules, map->ffn[l], groups, split, &split->ffn_group[l]));
     }
+    tsr_model_split_join_shared_kv(hp, split);
 out:
     return status;
 }

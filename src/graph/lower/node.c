@@ -338,12 +338,34 @@ out:
     return status;
 }
 
+/* Every device must have the KV heads of its query heads. */
+static tsr_status check_kv_heads(const tsr_node_args *args, const tsr_value *y)
+{
+    int64_t n_all = 0;
+    tsr_kv_view views[TSR_MAX_DEVICES];
+    TSR_FOR_DEVICES(d, y->devices) {
+        tsr_kv_view_of(args->kv, d, args->layer, &views[d]);
+        n_all += views[d].n_heads;
+    }
+    TSR_FOR_DEVICES(d, y->devices) {
+        const int64_t n = tsr_value_cols(y, d), n_heads = views[d].n_heads;
+        const bool divided = y->sharding == TSR_SHARDING_SPLIT && !views[d].v_in_k;
+        if (n > 0 && (n_heads == 0 || (divided && n * n_all != y->ne0 * n_heads)))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "attention: device %d has %lld of %lld elements of %s, and %lld of %lld KV heads",
+                            d, (long long)n, (long long)y->ne0, y->name, (long long)n_heads,
+                            (long long)n_all);
+    }
+    return TSR_OK;
+}
+
 static tsr_status lower_attention(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *sinks = ((const tsr_node_args *)node->args)->sinks;
     TSR_TRY(lower_by_head(low, node));
     const tsr_value *value = tsr_lowering_value(low, tsr_lowering_value_of(low, node));
+    TSR_TRY(check_kv_heads(node->args, value));
     if (sinks && value->sharding == TSR_SHARDING_SPLIT)
         TSR_TRY(check_sinks(sinks, value));
     else if (sinks)
