@@ -341,7 +341,7 @@ static tsr_rope_params read_keys(const char *type, const char *key, double value
         gguf_writer_f32(w, key, (float)value);
     tsr_gguf *gguf = gguf_writer_open(w);
     tsr_keys keys = {.gguf = gguf, .architecture = "x"};
-    runner_ok(tsr_hparams_read(&keys, &hp), "keys");
+    runner_ok(tsr_hparams_read(&keys, false, &hp), "keys");
     tsr_gguf_close(gguf);
     return hp.rope[TSR_ROPE_MAIN];
 }

@@ -117,6 +117,22 @@ static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_k
     return TSR_OK;
 }
 
+/* Layers that read another layer's keys and values have its heads. */
+static tsr_status check_shared_kv(const tsr_gguf *gguf, const tsr_hparams *hp)
+{
+    for (int64_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++) {
+        const int64_t source = tsr_hparams_kv_layer(hp, l);
+        const tsr_layer_kind *a = tsr_hparams_layer(hp, source), *b = tsr_hparams_layer(hp, l);
+        if (a->mixer != TSR_MIXER_ATTENTION || b->mixer != TSR_MIXER_ATTENTION || a->window != b->window ||
+            a->head_dim != b->head_dim || a->n_head_kv != b->n_head_kv || a->n_head != b->n_head)
+            return tsr_fail(TSR_ERR_UNSUPPORTED,
+                            "%s: layer %lld has no keys and values of its own, and no earlier layer has its "
+                            "heads and its window",
+                            tsr_gguf_path(gguf), (long long)l);
+    }
+    return TSR_OK;
+}
+
 static tsr_status read_layers(const tsr_arch *arch, tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -128,6 +144,7 @@ static tsr_status read_layers(const tsr_arch *arch, tsr_keys *keys, tsr_hparams 
         TSR_TRY(check_layer(keys->gguf, l, &kind));
         TSR_TRY(tsr_hparams_set_layer(hp, l, &kind));
     }
+    TSR_TRY(check_shared_kv(keys->gguf, hp));
 out:
     return status;
 }
@@ -137,7 +154,7 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
     tsr_status status = TSR_OK;
     tsr_hparams hp;
     tsr_keys keys = {.gguf = gguf, .architecture = arch->name};
-    TSR_TRY(tsr_hparams_read(&keys, &hp));
+    TSR_TRY(tsr_hparams_read(&keys, arch->latent, &hp));
     if (hp.n_expert > 0)
         TSR_TRY(check_experts(arch, gguf, &hp));
     if (arch->read_hparams)
@@ -207,6 +224,16 @@ static bool is_of_prediction_layer(const tsr_hparams *hp, const char *name)
     return layer >= hp->n_layers && layer < hp->n_layers + hp->n_predict_layers;
 }
 
+/* Files may have keys and values for layers that read those of another layer. */
+static bool is_of_shared_kv(const tsr_hparams *hp, const char *name)
+{
+    const int64_t layer = tsr_weight_name_layer(name);
+    const char *end = strstr(name, ".attn_");
+    return layer >= 0 && layer < hp->n_layers && tsr_hparams_kv_layer(hp, layer) < layer && end &&
+           (strcmp(end, ".attn_k.weight") == 0 || strcmp(end, ".attn_v.weight") == 0 ||
+            strcmp(end, ".attn_k_norm.weight") == 0);
+}
+
 tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -218,7 +245,8 @@ tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams 
         used[tsr_gguf_find_tensor(gguf, weights->list[i]->source->name) - tsr_gguf_tensor_at(gguf, 0)] = true;
     for (int64_t i = 0; i < n; i++) {
         const char *name = tsr_gguf_tensor_at(gguf, i)->name;
-        if (used[i] || is_rope_factors(hp, name) || is_of_prediction_layer(hp, name))
+        if (used[i] || is_rope_factors(hp, name) || is_of_prediction_layer(hp, name) ||
+            is_of_shared_kv(hp, name))
             continue;
         TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
                          "%s: tensor %s is unknown to architecture %s and may change the result; convert "
@@ -233,6 +261,5 @@ out:
 tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hp, const tsr_weights *weights,
                            const tsr_step_graph *step)
 {
-    return arch->build ? arch->build(hp, weights, step)
-                       : tsr_build_decoder(hp, weights, step, arch->build_layer);
+    return tsr_build_decoder(hp, weights, step, arch->build_layer);
 }

@@ -27,6 +27,7 @@ typedef struct tsr_arch {
     const char *name; /* general.architecture */
     bool header_only; /* has only `declare` (plan/header_only/header.h) */
     bool experts;     /* the FFN may be a mixture of experts */
+    bool latent;      /* attention is latent attention (blocks/latent.c) */
 
     /* Read the keys that only this architecture has. *hparams has the values of tsr_hparams_read(). NULL: no
      * such keys. */
@@ -37,10 +38,6 @@ typedef struct tsr_arch {
 
     /* Declare every tensor of the model with its shape and class. NULL: a decoder, see declare_layer. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
-
-    /* Build the forward pass. Returns the logits [n_vocab, n_outputs], or NULL after a failure, which the
-     * graph has recorded. NULL: a decoder, see build_layer. */
-    tsr_tensor *(*build)(const tsr_hparams *hparams, const tsr_weights *weights, const tsr_step_graph *step);
 
     /* Declare the tensors of layer l; build its graph from the residual stream before it to that after it. */
     tsr_status (*declare_layer)(tsr_weights *weights, const tsr_hparams *hparams, int l);

@@ -134,14 +134,14 @@ out:
     return status;
 }
 
-static tsr_status read_heads(tsr_keys *keys, tsr_hparams *hp)
+static tsr_status read_heads(tsr_keys *keys, bool latent, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_keys_int(keys, "attention.head_count", TSR_LARGEST_LAYER, true, 1, 1 << 16, &hp->n_head));
     hp->n_head_kv = hp->n_head;
     TSR_TRY(
         tsr_keys_int(keys, "attention.head_count_kv", TSR_LARGEST_LAYER, false, 1, 1 << 16, &hp->n_head_kv));
-    if (tsr_keys_have(keys, "attention.kv_lora_rank"))
+    if (latent)
         return read_latent(keys, hp);
     hp->head_dim = hp->n_embd / hp->n_head;
     TSR_TRY(tsr_keys_int(keys, "attention.key_length", TSR_ALL_LAYERS, false, 1, 1 << 16, &hp->head_dim));
@@ -156,6 +156,12 @@ static tsr_status read_heads(tsr_keys *keys, tsr_hparams *hp)
                         tsr_gguf_path(keys->gguf), (long long)hp->head_dim, TSR_MAX_HEAD_DIM);
 out:
     return status;
+}
+
+void tsr_hparams_default_gating(tsr_keys *keys, tsr_gating gating, tsr_hparams *hp)
+{
+    if (!tsr_keys_have(keys, "expert_gating_func"))
+        hp->expert_gating = gating;
 }
 
 /* The groups of experts that compete for a token. */
@@ -212,7 +218,6 @@ static tsr_status read_experts(tsr_keys *keys, tsr_hparams *hp)
     TSR_TRY(tsr_keys_int(keys, "expert_count", TSR_ALL_LAYERS, false, 0, TSR_MAX_EXPERTS, &hp->n_expert));
     if (hp->n_expert == 0)
         return TSR_OK;
-    hp->n_ff_dense = hp->n_ff;
     TSR_TRY(
         tsr_keys_int(keys, "expert_used_count", TSR_ALL_LAYERS, true, 1, hp->n_expert, &hp->n_expert_used));
     TSR_TRY(tsr_keys_int(keys, "expert_feed_forward_length", TSR_ALL_LAYERS, false, 1, 1 << 22, &hp->n_ff));
@@ -242,7 +247,7 @@ out:
     return status;
 }
 
-tsr_status tsr_hparams_read(tsr_keys *keys, tsr_hparams *hparams_out)
+tsr_status tsr_hparams_read(tsr_keys *keys, bool latent, tsr_hparams *hparams_out)
 {
     tsr_status status = TSR_OK;
     tsr_hparams hp = {0};
@@ -254,7 +259,7 @@ tsr_status tsr_hparams_read(tsr_keys *keys, tsr_hparams *hparams_out)
     TSR_TRY(tsr_keys_int(keys, "feed_forward_length", TSR_LARGEST_LAYER, true, 1, 1 << 22, &hp.n_ff));
     TSR_TRY(tsr_keys_int(keys, "context_length", TSR_ALL_LAYERS, true, 1, INT32_MAX, &hp.n_ctx_train));
     TSR_TRY(read_experts(keys, &hp));
-    TSR_TRY(read_heads(keys, &hp));
+    TSR_TRY(read_heads(keys, latent, &hp));
     TSR_TRY(read_rope(keys, &hp, &hp.rope[TSR_ROPE_MAIN]));
     *hparams_out = hp;
 out:

@@ -18,8 +18,9 @@ typedef enum tsr_rope_scaling {
 
 /* One rotary embedding. */
 typedef struct tsr_rope_params {
-    int64_t n_rot;   /* leading elements of a head that are rotated; 0: the model has no such rotation */
-    int64_t n_fixed; /* the first of these, whose angles are 0 */
+    int64_t n_rot;     /* leading elements of a head that are rotated; 0: the model has no such rotation */
+    int64_t n_fixed;   /* the first of these, whose angles are 0 */
+    int64_t n_factors; /* of the file's tensor, of which the first n_rot / 2 apply; 0: n_rot / 2 */
     double base;
     tsr_rope_scaling scaling;
     double factor;               /* factor by which the context is stretched */
@@ -98,7 +99,6 @@ typedef struct tsr_hparams {
     int64_t n_predict_layers;        /* layers after these that predict further tokens; not loaded */
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
     int64_t n_dense_layers;          /* layers with dense FFNs before the first layer with a mixture */
-    int64_t n_ff_dense;              /* length of a dense FFN beside mixtures; 0: no mixture */
     int64_t n_ff_shared;             /* length of the shared experts as one FFN; 0: no shared experts */
     bool expert_normalize;           /* weights of the chosen experts sum to 1 (times the scale) */
     float expert_scale;
@@ -147,7 +147,10 @@ enum { TSR_WINDOW_BY_LAYER = -1 };
 
 /* Read the hyper-parameters of a decoder-only transformer. TSR_ERR_FORMAT names the key that is missing or
  * out of range, TSR_ERR_UNSUPPORTED the feature. */
-tsr_status tsr_hparams_read(tsr_keys *keys, tsr_hparams *hparams_out);
+tsr_status tsr_hparams_read(tsr_keys *keys, bool latent, tsr_hparams *hparams_out);
+
+/* The gating of files without a key for it. */
+void tsr_hparams_default_gating(tsr_keys *keys, tsr_gating gating, tsr_hparams *hparams);
 
 /* Read the epsilon of the kind of norm that the model has (hparams->layer_norm). */
 tsr_status tsr_hparams_read_norm(tsr_keys *keys, tsr_hparams *hparams);

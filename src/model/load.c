@@ -25,11 +25,12 @@ static tsr_status load_rope_factors(const tsr_model *model, float **factors_out)
     tsr_status status = TSR_OK;
     const tsr_gguf *gguf = model->shape.gguf; /* NULL: a stand-in of no file */
     const char *name = rope_factors_name(model);
-    int64_t n = model->shape.hparams.rope[TSR_ROPE_MAIN].n_rot / 2;
+    const tsr_rope_params *rope = &model->shape.hparams.rope[TSR_ROPE_MAIN];
+    int64_t n = rope->n_rot / 2, n_all = rope->n_factors > 0 ? rope->n_factors : n;
     const tsr_gguf_tensor *source = gguf && n > 0 ? tsr_gguf_find_tensor(gguf, name) : NULL;
-    if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n || source->n_dims != 1))
+    if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n_all || source->n_dims != 1))
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s must be F32 [%lld]", tsr_gguf_path(gguf), name,
-                        (long long)n);
+                        (long long)n_all);
     if (!source || !source->data)
         return TSR_OK;
     TSR_TRY(tsr_mem_array((size_t)n, sizeof(float), "rotary factors", factors_out));

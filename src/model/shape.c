@@ -1,6 +1,8 @@
 /* Reading a model's shape from its file. */
 #include "model/shape.h"
 
+#include "core/mem.h"
+
 /* The size of the vocabulary is the number of rows of the embedding matrix. */
 static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
 {
@@ -14,14 +16,28 @@ static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
+/* Least common multiple of the quantization blocks of the matrices whose columns the FFN class counts. */
+static int64_t ffn_block(const tsr_weights *weights, const tsr_hparams *hp)
+{
+    const tsr_weight_role role = hp->n_expert ? TSR_WEIGHT_EXPERT_COLUMNS : TSR_WEIGHT_FFN_COLUMNS;
+    int64_t block = 1;
+    for (int i = 0; i < weights->n; i++) {
+        const tsr_weight *w = weights->list[i];
+        if (w->role == role && (hp->n_expert > 0 || w->tensor.ne[0] == hp->n_ff)) {
+            int64_t elems = tsr_type_block_elems(w->source->type);
+            block = block / tsr_gcd(block, elems) * elems;
+        }
+    }
+    return block;
+}
+
 static tsr_status find_granules(const tsr_weights *weights, const tsr_hparams *hp,
                                 tsr_model_granules *granules)
 {
     int64_t attention[TSR_MAX_LAYER_KINDS];
-    tsr_weight_role down = hp->n_expert ? TSR_WEIGHT_EXPERT_COLUMNS : TSR_WEIGHT_FFN_COLUMNS;
     for (int i = 0; i < hp->n_kinds; i++)
         attention[i] = tsr_weights_kind_block(weights, TSR_WEIGHT_Q_COLUMNS, hp, i);
-    return tsr_model_granules_find(hp, attention, tsr_weights_block(weights, down), granules);
+    return tsr_model_granules_find(hp, attention, ffn_block(weights, hp), granules);
 }
 
 tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)

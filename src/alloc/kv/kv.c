@@ -563,10 +563,17 @@ tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv)
     return sum;
 }
 
+static bool is_device(const tsr_kv *kv, int device)
+{
+    return device >= 0 && device < kv->n_devices;
+}
+
 size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)
 {
     size_t bytes = 0;
-    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+    if (!is_device(kv, device))
+        return 0;
+    for (int g = 0; g < kv->n_groups; g++)
         bytes += kv->groups[g].regions[device].reserved;
     return tsr_kv_states_any(&kv->states) ? bytes + kv->states.regions[device].reserved : bytes;
 }
@@ -574,7 +581,9 @@ size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)
 size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device)
 {
     size_t bytes = 0;
-    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+    if (!is_device(kv, device))
+        return 0;
+    for (int g = 0; g < kv->n_groups; g++)
         bytes += kv->groups[g].window > 0 ? kv->groups[g].regions[device].reserved : 0;
     return bytes;
 }
@@ -582,7 +591,9 @@ size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device)
 size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device)
 {
     size_t bytes = 0;
-    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+    if (!is_device(kv, device))
+        return 0;
+    for (int g = 0; g < kv->n_groups; g++)
         bytes += kv->groups[g].regions[device].committed;
     return tsr_kv_states_any(&kv->states) ? bytes + kv->states.regions[device].committed : bytes;
 }

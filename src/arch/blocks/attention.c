@@ -50,7 +50,8 @@ static tsr_status declare_qkv(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_layer_weights *layer = &w->layers[l];
     const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
     int64_t n_q = kind->n_head * kind->head_dim, n_kv = kind->n_head_kv * kind->head_dim;
-    if (is_fused(w, l)) {
+    const bool has_kv = tsr_hparams_kv_layer(hp, l) == l;
+    if (has_kv && !hp->gated_attention && is_fused(w, l)) {
         TSR_TRY(declare_fused(w, hp, l, hp->n_embd, "weight", &layer->wq, &layer->wk, &layer->wv));
         TSR_TRY(declare_fused(w, hp, l, 1, "bias", &layer->bq, &layer->bk, &layer->bv));
         return TSR_OK;
@@ -60,7 +61,7 @@ static tsr_status declare_qkv(tsr_weights *w, const tsr_hparams *hp, int l)
     if (hp->gated_attention)
         tsr_weights_cut_heads(layer->wq, 2 * n_q / kind->n_head_kv);
     TSR_DECLARE(bq, false, TSR_WEIGHT_Q_ROWS, n_q, 1, "attn_q.bias");
-    if (tsr_hparams_kv_layer(hp, l) < l)
+    if (!has_kv)
         return TSR_OK;
     TSR_DECLARE(wk, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_k.weight");
     TSR_DECLARE(wv, !hp->value_norm, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_v.weight");

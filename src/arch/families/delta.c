@@ -6,6 +6,8 @@
  *
  * Value head j uses key head j / (value heads per key head) in qwen3next, and j % key heads in qwen35 and
  * qwen35moe. */
+#include <stdio.h>
+
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -40,10 +42,17 @@ static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, t
 {
     tsr_status status = TSR_OK;
     bool recurrent;
+    char joined[TSR_MAX_NAME];
     int64_t inner = 0;
     TSR_TRY(is_recurrent(keys, l, &recurrent));
     if (!recurrent)
         return TSR_OK;
+    snprintf(joined, sizeof joined, "blk.%d.ssm_in.weight", (int)l);
+    if (tsr_gguf_find_tensor(keys->gguf, joined))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: an older converter joined the products of recurrent layers in %s; convert the "
+                        "model anew",
+                        tsr_gguf_path(keys->gguf), joined);
     layer->mixer = TSR_MIXER_DELTA;
     layer->rope_q = layer->rope_k = -1;
     TSR_TRY(tsr_keys_int(keys, "ssm.time_step_rank", TSR_ALL_LAYERS, true, 1, 1 << 16, &layer->n_head));

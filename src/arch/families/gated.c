@@ -43,6 +43,17 @@ out:
     return status;
 }
 
+/* The file's factors are for the pairs of a whole rotation. */
+static tsr_status halve_rotation(const tsr_keys *keys, tsr_rope_params *rope)
+{
+    if (rope->n_rot % 4 != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: half of %lld rotated elements is odd", tsr_gguf_path(keys->gguf),
+                        (long long)rope->n_rot);
+    rope->n_factors = rope->n_rot / 2;
+    rope->n_rot /= 2;
+    return TSR_OK;
+}
+
 static tsr_status read_step35(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -51,8 +62,8 @@ static tsr_status read_step35(tsr_keys *keys, tsr_hparams *hp)
     *local = hp->rope[TSR_ROPE_MAIN];
     local->scaling = TSR_ROPE_SCALING_NONE;
     local->as_trained = true;
-    hp->rope[TSR_ROPE_MAIN].n_rot = hp->head_dim / 2;
-    hp->expert_gating = TSR_GATING_SIGMOID;
+    TSR_TRY(halve_rotation(keys, &hp->rope[TSR_ROPE_MAIN]));
+    tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     TSR_TRY(tsr_hparams_read_window(keys, 4, hp));
     TSR_TRY(tsr_keys_int(keys, "moe_every_n_layers", TSR_ALL_LAYERS, false, 0, TSR_MAX_LAYERS, &every));
     if (every > 1)

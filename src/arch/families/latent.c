@@ -22,9 +22,6 @@ static tsr_status read_latent(tsr_keys *keys, tsr_hparams *hp)
     tsr_rope_params *rope = &hp->rope[TSR_ROPE_MAIN], *of_queries = &hp->rope[TSR_ROPE_QUERIES];
     const double n = (double)(hp->latent.n_plain + hp->latent.n_rot);
     double magnitude = 1;
-    if (hp->latent.kv_rank == 0)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: key %s.attention.kv_lora_rank is missing",
-                        tsr_gguf_path(keys->gguf), hp->architecture);
     hp->rope_interleaved = true;
     if (rope->scaling == TSR_ROPE_SCALING_YARN && rope->factor > 1)
         magnitude += rope->log_multiplier * log(rope->factor);
@@ -45,9 +42,8 @@ static tsr_status read_deepseek2(tsr_keys *keys, tsr_hparams *hp)
 {
     const tsr_gguf_tensor *embedding = tsr_gguf_find_tensor(keys->gguf, "token_embd.weight");
     const int64_t n_blocks = hp->n_layers + hp->n_predict_layers;
-    if (!tsr_keys_have(keys, "expert_gating_func") && (n_blocks == 47 || n_blocks == 48) && embedding &&
-        embedding->ne[1] == 154880)
-        hp->expert_gating = TSR_GATING_SIGMOID;
+    if ((n_blocks == 47 || n_blocks == 48) && embedding && embedding->ne[1] == 154880)
+        tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     return read_latent(keys, hp);
 }
 
@@ -80,6 +76,7 @@ out:
 #define LATENT(arch, read)                                                   \
     const tsr_arch tsr_arch_##arch = {.name = #arch,                         \
                                       .experts = true,                       \
+                                      .latent = true,                        \
                                       .read_hparams = read,                  \
                                       .read_layer = read_latent_layer,       \
                                       .declare_layer = declare_latent_layer, \

@@ -70,8 +70,7 @@ static tsr_status read_cohere2moe(tsr_keys *keys, tsr_hparams *hp)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s: this architecture is supported with LayerNorms only",
                         tsr_gguf_path(keys->gguf), keys->name);
     TSR_TRY(read_cohere2(keys, hp));
-    if (!tsr_keys_have(keys, "expert_gating_func"))
-        hp->expert_gating = TSR_GATING_SIGMOID;
+    tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     if (hp->n_ff_shared > 0) {
         hp->expert_scale *= 0.5f;
         hp->shared_scale = 0.5;

@@ -25,10 +25,9 @@
 /* Without a key, the shared experts have the length of a dense FFN. */
 static tsr_status read_qwen2moe(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)keys;
-    if (hp->n_ff_shared == 0)
-        hp->n_ff_shared = hp->n_ff_dense;
-    return TSR_OK;
+    return hp->n_ff_shared > 0 ? TSR_OK
+                               : tsr_keys_int(keys, "feed_forward_length", TSR_LARGEST_LAYER, true, 1,
+                                              1 << 22, &hp->n_ff_shared);
 }
 
 static tsr_status read_deepseek(tsr_keys *keys, tsr_hparams *hp)
@@ -58,8 +57,7 @@ out:
 /* Older files lack the key for sigmoids. */
 static tsr_status read_sigmoid(tsr_keys *keys, tsr_hparams *hp)
 {
-    if (!tsr_keys_have(keys, "expert_gating_func"))
-        hp->expert_gating = TSR_GATING_SIGMOID;
+    tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     hp->expert_normalize = true;
     return TSR_OK;
 }

@@ -67,8 +67,12 @@ static tsr_status check_header(const loading *l)
                         "file's KV types",
                         l->path, tsr_type_name((tsr_type)h->type_k), tsr_type_name((tsr_type)h->type_v),
                         tsr_type_name((tsr_type)mine.type_k), tsr_type_name((tsr_type)mine.type_v));
+    if (h->state_bytes != mine.state_bytes)
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "'%s': recurrent states of %llu bytes per sequence; this model has %llu", l->path,
+                        (unsigned long long)h->state_bytes, (unsigned long long)mine.state_bytes);
     if (h->page_tokens != mine.page_tokens || h->n_groups != mine.n_groups ||
-        memcmp(h->groups, mine.groups, sizeof h->groups) != 0 || h->state_bytes != mine.state_bytes)
+        memcmp(h->groups, mine.groups, sizeof h->groups) != 0)
         return tsr_fail(
             TSR_ERR_FORMAT,
             "'%s': pages of %llu bytes and %u tokens in %u groups of layers; this model has %llu, "

@@ -35,7 +35,6 @@ static int rate_index(tsr_type type)
     case TSR_TYPE_Q5_1:
     case TSR_TYPE_IQ4_NL:
     case TSR_TYPE_MXFP4:
-    case TSR_TYPE_NVFP4:
         return tsr_rate_index(TSR_TYPE_Q4_0);
     case TSR_TYPE_IQ1_S:
     case TSR_TYPE_IQ1_M:
@@ -45,6 +44,7 @@ static int rate_index(tsr_type type)
     case TSR_TYPE_IQ3_S:
     case TSR_TYPE_TQ1_0:
     case TSR_TYPE_TQ2_0:
+    case TSR_TYPE_NVFP4:
         return tsr_rate_index(TSR_TYPE_IQ2_XS);
     default:
         return tsr_rate_index(tsr_rate_index(type) >= 0 ? type : TSR_TYPE_Q4_K);
