@@ -5,6 +5,7 @@
  * meaning. */
 #include "warp.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -98,6 +99,14 @@ float fma_down(float a, float b, float c)
     if (!isfinite(nearest))
         return nearest;
     return nearest > s || (nearest == s && error < 0) ? nextafterf(nearest, -INFINITY) : nearest;
+}
+
+float add_toward_zero(float a, float b)
+{
+    const float nearest = a + b;
+    if (isinf(nearest) && isfinite(a) && isfinite(b))
+        return copysignf(FLT_MAX, nearest);
+    return nearest < 0 ? -fma_down(1, -a, -b) : fma_down(1, a, b);
 }
 
 float half_float(uint16_t h)
@@ -251,6 +260,7 @@ void add_single(Table &t) /* of f32 alone */
     t["min.f32"] = two<F, F, F>([](F a, F b) { return -larger(-a, -b); });
     t["max.f32"] = two<F, F, F>([](F a, F b) { return larger(a, b); });
     t["fma.rm.f32"] = three<F, F, F>([](F a, F b, F c) { return fma_down(a, b, c); });
+    t["add.rz.f32"] = two<F, F, F>([](F a, F b) { return add_toward_zero(a, b); });
     t["sqrt.rn.f32"] = one<F, F>([](F a) { return sqrtf(a); });
     t["rcp.approx.ftz.f32"] = one<F, F>([](F a) { return flush(1 / flush(a)); });
     t["ex2.approx.ftz.f32"] = one<F, F>([](F a) { return ex2(a); });

@@ -115,6 +115,15 @@ static void floats_are_rounded_as_asked(void **)
 {
     /* 1 + 2^-24 is a tie and goes to even; below it, .rm and .rn differ */
     assert_int_equal(float_value("mov.f32 %f2, 0f33800000; add.rn.f32 %f1, %f2, 0f3F800000;"), 0x3f800000);
+    const std::string towards_zero = "add.rz.f32 %f1, %f2, %f3;"; /* 1 + 2^-24 (1 + 2^-23), and the limits */
+    assert_int_equal(float_value("mov.f32 %f2, 0f33800001; mov.f32 %f3, 0f3F800000; " + towards_zero),
+                     0x3f800000);
+    assert_int_equal(float_value("mov.f32 %f2, 0fB3800001; mov.f32 %f3, 0fBF800000; " + towards_zero),
+                     0xbf800000);
+    assert_int_equal(float_value("mov.f32 %f2, 0fB0800000; mov.f32 %f3, 0f3F800000; " + towards_zero),
+                     0x3f7fffff);
+    assert_int_equal(float_value("mov.f32 %f2, 0f7F7FFFFF; mov.f32 %f3, 0f7F7FFFFF; " + towards_zero),
+                     0x7f7fffff);
     assert_int_equal(float_value("mov.f32 %f2, 0f33800001; fma.rn.f32 %f1, %f2, 0f3F800000, 0f3F800000;"),
                      0x3f800001);
     assert_int_equal(float_value("mov.f32 %f2, 0f33800001; fma.rm.f32 %f1, %f2, 0f3F800000, 0f3F800000;"),
