@@ -188,15 +188,29 @@ static int n_devices_of(const checked *c, const char *name)
     return __builtin_popcountll(split->groups[group].devices);
 }
 
-/* Biases of what is divided by rows are divided with it; a router is whole. */
-static bool is_divided(const tsr_gguf_tensor *tensor)
+static bool is_architecture(const checked *c, const char *name)
+{
+    tsr_gguf_string arch;
+    assert_int_equal(tsr_gguf_get_string(c->gguf, "general.architecture", &arch), TSR_OK);
+    return strlen(name) == arch.bytes && memcmp(name, arch.data, arch.bytes) == 0;
+}
+
+static bool is_norm_of_all_heads(const checked *c, const tsr_gguf_tensor *tensor)
+{
+    return (strstr(tensor->name, "attn_q_norm") || strstr(tensor->name, "attn_k_norm")) &&
+           (is_architecture(c, "olmo2") || is_architecture(c, "olmoe") || is_architecture(c, "minimax-m2"));
+}
+
+/* Biases of what is divided by rows are divided with it, and norms over all heads with the heads; a router is
+ * whole. */
+static bool is_divided(const checked *c, const tsr_gguf_tensor *tensor)
 {
     static const char *const names[] = {"attn_q.bias",   "attn_k.bias", "attn_v.bias", "attn_qkv.bias",
                                         "ffn_gate.bias", "ffn_up.bias", "attn_sinks"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(tensor->name, names[i]))
             return true;
-    return tensor->n_dims > 1 && !strstr(tensor->name, "ffn_gate_inp");
+    return is_norm_of_all_heads(c, tensor) || (tensor->n_dims > 1 && !strstr(tensor->name, "ffn_gate_inp"));
 }
 
 /* Matrices once, norms and routers once per device that works on their block, the embedding a second time
@@ -214,7 +228,7 @@ static void check_weights(const checked *c)
         const tsr_gguf_tensor *tensor = tsr_gguf_tensor_at(c->gguf, i);
         if (strncmp(tensor->name, "rope_", 5) == 0) /* read on the caller's side */
             continue;
-        expected += tensor->bytes * (size_t)(is_divided(tensor) ? 1 : n_devices_of(c, tensor->name));
+        expected += tensor->bytes * (size_t)(is_divided(c, tensor) ? 1 : n_devices_of(c, tensor->name));
     }
     if (!tsr_gguf_find_tensor(c->gguf, "output.weight") && split->embedding_group != split->output_group)
         expected += tsr_gguf_find_tensor(c->gguf, "token_embd.weight")->bytes;
@@ -230,12 +244,10 @@ static int64_t window_of(const checked *c, int64_t layer)
     static const struct {
         const char *arch;
         int64_t period;
-    } families[] = {{"gemma2", 2}, {"gemma3", 6}, {"gpt-oss", 2},   {"cohere2", 4},
-                    {"olmo2", 4},  {"phi3", 0},   {"starcoder2", 0}};
-    tsr_gguf_string arch;
-    assert_int_equal(tsr_gguf_get_string(c->gguf, "general.architecture", &arch), TSR_OK);
+    } families[] = {{"gemma2", 2}, {"gemma3", 6}, {"gpt-oss", 2},    {"cohere2", 4},
+                    {"olmo2", 4},  {"phi3", 0},   {"starcoder2", 0}, {"exaone4", 4}};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (strlen(families[i].arch) != arch.bytes || memcmp(families[i].arch, arch.data, arch.bytes) != 0)
+        if (!is_architecture(c, families[i].arch))
             continue;
         int64_t period = key(c, "attention.sliding_window_pattern", families[i].period);
         return period == 0 || layer % period < period - 1 ? key(c, "attention.sliding_window", 0) : 0;
