@@ -168,7 +168,7 @@ static void float_reduction_is_close_to_the_exact_one(void **state)
         assert_true(fabsf(exact[i] - rounded[i]) <= 1e-5f * (1 + fabsf(exact[i])));
 }
 
-/* Each device's part and the sum lose at most 2^-9 of their size. */
+/* Each device's part and the sum lose at most 2^-8 of their size. */
 static void bfloat16_reduction_is_near_the_exact_one(void **state)
 {
     (void)state;

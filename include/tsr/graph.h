@@ -122,9 +122,9 @@ typedef struct tsr_program_config {
     /** Of activations that host devices multiply by quantized weights: integers of 16 bits (16 or 0) or of 8
      * bits, as in llama.cpp. 32 integers share an F32 scale; the error is up to 2^-16 or 2^-8 of the largest
      * of the 32. Where the processor multiplies bfloat16, 8 also rounds the activations for BF16 weights
-     * (with AMX, for F16 weights too) to bfloat16: an error of up to 2^-9 of each value. 8 is faster, except
-     * with the kernels `generic` and `neon`. Either gives the same bits for every split. GPUs always use 16
-     * bits. */
+     * (with AMX, for F16 weights too) to bfloat16: an error of up to 2^-8 of each value. NVFP4 weights are
+     * multiplied with F32 activations. 8 is faster, except with the kernels `generic` and `neon`. Either
+     * gives the same bits for every split. GPUs always use 16 bits. */
     int activation_bits;
 } tsr_program_config;
 

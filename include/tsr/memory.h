@@ -13,7 +13,7 @@ TSR_BEGIN_DECLS
 /** The use of a byte of device memory. */
 typedef enum tsr_memory_owner {
     TSR_MEMORY_WEIGHTS = 0, /**< shards of weights, copied or viewed in a mapped file */
-    TSR_MEMORY_KV = 1,      /**< the KV region at its full size */
+    TSR_MEMORY_KV = 1,      /**< the KV region at its full size, with the states of recurrent layers */
     TSR_MEMORY_ARENA = 2,   /**< activations of compiled programs */
     TSR_MEMORY_COMM = 3,    /**< workspace of the collectives */
     /** memory in which kernels of a GPU work, besides the arena; all programs of the GPU share it */

@@ -47,9 +47,10 @@ TSR_API void tsr_model_close(tsr_model *model); /**< NULL is fine */
  *
  * Weights that are views of the file stay in place; only pointers to them change. A device with copies of
  * weights keeps the copies if its part stays the same. Otherwise the device gets new memory, filled from its
- * own copies where they have the bytes, and from the file elsewhere. KV pages are copied once, shared pages
- * too, to the devices of their heads under the new split. The old split exists until the new split is
- * complete, so each device must have room for both: copied weights, committed KV pages, arenas.
+ * own copies where they have the bytes, and from the file elsewhere. KV pages and states of recurrent layers
+ * are copied once, shared ones too, to the devices of their heads under the new split. The old split exists
+ * until the new split is complete, so each device must have room for both: copied weights, committed KV
+ * pages, arenas.
  *
  * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing.
  * TSR_ERR_INVALID: no such split. A device's own status if it fails. On any failure the model and its
@@ -67,14 +68,15 @@ typedef struct tsr_model_info {
     char name[128];        /**< general.name, "" if none */
     int64_t n_layers;      /**< transformer layers */
     int64_t n_embd;        /**< elements of a token's embedding */
-    int64_t n_head;        /**< query heads */
-    int64_t n_head_kv;     /**< key and value heads */
-    int64_t head_dim;      /**< elements of a head */
-    int64_t n_ff;          /**< columns of the FFN, or of one expert */
-    int64_t n_vocab;       /**< tokens of the vocabulary */
-    int64_t n_ctx_train;   /**< tokens of context that the model was trained with */
-    int64_t n_params;      /**< elements of all tensors in use */
-    size_t weight_bytes;   /**< of all tensors in use */
+    int64_t n_head;        /**< query heads; where layers differ, of those with the most */
+    int64_t n_head_kv;     /**< key and value heads; where layers differ, of those with the most */
+    /** elements of a head; windowed layers may have others; with latent attention, of a value */
+    int64_t head_dim;
+    int64_t n_ff;        /**< columns of the FFN, or of one expert; where layers differ, the most */
+    int64_t n_vocab;     /**< tokens of the vocabulary */
+    int64_t n_ctx_train; /**< tokens of context that the model was trained with */
+    int64_t n_params;    /**< elements of all tensors in use */
+    size_t weight_bytes; /**< of all tensors in use */
 } tsr_model_info;
 
 /** Write the description of the model. */

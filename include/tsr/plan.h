@@ -37,8 +37,9 @@ typedef struct tsr_plan tsr_plan;
 
 /** Plan `gguf` (opened whole or header_only) over `devices` as `config` (NULL: the defaults) says. All are
  * only read during the call. Allocates nothing on any device. TSR_ERR_INVALID for a bad config,
- * TSR_ERR_UNSUPPORTED for a KV type whose blocks do not divide a head, TSR_ERR_FORMAT for a broken model,
- * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing. */
+ * TSR_ERR_UNSUPPORTED for a KV type whose blocks do not divide a head, or for different KV types with latent
+ * attention, TSR_ERR_FORMAT for a broken model, TSR_ERR_MEMORY when it does not fit: the message names the
+ * device and the bytes that are missing. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                  const tsr_model_config *config, tsr_plan **plan_out);
 
@@ -134,7 +135,8 @@ TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *
  * device of its group and the all-reduce after the work (of the output's class: after the embedding).
  * Transfers between groups are added. Groups work one after another, in a prompt too, because the runtime
  * runs one step at a time. Where layers differ, in layer mode and with offload, the times are means over the
- * layers. */
+ * layers. All-reduces of norms over all heads and of embeddings per layer, gathers in recurrent layers, and
+ * the recurrences are not in the times. */
 typedef struct tsr_plan_phase {
     int64_t n_tokens;                /**< in the step, with half of the context before each */
     double total_ns;                 /**< of the whole step */

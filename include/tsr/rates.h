@@ -43,11 +43,10 @@ TSR_API int tsr_rate_index(tsr_type type);
 TSR_API tsr_type tsr_rate_type(int index);
 
 /** Run matrix products of types[n_types] (NULL: all), empty ops and all-reduces on all devices together and
- * write rates_out[tsr_runtime_n_devices()]. The rates of other types are 0, and of types without a kernel on
- * the device. Takes about 0.1 s per type. Nothing else may run on the devices during the call. The call
- * allocates about 70 MiB on each host device and 520 MiB on each GPU, less if that is not free, and frees
- * them. TSR_ERR_INVALID: a type is none of tsr_rate_type(). TSR_ERR_MEMORY; a device's own status if it
- * fails. */
+ * write rates_out[tsr_runtime_n_devices()]. The rates of types that are not in types[] are 0. Takes about 0.1
+ * s per type. Nothing else may run on the devices during the call. The call allocates about 70 MiB on each
+ * host device and 520 MiB on each GPU, less if that is not free, and frees them. TSR_ERR_INVALID: a type is
+ * none of tsr_rate_type(). TSR_ERR_MEMORY; a device's own status if it fails. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_type *types, int n_types,
                                                      tsr_device_rates *rates_out);
 

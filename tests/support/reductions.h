@@ -9,7 +9,7 @@
  * have to be near the exact reduction's, BF16's farther than F32's.
  *
  * Bound, relative and in the Euclidean norm: a product in half-precision activations is off by 2^-11 (F16)
- * or 2^-8 (BF16) of its size, a BF16 sum by 2^-9 of every device's part and once more of the whole. Those
+ * or 2^-8 (BF16) of its size, a BF16 sum by 2^-8 of every device's part and once more of the whole. Those
  * errors are independent, and two layers add up seven sums: 2^-6 for all of that, and 2^-8 where the
  * reduction is F32 and weights are not BF16. */
 void reductions_check(tsr_type type, const char *devices, const char *collectives, const char *split);

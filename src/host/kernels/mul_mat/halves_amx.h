@@ -9,7 +9,7 @@
  *     F16     low * high, high * high, high * low     3: low * low, at most 2^-16 of a product, is left out
  *
  * (weight * activation). Where an op asks for activations of 8 bits the last product is left out: high parts
- * are 8-bit activations, off by at most 2^-9. Each product is made by one instruction, in the order that
+ * are 8-bit activations, off by at most 2^-8. Each product is made by one instruction, in the order that
  * amx.h defines, from zero at the granule's first element. The order is the same for one token and for many,
  * whichever operand a weight is.
  *

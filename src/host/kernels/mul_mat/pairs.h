@@ -1,6 +1,6 @@
 /* mul_mat for BF16 weights with activations of 8 bits, on processors that multiply pairs of bfloat16. A
  * bfloat16 has 8 significant bits, and activations become the nearest bfloat16. An activation is then off by
- * at most 2^-9 of itself (and 2^-126: smaller activations count as zero, and so do smaller sums).
+ * at most 2^-8 of itself (and 2^-126: smaller activations count as zero, and so do smaller sums).
  *
  * The order: K is cut into segments of PAIR_SEGMENT. Inside a segment, pair i goes to lane i % 16, in order
  * of i, by one instruction per 16 pairs, which adds the second product of a pair and then the first, each
