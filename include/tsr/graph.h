@@ -124,7 +124,8 @@ typedef struct tsr_program_config {
      * of the 32. Where the processor multiplies bfloat16, 8 also rounds the activations for BF16 weights
      * (with AMX, for F16 weights too) to bfloat16: an error of up to 2^-8 of each value. NVFP4 weights are
      * multiplied with F32 activations. 8 is faster, except with the kernels `generic` and `neon`. Either
-     * gives the same bits for every split. GPUs always use 16 bits. */
+     * gives the same bits for every split. GPUs are not concerned: 16 bits, or F32 with less frequent
+     * types. */
     int activation_bits;
 } tsr_program_config;
 
