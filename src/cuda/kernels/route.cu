@@ -34,7 +34,7 @@ TSR_DEVICE float route_part(const tsr_op_route &op, const route_row &row, int e)
 {
     const float x = row.x[e];
     if (op.gating == TSR_GATING_SQRT_SOFTPLUS)
-        return sqrtf(x > 20.0f ? x : log1pf(expf(x)));
+        return sqrtf(tsr_softplus(x));
     return op.gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + expf(-x)) : expf(x - row.top);
 }
 

@@ -94,7 +94,7 @@ static void route_open(const tsr_op_route *op, const float *keys, route_groups *
 static float route_part(tsr_gating gating, float logit, float top)
 {
     if (gating == TSR_GATING_SQRT_SOFTPLUS)
-        return __builtin_sqrtf(logit > 20.0f ? logit : __builtin_log1pf(f32_exp(logit)));
+        return __builtin_sqrtf(f32_softplus(logit));
     return gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + f32_exp(-logit)) : f32_exp(logit - top);
 }
 

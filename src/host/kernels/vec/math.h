@@ -101,6 +101,13 @@ ALWAYS_INLINE v16 v16_softplus(v16 x)
     return v16_add(v16_mul(p, s), v16_max(zero, x)); /* v16_max() keeps a NaN */
 }
 
+ALWAYS_INLINE float f32_softplus(float x)
+{
+    float all[16];
+    v16_store(all, v16_softplus(v16_set1(x)));
+    return all[0];
+}
+
 /* x / 2 (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2u): no cancellation. */
 ALWAYS_INLINE v16 v16_gelu_tanh(v16 x)
 {
