@@ -177,7 +177,7 @@ TSR_DEVICE void tsr_code_tq1_0(const unsigned char *block, int g, tsr_code_octet
     TSR_UNROLL
     for (int i = 0; i < TSR_OCTET; i++) {
         const int at = e + i - begin;
-        const uint32_t power = 0x1b090301u >> (at >> shift) * 8 & 255; /* of three; the fifth is 81 */
+        const uint32_t power = 0x1b090301u >> (at >> shift & 3) * 8 & 255; /* of three; the fifth is 81 */
         const uint32_t moved = bytes[at & ((1 << shift) - 1)] * (at >> shift == 4 ? 81 : power) & 255;
         o->word[i / 4] |= ((moved * 3 >> 8) + 127) << (8 * (i % 4));
     }
