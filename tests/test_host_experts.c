@@ -291,11 +291,8 @@ static void sums_go_onto_others(void **state)
 static void routers_that_tie_or_overflow(void **state)
 {
     (void)state;
-    static const int64_t sizes[][2] = {{8, 3}, {5, 5}, {1, 1}, {70, 33}};
-    for (int i = 0; i < 8; i++) {
-        experts_setup s = {
-            TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 1, 1, sizes[i / 2][0], sizes[i / 2][1], 9, 1,
-            TSR_GLU_SILU, i % 2};
+    experts_setup s;
+    for (int i = 0; experts_case_strange_router(i, 10, &s); i++) {
         experts_case c = experts_case_create(s, 1);
         const size_t bytes = routing_bytes(&c);
         void *words = guarded_alloc(bytes);

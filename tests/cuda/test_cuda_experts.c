@@ -240,21 +240,10 @@ static void sums_go_onto_others(void **state)
 static void routers_that_tie_or_overflow(void **state)
 {
     (void)state;
-    static const int64_t sizes[][2] = {{8, 3}, {5, 5}, {1, 1}, {70, 33}};
-    enum { STRANGE = 9 };
+    enum { STRANGE = 10 };
     gpu g = gpu_open();
-    for (int i = 0; i < 16; i++) {
-        const experts_setup s = {TSR_TYPE_F32,
-                                 TSR_TYPE_F32,
-                                 TSR_TYPE_F32,
-                                 1,
-                                 1,
-                                 sizes[i / 4][0],
-                                 sizes[i / 4][1],
-                                 i / 2 % 2 ? STRANGE : STRANGE - 4,
-                                 1,
-                                 TSR_GLU_SILU,
-                                 i % 2};
+    experts_setup s;
+    for (int i = 0; experts_case_strange_router(i / 2, i % 2 ? STRANGE : STRANGE - 4, &s); i++) {
         experts_case c = experts_case_create(s, 1);
         for (int t = 0; t < s.n_tokens; t++)
             assert_true(

@@ -1,6 +1,7 @@
 /* See experts_case.h. */
 #include "support/experts_case.h"
 
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -121,7 +122,7 @@ static int64_t rank_of(const double *keys, int64_t n, int64_t e)
 static double part(const experts_case *c, double logit, double top)
 {
     if (c->s.gating == TSR_GATING_SQRT_SOFTPLUS)
-        return sqrt(log1p(exp(logit)));
+        return sqrt((logit < 0 ? 0 : logit) + log1p(exp(-fabs(logit))));
     return c->s.gating == TSR_GATING_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit - top);
 }
 
@@ -135,16 +136,17 @@ static double score_of(const experts_case *c, const double *keys, int64_t size)
     return score;
 }
 
-/* Put the experts of all groups but the best last. */
+/* Put the experts of all groups but the best last, behind those of the best without a number. */
 static void close_groups(const experts_case *c, double *keys)
 {
     double scores[64] = {0};
     const int64_t size = c->s.n_groups > 0 ? c->s.n_experts / c->s.n_groups : 0;
     for (int64_t g = 0; g < c->s.n_groups; g++)
         scores[g] = score_of(c, keys + g * size, size);
-    for (int64_t g = 0; g < c->s.n_groups; g++)
-        for (int64_t e = 0; e < size && rank_of(scores, c->s.n_groups, g) >= c->s.n_groups_used; e++)
-            keys[g * size + e] = -INFINITY;
+    for (int64_t e = 0; e < size * c->s.n_groups; e++) {
+        const bool open = rank_of(scores, c->s.n_groups, e / size) < c->s.n_groups_used;
+        keys[e] = !open ? -INFINITY : keys[e] > -INFINITY ? keys[e] : -DBL_MAX;
+    }
 }
 
 static void choose(const experts_case *c, const float *x, double *keys, int32_t *expert, double *weight)
@@ -227,9 +229,42 @@ bool experts_case_strange_logits(int index, int64_t n, float *x)
         for (int64_t i = 0; i < n; i++)
             x[i] = i % 2 ? 3e38f : -3e38f;
         return true;
+    case 9: /* pairs whose sum is NaN */
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i % 2 ? NAN : INFINITY;
+        return true;
     default:
         return false;
     }
+}
+
+bool experts_case_strange_router(int index, int64_t n_tokens, experts_setup *out)
+{
+    static const struct {
+        int64_t n_experts, n_used, n_groups, n_groups_used;
+        bool normalize;
+    } routers[] = {{8, 3, 0, 0, false}, {8, 3, 0, 0, true},  {5, 5, 0, 0, false},   {5, 5, 0, 0, true},
+                   {1, 1, 0, 0, false}, {1, 1, 0, 0, true},  {70, 33, 0, 0, false}, {70, 33, 0, 0, true},
+                   {8, 3, 4, 2, true},  {8, 3, 2, 1, false}, {70, 33, 10, 5, true}, {128, 9, 64, 5, true},
+                   {6, 2, 6, 3, false}};
+    if (index >= (int)(sizeof routers / sizeof *routers))
+        return false;
+    *out =
+        (experts_setup){.gate = TSR_TYPE_F32,
+                        .up = TSR_TYPE_F32,
+                        .down = TSR_TYPE_F32,
+                        .n_embd = 1,
+                        .n_ff = 1,
+                        .n_experts = routers[index].n_experts,
+                        .n_used = routers[index].n_used,
+                        .n_tokens = n_tokens,
+                        .granule = 1,
+                        .glu = TSR_GLU_SILU,
+                        .normalize = routers[index].normalize,
+                        .gating = routers[index].n_groups > 0 ? TSR_GATING_SQRT_SOFTPLUS : TSR_GATING_SOFTMAX,
+                        .n_groups = routers[index].n_groups,
+                        .n_groups_used = routers[index].n_groups_used};
+    return true;
 }
 
 /* -- ops -- */
@@ -325,6 +360,8 @@ void experts_case_check_routing(const experts_case *c, const tsr_routing *r)
         assert_int_equal(r->expert[s], c->expert[s]);
         if (isnan(c->weight[s]))
             assert_true(isnan(r->weight[s]));
+        else if (isinf(c->weight[s]))
+            assert_true(isinf(r->weight[s]));
         else if (!(fabs(r->weight[s] - c->weight[s]) <= 2e-6 * c->weight[s] + 1e-37))
             fail_msg("slot %d: weight %.9g, exact %.9g", (int)s, (double)r->weight[s], c->weight[s]);
     }

@@ -101,4 +101,7 @@ void experts_case_check_twice(tsr_reduce_type reduce, int64_t n, const void *onc
  * last. */
 bool experts_case_strange_logits(int index, int64_t n, float *x);
 
+/* For them: a router of that index, among all experts or groups of them; false past the last. */
+bool experts_case_strange_router(int index, int64_t n_tokens, experts_setup *out);
+
 #endif

@@ -93,7 +93,8 @@ TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, c
     return route_best(best);
 }
 
-/* The score of a group of `size` experts; the same in all lanes. */
+/* The score of a group of `size` experts; the same in all lanes. It is never NaN, which compares with
+ * nothing: a group of infinity and -infinity is among the worst, so that n_groups_used groups are found. */
 TSR_DEVICE float route_score(const tsr_op_route &op, const route_row &row, int group, int size, int lane)
 {
     float first = -INFINITY, second = -INFINITY;
@@ -109,7 +110,8 @@ TSR_DEVICE float route_score(const tsr_op_route &op, const route_row &row, int g
         second = fmaxf(fmaxf(second, next), fminf(first, other));
         first = fmaxf(first, other);
     }
-    return size > 1 && op.gating != TSR_GATING_SOFTMAX ? first + second : first;
+    const float score = size > 1 && op.gating != TSR_GATING_SOFTMAX ? first + second : first;
+    return score == score ? score : -INFINITY;
 }
 
 /* The groups that compete. Lane l has the scores of groups l and l + 32. */

@@ -63,7 +63,7 @@ static void route_choose(const float *keys, int64_t n, const route_groups *group
 }
 
 /* The score of a group of `size` experts, at least two where `pair` is set: its largest key, or the sum of
- * its two largest. */
+ * its two largest. Infinity and -infinity have none, and the group is among the worst. */
 static float route_score(const float *keys, int64_t size, bool pair)
 {
     float first = -__builtin_inff(), second = first;
@@ -72,7 +72,7 @@ static float route_score(const float *keys, int64_t size, bool pair)
         second = lower > second ? lower : second;
         first = keys[e] > first ? keys[e] : first;
     }
-    return pair ? first + second : first;
+    return route_key(pair ? first + second : first);
 }
 
 /* Choose the groups that compete. */
