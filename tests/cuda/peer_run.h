@@ -64,14 +64,14 @@ static inline void close_group(group *g)
 
 /* -- what is logged -- */
 
-typedef struct log_lines {
+typedef struct last_lines {
     int n_warnings;
     char warning[512], info[512]; /* the last of each */
-} log_lines;
+} last_lines;
 
-static inline void note_line(tsr_log_level level, const char *text, void *user)
+static inline void last_lines_note(tsr_log_level level, const char *text, void *user)
 {
-    log_lines *log = user;
+    last_lines *log = user;
     log->n_warnings += level == TSR_LOG_WARN;
     if (level == TSR_LOG_WARN)
         snprintf(log->warning, sizeof log->warning, "%s", text);
@@ -79,9 +79,9 @@ static inline void note_line(tsr_log_level level, const char *text, void *user)
         snprintf(log->info, sizeof log->info, "%s", text);
 }
 
-static inline tsr_logger logger_to(log_lines *log)
+static inline tsr_logger logger_to(last_lines *log)
 {
-    return (tsr_logger){note_line, log, TSR_LOG_INFO};
+    return (tsr_logger){last_lines_note, log, TSR_LOG_INFO};
 }
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <tsr/runtime.h>
 
-static log_lines heard;
+static last_lines heard;
 
 static int open_runtime(const char *devices, const char *collectives, tsr_collectives_row *rows)
 {
@@ -17,7 +17,7 @@ static int open_runtime(const char *devices, const char *collectives, tsr_collec
     config.devices = devices;
     config.collectives = collectives;
     config.logger = logger_to(&heard);
-    heard = (log_lines){0};
+    heard = (last_lines){0};
     ok(tsr_runtime_open(&config, &rt));
     int n = tsr_runtime_collectives(rt, rows);
     tsr_runtime_close(rt);

@@ -7,7 +7,7 @@ static void access_that_is_refused_is_no_failure(void **state)
 {
     (void)state;
     group g;
-    log_lines log = {0};
+    last_lines log = {0};
     uint64_t reach[3];
     const tsr_logger logger = logger_to(&log);
     for (int first = 0; first < 2; first++) { /* which of a pair's two calls */
@@ -37,7 +37,7 @@ static void only_pairs_that_work_are_used(void **state)
 {
     (void)state;
     group g;
-    log_lines log = {0};
+    last_lines log = {0};
     uint64_t reach[4];
     const tsr_logger logger = logger_to(&log);
     machine_of(4, 1);

@@ -136,8 +136,8 @@ static void an_nccl_that_is_loaded_already_is_warned_of(void **state)
     (void)state;
     for (int loaded = 0; loaded < 2; loaded++) {
         group g = {.n = 2};
-        log_lines log = {0};
-        const tsr_logger logger = {.fn = note_line, .user = &log, .max_level = TSR_LOG_INFO};
+        last_lines log = {0};
+        const tsr_logger logger = {.fn = last_lines_note, .user = &log, .max_level = TSR_LOG_INFO};
         const tsr_comm_nccl_config config = {.logger = &logger};
         machine_of(2, 3);
         cudasim_fail_named("cudaDeviceEnablePeerAccess", 1, 0);
