@@ -130,6 +130,31 @@ static void access_is_given_to_all_of_a_gpus_memory_or_to_none(void **state)
     nothing_is_left();
 }
 
+/* Of two allocations the second cannot be opened. */
+static void access_to_one_of_two_is_taken_back(void **state)
+{
+    (void)state;
+    group g;
+    float here;
+    machine_of(2, 3);
+    cudasim_fail_named("cudaDeviceEnablePeerAccess", 1, 0);
+    open_devices(&g, 2, 2);
+    void *memory[] = {take(g.devices[0], MB), take(g.devices[0], MB)};
+    cudasim_fail_named("cuMemSetAccess", 2, 0);
+    ok(tsr_cuda_peers_open(g.devices, 2, NULL));
+    assert_int_equal(cudasim_faults_hit(), 2);
+    assert_int_equal(cudaSetDevice(1), cudaSuccess);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cudaMemcpyAsync(&here, memory[i], sizeof here, cudaMemcpyDeviceToHost, NULL),
+                         cudaErrorInvalidValue);
+        assert_non_null(strstr(cudasim_violation(), "no access (cuMemSetAccess)"));
+        cudasim_forget_violations();
+        give(g.devices[0], memory[i], MB);
+    }
+    close_group(&g);
+    nothing_is_left();
+}
+
 /* GPUs whose driver offers access to each other and then refuses it. */
 static void an_nccl_that_is_loaded_already_is_warned_of(void **state)
 {
@@ -161,6 +186,7 @@ int main(void)
         cmocka_unit_test(a_communicator_of_nccl_opens_what_it_writes),
         cmocka_unit_test(a_lost_peer_is_a_peer_again_when_closed_memory_is_freed),
         cmocka_unit_test(access_is_given_to_all_of_a_gpus_memory_or_to_none),
+        cmocka_unit_test(access_to_one_of_two_is_taken_back),
         cmocka_unit_test(an_nccl_that_is_loaded_already_is_warned_of),
     };
     return cmocka_run_group_tests_name("memory of peers", tests, NULL, NULL);

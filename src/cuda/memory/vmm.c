@@ -140,17 +140,24 @@ void tsr_cuda_ranges_abandon(tsr_cuda_device *cuda)
 
 /* -- access -- */
 
-static CUmemAccessDesc access_of(int ordinal)
+static CUmemAccessDesc access_of(int ordinal, CUmemAccess_flags flags)
 {
     return (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
-                             .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+                             .flags = flags};
 }
 
 static tsr_status give_access(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
                               size_t bytes, int ordinal)
 {
-    CUmemAccessDesc access = access_of(ordinal);
+    CUmemAccessDesc access = access_of(ordinal, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     return TSR_CU(cuda->driver.cuMemSetAccess(address(range, offset), bytes, &access, 1));
+}
+
+/* Where access cannot be taken back, the range has room in the BAR1 window until it is freed. */
+static void take_access(const tsr_cuda_device *cuda, const tsr_cuda_range *range, int ordinal)
+{
+    CUmemAccessDesc access = access_of(ordinal, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    (void)cuda->driver.cuMemSetAccess(address(range, 0), range->bytes, &access, 1);
 }
 
 /* The driver maps a peer's access over PCIe into the BAR1 window, and fails when the window is full. */
@@ -194,15 +201,20 @@ out:
 tsr_status tsr_cuda_vmm_let_peer(tsr_cuda_device *cuda, int ordinal)
 {
     tsr_status status = TSR_OK;
+    const tsr_cuda_range *range, *end = NULL;
     if (ordinal >= TSR_CUDA_MAX_GPUS)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "GPU %d: peers are numbered 0 to %d", ordinal,
                         TSR_CUDA_MAX_GPUS - 1);
-    /* After a failure, access already given stays, which is harmless. */
-    for (const tsr_cuda_range *range = cuda->ranges; range; range = range->next)
+    for (range = cuda->ranges; range; range = range->next)
         if (range->whole && range->shared)
             TSR_TRY(give_access(cuda, range, 0, range->bytes, ordinal));
     cuda->peers |= (uint64_t)1 << ordinal;
 out:
+    if (status != TSR_OK && !((cuda->peers | cuda->lost_peers) >> ordinal & 1)) /* it had no access before */
+        end = range;
+    for (range = cuda->ranges; end && range != end; range = range->next)
+        if (range->whole && range->shared)
+            take_access(cuda, range, ordinal);
     return status;
 }
 
