@@ -102,6 +102,11 @@ static void heads_are_close_to_exact_for_every_type(void **state)
         check(&g, (shape){types[i], 2, 7, 2 * k, 0, 2}, 50 + i);
     }
     check(&g, (shape){TSR_TYPE_F16, 3, 5, 21, 7, 3}, 99); /* nothing is aligned */
+    /* more octets than a warp has lanes */
+    check(&g, (shape){TSR_TYPE_F32, 2, 5, 256, 8, 3}, 100);
+    check(&g, (shape){TSR_TYPE_BF16, 2, 7, 512, 0, 2}, 101);
+    check(&g, (shape){TSR_TYPE_F16, 3, 4, 640, 16, 3}, 102);
+    check(&g, (shape){TSR_TYPE_Q8_0, 2, 5, 288, 0, 3}, 103);
     gpu_close(&g);
 }
 

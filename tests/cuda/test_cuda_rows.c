@@ -9,11 +9,11 @@
 
 #include "cuda/gpu_run.h"
 
-enum { N = 37, ROUNDS = 3 }; /* elements of a row; rows of a block */
+enum { N = 37, ROUNDS = 3, LAST = 5 }; /* elements of a row; rows of a block; rows taken alone */
 
 static int64_t many_rows(const gpu *g)
 {
-    return (ROUNDS - 1) * 16 * (int64_t)g->props.n_sms + 5;
+    return (ROUNDS - 1) * 16 * (int64_t)g->props.n_sms + LAST;
 }
 
 static void check_argmax(gpu *g, const float *x, const float *host, int64_t rows)
@@ -32,42 +32,82 @@ static void check_argmax(gpu *g, const float *x, const float *host, int64_t rows
     free(y);
 }
 
-/* `op` for all rows, and for the last ones alone, which are the last of a block where there are many. */
-static void check_floats(gpu *g, const tsr_op *op, const tsr_op *last, const float *y, const float *y_last)
+/* `op` for all rows of n floats, and for the last ones alone, which are the last of a block where there are
+ * many. */
+static void check_floats(gpu *g, const tsr_op *op, const tsr_op *last, const float *y, const float *y_last,
+                         size_t n)
 {
-    float many[5 * N], few[5 * N];
+    float many[LAST * N], few[LAST * N];
     gpu_run(g, op);
     gpu_run(g, last);
-    gpu_get(many, y, sizeof many);
-    gpu_get(few, y_last, sizeof few);
-    assert_memory_equal(many, few, sizeof many);
+    gpu_get(many, y, LAST * n * sizeof *many);
+    gpu_get(few, y_last, LAST * n * sizeof *few);
+    assert_memory_equal(many, few, LAST * n * sizeof *many);
 }
 
 static void a_block_takes_several_rows(void **state)
 {
     (void)state;
     gpu g = gpu_open();
-    const int64_t rows = many_rows(&g), before = (rows - 5) * N;
+    const int64_t rows = many_rows(&g), before = (rows - LAST) * N;
     const size_t bytes = (size_t)rows * N * sizeof(float);
     float *host;
     const float *x = gpu_random(&g, rows * N, -3, 3, 7, &host);
     check_argmax(&g, x, host, rows);
 
-    float *y = gpu_alloc(&g, bytes, false), *alone = gpu_alloc(&g, 5 * N * sizeof(float), false);
+    float *y = gpu_alloc(&g, bytes, false), *alone = gpu_alloc(&g, LAST * N * sizeof(float), false);
     const tsr_op softmax = {.kind = TSR_OP_SOFTMAX, .softmax = {x, y, N, rows, 0.5f}},
-                 softmax_last = {.kind = TSR_OP_SOFTMAX, .softmax = {x + before, alone, N, 5, 0.5f}};
-    check_floats(&g, &softmax, &softmax_last, y + before, alone);
+                 softmax_last = {.kind = TSR_OP_SOFTMAX, .softmax = {x + before, alone, N, LAST, 0.5f}};
+    check_floats(&g, &softmax, &softmax_last, y + before, alone, N);
     const tsr_op norm = {.kind = TSR_OP_RMS_NORM,
                          .rms_norm = {.x = x, .y = y, .n = N, .n_rows = rows, .eps = 1e-5f}},
-                 norm_last = {.kind = TSR_OP_RMS_NORM,
-                              .rms_norm = {.x = x + before, .y = alone, .n = N, .n_rows = 5, .eps = 1e-5f}};
-    check_floats(&g, &norm, &norm_last, y + before, alone);
+                 norm_last = {
+                     .kind = TSR_OP_RMS_NORM,
+                     .rms_norm = {.x = x + before, .y = alone, .n = N, .n_rows = LAST, .eps = 1e-5f}};
+    check_floats(&g, &norm, &norm_last, y + before, alone, N);
+
+    const tsr_op squares = {.kind = TSR_OP_SUM_SQUARES,
+                            .sum_squares = {x, N, rows, 16, TSR_REDUCE_F32, 1, y}},
+                 squares_last = {.kind = TSR_OP_SUM_SQUARES,
+                                 .sum_squares = {x + before, N, LAST, 16, TSR_REDUCE_F32, 1, alone}};
+    check_floats(&g, &squares, &squares_last, y + 2 * (rows - LAST), alone, 2);
     free(host);
+    gpu_close(&g);
+}
+
+/* The last rows alone begin with the weight that is theirs among all. */
+static void a_block_takes_rows_with_different_weights(void **state)
+{
+    (void)state;
+    enum { WEIGHTS = 3 };
+    gpu g = gpu_open();
+    const int64_t rows = many_rows(&g), before = rows - LAST;
+    const float *x = gpu_random(&g, rows * N, -3, 3, 8, NULL);
+    float *weight, *y = gpu_alloc(&g, (size_t)rows * N * sizeof(float), false),
+                   *alone = gpu_alloc(&g, LAST * N * sizeof(float), false), turned[WEIGHTS * N];
+    const tsr_op norm = {.kind = TSR_OP_RMS_NORM,
+                         .rms_norm = {.x = x,
+                                      .weight = gpu_random(&g, WEIGHTS * N, -2, 2, 9, &weight),
+                                      .y = y,
+                                      .n = N,
+                                      .n_rows = rows,
+                                      .eps = 1e-5f,
+                                      .n_weights = WEIGHTS}};
+    for (int64_t i = 0; i < WEIGHTS * N; i++)
+        turned[i] = weight[(before * N + i) % (WEIGHTS * N)];
+    tsr_op last = norm;
+    last.rms_norm.x = x + before * N;
+    last.rms_norm.weight = gpu_put(&g, turned, sizeof turned, false);
+    last.rms_norm.y = alone;
+    last.rms_norm.n_rows = LAST;
+    check_floats(&g, &norm, &last, y + before * N, alone, N);
+    free(weight);
     gpu_close(&g);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_block_takes_several_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_block_takes_several_rows),
+                                       cmocka_unit_test(a_block_takes_rows_with_different_weights)};
     return cmocka_run_group_tests_name("rows of a block", tests, NULL, NULL);
 }
