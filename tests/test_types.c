@@ -14,6 +14,7 @@
 #include <tsr/types.h>
 
 #include "core/quant/half.h"
+#include "support/quant_bounds.h"
 #include "support/random.h"
 #include "support/weight_types.h"
 
@@ -358,110 +359,6 @@ static void quantized_blocks_decode_to_the_exact_value(void **state)
 
 /* -- encoding -- */
 
-static double largest_magnitude(const float *x, int n)
-{
-    double largest = 0;
-    for (int i = 0; i < n; i++)
-        largest = fmax(largest, fabs((double)x[i]));
-    return largest;
-}
-
-/* The error allowed at element e of one block x. Where a scale is rounded to F16 it moves by 2^-11 of itself
- * (`slack`), which only matters at the ends of the range. */
-static double error_bound(tsr_type type, const float *x, int e)
-{
-    const double slack = 1 + 0x1p-10;
-    switch (type) {
-    case TSR_TYPE_F16: /* half a unit in the last place, 11 significant bits; half a subnormal */
-        return fmax(fabs((double)x[e]) * 0x1p-11, 0x1p-25);
-    case TSR_TYPE_BF16: /* 8 significant bits */
-        return fabs((double)x[e]) * 0x1p-8;
-    case TSR_TYPE_Q8_0: /* half a step, or what rounding the scale cuts off the extreme element */
-        return largest_magnitude(x, 32) * (0.5 / 127 + 0x1p-11);
-    case TSR_TYPE_Q4_0: /* quantum 8 does not exist: an element opposite the extreme one loses a whole step */
-        return largest_magnitude(x, 32) / 8 * slack;
-    case TSR_TYPE_Q4_K:
-    case TSR_TYPE_Q5_K: {
-        int top = type == TSR_TYPE_Q4_K ? 15 : 31;
-        double step[8], largest_step = 0, largest_offset = 0;
-        for (int s = 0; s < 8; s++) {
-            double low = 0, high = x[32 * s];
-            for (int i = 0; i < 32; i++) {
-                low = fmin(low, x[32 * s + i]);
-                high = fmax(high, x[32 * s + i]);
-            }
-            step[s] = (high - low) / top;
-            largest_step = fmax(largest_step, step[s]);
-            largest_offset = fmax(largest_offset, -low);
-        }
-        /* Half a step; plus, at the ends, half a unit of the 6-bit minimum and `top` half units of the
-         * scale. */
-        return slack * (step[e / 32] / 2 + largest_offset / 63 / 2 + largest_step / 63 * (top + 1) / 2) +
-               largest_offset * 0x1p-11 + largest_step * top * 0x1p-11;
-    }
-    case TSR_TYPE_Q6_K: { /* a whole step opposite the extreme element,
-                             and 32 half units of the 8-bit scale */
-        double step = largest_magnitude(x + e / 16 * 16, 16) / 32;
-        return slack * (step + largest_magnitude(x, 256) / 32 / 127 * 33 / 2);
-    }
-    case TSR_TYPE_Q4_1:
-    case TSR_TYPE_Q5_1: { /* half a step, and what rounding moves the offset and the last step */
-        double low = x[0], high = x[0], top = type == TSR_TYPE_Q4_1 ? 15 : 31;
-        for (int i = 0; i < 32; i++) {
-            low = fmin(low, x[i]);
-            high = fmax(high, x[i]);
-        }
-        return slack * (high - low) * (0.5 / top + 0x1p-10) + fabs(low) * 0x1p-9;
-    }
-    case TSR_TYPE_Q5_0:
-        return largest_magnitude(x, 32) / 16 * slack;
-    case TSR_TYPE_IQ4_NL: /* half the widest gap, 24 of 127, or the range above 113 */
-        return largest_magnitude(x, 32) * 14 / 127 * slack;
-    case TSR_TYPE_IQ4_XS: { /* the same, and half a unit of the 6-bit scale */
-        double sub = largest_magnitude(x + e / 32 * 32, 32);
-        return slack * (sub * 14 / 127 + largest_magnitude(x, 256) / 31 * 0.6);
-    }
-    case TSR_TYPE_MXFP4: /* half the gap of 2 of the largest binade, or what is above 6 of up to 8 */
-        return largest_magnitude(x, 32) / 4;
-    case TSR_TYPE_Q2_K: {
-        double step[16], largest_step = 0, largest_offset = 0;
-        for (int s = 0; s < 16; s++) {
-            double low = 0, high = x[16 * s];
-            for (int i = 0; i < 16; i++) {
-                low = fmin(low, x[16 * s + i]);
-                high = fmax(high, x[16 * s + i]);
-            }
-            step[s] = (high - low) / 3;
-            largest_step = fmax(largest_step, step[s]);
-            largest_offset = fmax(largest_offset, -low);
-        }
-        return slack * (step[e / 16] / 2 + largest_offset / 15 / 2 + largest_step / 15 * 4 / 2) +
-               largest_offset * 0x1p-11 + largest_step * 3 * 0x1p-11;
-    }
-    case TSR_TYPE_Q3_K: { /* a whole step opposite the extreme element, and four half units of the scale */
-        double step = largest_magnitude(x + e / 16 * 16, 16) / 4;
-        return slack * (step + largest_magnitude(x, 256) / 4 / 31 * 5 / 2);
-    }
-    case TSR_TYPE_NVFP4: { /* as MXFP4; what is above the largest scale, and half the smallest */
-        const double largest = largest_magnitude(x + e / 16 * 16, 16);
-        return fmax(largest / 4, largest - 2688) + 0x1.8p-8;
-    }
-    case TSR_TYPE_IQ1_S:
-    case TSR_TYPE_IQ1_M:
-    case TSR_TYPE_IQ2_XXS:
-    case TSR_TYPE_IQ2_XS:
-    case TSR_TYPE_IQ2_S:
-    case TSR_TYPE_IQ3_XXS:
-    case TSR_TYPE_IQ3_S: /* entries are few: an element may get any value of its block's size */
-        return largest_magnitude(x, 256) * 1.2 * slack;
-    case TSR_TYPE_TQ1_0:
-    case TSR_TYPE_TQ2_0: /* half a step */
-        return largest_magnitude(x, 256) / 2 * slack;
-    default: /* F32 */
-        return 0;
-    }
-}
-
 static void encoding_stays_within_each_types_bound(void **state)
 {
     (void)state;
@@ -484,7 +381,7 @@ static void encoding_stays_within_each_types_bound(void **state)
         assert_int_equal(tsr_type_from_f32(float_types[t], x, blocks, N), TSR_OK);
         assert_int_equal(tsr_type_to_f32(float_types[t], blocks, back, N), TSR_OK);
         for (int i = 0; i < N; i++) {
-            double bound = error_bound(float_types[t], x + i / elems * elems, i % elems);
+            double bound = quant_error_bound(float_types[t], x + i / elems * elems, i % elems);
             if (!(fabs((double)back[i] - (double)x[i]) <= bound))
                 fail_msg("%s element %d: %g came back as %g, more than %g away",
                          tsr_type_name(float_types[t]), i, (double)x[i], (double)back[i], bound);
@@ -582,6 +479,30 @@ static void wrong_calls_are_refused(void **state)
     assert_non_null(strstr(tsr_last_error(), "77"));
 }
 
+/* An encoder that takes any entry of the right size would double the squares. */
+static void code_books_keep_more_than_half_of_the_squares(void **state)
+{
+    (void)state;
+    enum { N = 256 * 20 };
+    static const tsr_type types[] = {CODE_TYPES};
+    static float x[N], back[N];
+    static uint8_t blocks[N];
+    uint64_t seed = 3;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)random_uniform(&seed);
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        double lost = 0, all = 0;
+        assert_int_equal(tsr_type_from_f32(types[t], x, blocks, N), TSR_OK);
+        assert_int_equal(tsr_type_to_f32(types[t], blocks, back, N), TSR_OK);
+        for (int i = 0; i < N; i++) {
+            lost += ((double)back[i] - (double)x[i]) * ((double)back[i] - (double)x[i]);
+            all += (double)x[i] * (double)x[i];
+        }
+        if (!(lost < all / 2))
+            fail_msg("%s: %g of the squares is lost", tsr_type_name(types[t]), lost / all);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -595,6 +516,7 @@ int main(void)
         cmocka_unit_test(bf16_rounds_to_nearest_even),
         cmocka_unit_test(quantized_blocks_decode_to_the_exact_value),
         cmocka_unit_test(encoding_stays_within_each_types_bound),
+        cmocka_unit_test(code_books_keep_more_than_half_of_the_squares),
         cmocka_unit_test(wider_types_are_more_accurate),
         cmocka_unit_test(values_on_the_grid_come_back_unchanged),
         cmocka_unit_test(a_block_that_is_not_finite_becomes_nan),
