@@ -128,8 +128,9 @@ static void opening_fails_cleanly_at_every_call(void **state)
     config.logger = logger_to(&heard);
     enum { MAX_CALLS = 8192 };
     static const char *names[MAX_CALLS];
-    uint64_t n_calls = 1, failed = 0, singly = 150;
-    for (uint64_t call = 0; call < n_calls; call += (call < singly ? 1 : 29) * TSR_TEST_EVERY(4)) {
+    uint64_t n_calls = 1, failed = 0, singly = 150, step;
+    for (uint64_t call = 0; call < n_calls; call += step) {
+        step = call == 0 ? 1 + TSR_TEST_FIRST(4) : (call < singly ? 1 : 29) * TSR_TEST_EVERY(4);
         /* Of the calls that load one kernel after the other, the first. */
         while (call > 1 && call < n_calls && strcmp(names[call - 1], "cudaFuncGetAttributes") == 0 &&
                strcmp(names[call - 2], names[call - 1]) == 0) {
@@ -166,7 +167,7 @@ static void opening_fails_cleanly_without_memory(void **state)
     tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "cuda";
     config.logger = logger_to(&heard);
-    for (int n = 1;; n += (n < 60 ? 1 : 9) * TSR_TEST_EVERY(4)) {
+    for (int n = 1 + TSR_TEST_FIRST(4);; n += (n < 60 ? 1 : 9) * TSR_TEST_EVERY(4)) {
         machine_of(2, 2);
         tsr_runtime *rt = NULL;
         int64_t blocks = failing_alloc_live();

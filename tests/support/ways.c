@@ -202,10 +202,15 @@ static size_t model_step(int64_t rounds)
     return rounds == 1 ? TSR_TEST_EVERY(3) : 1;
 }
 
+static size_t first_model(int64_t rounds)
+{
+    return rounds == 1 ? TSR_TEST_FIRST(3) : 0;
+}
+
 void ways_check_rare_types(const way_family *family, int64_t rounds)
 {
     static const tsr_type types[] = {RARE_TYPES, TWO_CODE_TYPES};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i += model_step(rounds))
+    for (size_t i = first_model(rounds); i < sizeof types / sizeof *types; i += model_step(rounds))
         ways_check_type(family, types[i], (rounds + 7) / 8);
 }
 
@@ -219,7 +224,7 @@ void ways_check_odd_shapes(const way_family *family, int64_t rounds)
                   {40, 7, 1, 6, 129, 270},
                   {100, 6, 2, 50, 1000, 333},
                   {264, 9, 3, 40, 127, 261}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += model_step(rounds)) {
+    for (size_t i = first_model(rounds); i < sizeof shapes / sizeof *shapes; i += model_step(rounds)) {
         struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
         config.weight_type = i % 2 ? TSR_TYPE_BF16 : TSR_TYPE_F16;
         config.n_embd = shapes[i].n_embd;
@@ -244,7 +249,7 @@ void ways_check_experts(const way_family *family, int64_t rounds)
                   {TSR_TYPE_Q4_K, 256, 512, 8, 3}, {TSR_TYPE_F32, 40, 129, 16, 4},
                   {TSR_TYPE_BF16, 64, 96, 4, 4},   {TSR_TYPE_Q4_0, 64, 768, 7, 2}};
     const size_t n = sizeof shapes / sizeof *shapes;
-    for (size_t i = 0; i < n; i += model_step(rounds)) {
+    for (size_t i = first_model(rounds); i < n; i += model_step(rounds)) {
         struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
         config.weight_type = shapes[i].type;
         config.n_embd = shapes[i].n_embd;
