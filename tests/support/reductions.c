@@ -1,7 +1,6 @@
 /* See reductions.h. */
 #include "support/reductions.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include <cmocka.h>
 
 #include "support/directory.h"
+#include "support/reference.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
@@ -39,16 +39,6 @@ static float *logits_of(const char *path, tsr_reduction reduction, const char *d
     return logits;
 }
 
-static double relative_error(const float *a, const float *exact, int64_t n)
-{
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < n; i++) {
-        difference += ((double)a[i] - exact[i]) * ((double)a[i] - exact[i]);
-        norm += (double)exact[i] * exact[i];
-    }
-    return sqrt(difference / norm);
-}
-
 void reductions_check(tsr_type type, const char *devices, const char *collectives, const char *split)
 {
     char path[DIRECTORY_PATH];
@@ -63,7 +53,8 @@ void reductions_check(tsr_type type, const char *devices, const char *collective
     float *f32 = logits_of(path, TSR_REDUCTION_F32, devices, collectives, split, &n);
     float *bf16 = logits_of(path, TSR_REDUCTION_BF16, devices, collectives, split, &n);
     unlink(path);
-    double error_f32 = relative_error(f32, exact, n), error_bf16 = relative_error(bf16, exact, n);
+    double error_f32 = reference_relative_error(f32, exact, n),
+           error_bf16 = reference_relative_error(bf16, exact, n);
     print_message("%s on %s, %s: f32 %.2e, bf16 %.2e from exact\n", tsr_type_name(type), devices,
                   collectives ? collectives : "any collectives", error_f32, error_bf16);
     assert_true(error_f32 <= (type == TSR_TYPE_BF16 ? 0x1p-6 : 0x1p-8));
