@@ -165,7 +165,6 @@ static void yarn_tables_are_exact(void **state)
         }
 }
 
-/* A magnitude that a model was trained with in part, or that grows with the position. */
 /* Pairs before the rotation have angle 0, and grow with it; the rotated ones are those of a shorter table. */
 static void fixed_pairs_only_grow(void **state)
 {

@@ -344,8 +344,8 @@ typedef enum tsr_glu_kind {
     TSR_GLU_CAPPED = 6     /* Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
 } tsr_glu_kind;
 
-/* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha
- * of github.com/openai/gpt-oss, gpt_oss/torch/model.py). */
+/* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss,
+ * gpt_oss/torch/model.py). */
 #define TSR_GLU_LIMIT 7.0f
 #define TSR_GLU_ALPHA 1.702f
 
@@ -430,7 +430,7 @@ typedef enum tsr_gating {
  *
  * With n_groups > 1 the experts are that many groups of neighbours, of which only the n_groups_used best
  * compete. A group's score is its largest logit (with a bias: probability + bias) after a softmax, and
- * otherwise the sum of its two largest probabilities (with a bias: + bias). */
+ * otherwise the sum of its two largest probabilities (with a bias: + bias); a NaN is less than any number. */
 typedef struct tsr_op_route {
     const float *logits; /* [n_tokens][n_experts], dense */
     const float *bias;   /* [n_experts], for selecting only; NULL: none */

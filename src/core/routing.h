@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most experts of a layer; size of the kernels' arrays. */
+/* The most experts of a layer, and the size of an array of the host's kernel. */
 enum { TSR_MAX_EXPERTS = 4096 };
 
 /* The most groups of experts; kernels keep a bit of each. */

@@ -88,8 +88,7 @@ static inline void *gpu_put(gpu *g, const void *from, size_t bytes, bool aligned
     void *copy = gpu_alloc(g, bytes, aligned);
     if (bytes > 0)
         GPU_OK(cudaMemcpy(copy, from, bytes, cudaMemcpyHostToDevice));
-    GPU_OK(
-        cudaDeviceSynchronize()); /* a copy from pageable memory may return before its last part is there */
+    GPU_OK(cudaDeviceSynchronize()); /* a copy from pageable memory may return before its end is there */
     return copy;
 }
 

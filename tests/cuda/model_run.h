@@ -39,7 +39,8 @@ static inline float *model_logits(const char *path, const char *devices, const c
     return logits;
 }
 
-/* Run the model of that name in each way, every other one with peer access. `bound`: of the relative error. */
+/* Run the model of that name in each way, every other one with peer access, and compare with a host device's
+ * logits: the relative error is at most `bound`. */
 static inline void model_check_ways(const char *name, const model_way *ways, size_t n_ways, double bound)
 {
     char path[128];

@@ -194,7 +194,6 @@ static void biases_belong_to_one_device(void **state)
     gpu_close(&g);
 }
 
-/* A block per token, and tiles of slots. */
 static void groups_of_experts_compete(void **state)
 {
     (void)state;

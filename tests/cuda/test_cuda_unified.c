@@ -200,8 +200,8 @@ static void plans_show_what_both_leave_free(void **state)
     runner_ok(tsr_plan_create(gguf, devices, &config, &plan), "plan");
     for (int d = 0; d < 2; d++)
         runner_ok(tsr_plan_get_device(plan, d, &device[d]), "plan");
-    for (int d = 0; d < 2;
-         d++) /* of what is available now, the driver will take a part for the GPU's context */
+    /* Of what is available now, the driver will take a part for the GPU's context. */
+    for (int d = 0; d < 2; d++)
         assert_true(device[d].free_bytes + device[0].total_bytes + device[1].total_bytes <= 64 * MIB);
     tsr_plan_destroy(plan);
     tsr_gguf_close(gguf);

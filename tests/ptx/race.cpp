@@ -5,7 +5,7 @@
  * already is none: all lanes may write the same. Of accesses to parts of a word only the last of each kind
  * is known.
  *
- * * In global memory nothing orders the blocks of a launch, and only stores are remembered: two threads
+ * In global memory nothing orders the blocks of a launch, and only stores are remembered: two threads
  * that both store another value, as where an atomic addition became a load and a store, or a load or an
  * atomic after another thread's store. A load before another's store is found when a launch runs in
  * falling order. */

@@ -33,8 +33,14 @@ typedef struct experts_matrix {
     double product_error; /* what the device's products with one weight are off by, relatively; 0 until set */
 } experts_matrix;
 
-/* Of 8 experts in 4 groups 3 of 2, as in DeepSeek V3's proportions; of 256 in 8 as there; by the largest
- * probability as in V2; by the root of softplus; and with a factor for each expert as in Gemma 4. */
+/* Ways to choose experts, in order:
+ * - 3 of 8 in 2 of 4 groups, by sigmoids and biases;
+ * - 8 of 256 in 4 of 8 groups, the same, as in DeepSeek V3;
+ * - 6 of 160 in 3 of 40 groups, by the largest probability of a softmax as in DeepSeek V2;
+ * - 2 of 12 in one of 4 groups, by sigmoids alone;
+ * - 3 of 12 by the root of softplus and biases;
+ * - 3 of 12 in one of 2 groups by the root of softplus, a single token;
+ * - 3 of 12 with a factor for each expert, as in Gemma 4. */
 enum { EXPERTS_N_CHOICES = 7 };
 extern const experts_setup experts_case_choices[EXPERTS_N_CHOICES];
 

@@ -1,6 +1,5 @@
-/* Octets (quant.cuh) of the rare quantized types: Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, NVFP4,
- * Q2_K, Q3_K. Their
- * bytes are loaded two at a time, MXFP4's one by one: its blocks have 17. */
+/* Octets (quant.cuh) of the rare quantized types: Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K and
+ * Q3_K. Their bytes are loaded two at a time, MXFP4's one by one: its blocks have 17. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_QUANT_RARE_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_QUANT_RARE_CUH
 

@@ -323,8 +323,8 @@ ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int6
         y[i] = first ? sums[i] : y[i] + sums[i];
 }
 
-/* fold_granule() for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors: sums[token
- * * rows + row]. `at`: the position of these sums in the totals. */
+/* fold_granule() for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors. Row r of
+ * token t is sums[t * rows + r]. `at`: the position of these sums in the totals. */
 ALWAYS_INLINE void fold_tile(const product *p, const k_segment *segment, int64_t token, int n_tokens,
                              int64_t row, int n_rows, const int rows, const float *sums, int64_t at)
 {

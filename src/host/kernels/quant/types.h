@@ -210,8 +210,8 @@ ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, in
     return quant_traits_of(type)->is_signed ? quant_split_i8(bytes) : quant_split_u8(bytes);
 }
 
-/* The shift by which quant_dot_words() and the sums of their products are too large. The sums are at most 32
- * * 15 * 16 * X_LIMIT, below 2^31. */
+/* The shift by which quant_dot_words() and the sums of their products are too large. The sums are below 2^31,
+ * at most 32 * 15 * 16 * X_LIMIT. */
 ALWAYS_INLINE int quant_dot_shift(tsr_type type, int b)
 {
     return quant_traits_of(type)->by_nibbles ? b % 2 * 4 : 0;
