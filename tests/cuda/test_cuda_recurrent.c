@@ -107,11 +107,29 @@ static void recurrence_is_close_to_its_formula(void **state)
     }
 }
 
+/* A grid's second and third sides are short. */
+static void more_than_a_grid_takes_is_refused(void **state)
+{
+    (void)state;
+    tsr_op op = {.kind = TSR_OP_RECURRENCE, .recurrence = {.n_heads = 65535, .dk = 8, .index.n_rows = 65535}};
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_OK);
+    op.recurrence.n_heads++;
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_ERR_UNSUPPORTED);
+    op.recurrence.n_heads--;
+    op.recurrence.index.n_rows++;
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_ERR_UNSUPPORTED);
+    op = (tsr_op){.kind = TSR_OP_MUL_HEADS, .mul_heads = {.type = TSR_TYPE_F32, .n_heads = 65535}};
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_OK);
+    op.mul_heads.n_heads++;
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_ERR_UNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_is_close_to_its_formula),
         cmocka_unit_test(recurrence_is_close_to_its_formula),
+        cmocka_unit_test(more_than_a_grid_takes_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,16 +67,41 @@ static tsr_status check_attention(const tsr_op *op)
     return check_kv(op, kv);
 }
 
-/* Grids have at most 65535 blocks along their second and third side. */
-static tsr_status check_recurrent(const tsr_op *op, const char *what, int64_t n, int64_t most, int64_t n_rows)
+static tsr_status check_most(const tsr_op *op, int64_t n, const char *what, int64_t most)
 {
     if (n > most)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': %s of %lld; the CUDA kernels take at most %lld",
-                        op->name ? op->name : "?", what, (long long)n, (long long)most);
-    if (n_rows > 65535)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': %lld sequences; the CUDA kernels take at most 65535",
-                        op->name ? op->name : "?", (long long)n_rows);
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': %lld %s; the CUDA kernels take at most %lld",
+                        op->name ? op->name : "?", (long long)n, what, (long long)most);
     return TSR_OK;
+}
+
+/* Grids have at most GRID_SIDE blocks along their second and third side. */
+enum { GRID_SIDE = 65535 };
+
+static tsr_status check_conv(const tsr_op *op)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_most(op, op->conv.kernel, "tokens of a convolution", TSR_MAX_CONV_KERNEL));
+    TSR_TRY(check_most(op, op->conv.index.n_rows, "sequences", GRID_SIDE));
+out:
+    return status;
+}
+
+static tsr_status check_recurrence(const tsr_op *op)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_most(op, op->recurrence.dk, "elements of a key", TSR_MAX_STATE_ROWS));
+    TSR_TRY(check_most(op, op->recurrence.n_heads, "heads", GRID_SIDE));
+    TSR_TRY(check_most(op, op->recurrence.index.n_rows, "sequences", GRID_SIDE));
+out:
+    return status;
+}
+
+static tsr_status check_heads(const tsr_op *op)
+{
+    if (!is_weight_type(op->mul_heads.type))
+        return refuse_type(op, op->mul_heads.type);
+    return check_most(op, op->mul_heads.n_heads, "heads", GRID_SIDE);
 }
 
 tsr_status tsr_cuda_op_check(const tsr_op *op)
@@ -87,7 +112,7 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
     case TSR_OP_MUL_MAT:
         return is_weight_type(op->mul_mat.type) ? TSR_OK : refuse_type(op, op->mul_mat.type);
     case TSR_OP_MUL_HEADS:
-        return is_weight_type(op->mul_heads.type) ? TSR_OK : refuse_type(op, op->mul_heads.type);
+        return check_heads(op);
     case TSR_OP_COPY:
         return is_cache_type(op->copy.dst_type) ? TSR_OK : refuse_type(op, op->copy.dst_type);
     case TSR_OP_KV_WRITE:
@@ -102,11 +127,9 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return is_weight_type(op->experts_down.down.type) ? TSR_OK
                                                           : refuse_type(op, op->experts_down.down.type);
     case TSR_OP_CONV:
-        return check_recurrent(op, "a convolution over a number of tokens", op->conv.kernel,
-                               TSR_MAX_CONV_KERNEL, op->conv.index.n_rows);
+        return check_conv(op);
     case TSR_OP_RECURRENCE:
-        return check_recurrent(op, "keys with a number of elements", op->recurrence.dk, TSR_MAX_STATE_ROWS,
-                               op->recurrence.index.n_rows);
+        return check_recurrence(op);
     case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
     case TSR_OP_SUM_SQUARES:
