@@ -163,12 +163,15 @@ template <tsr_type TYPE, int TOKENS> TSR_DEVICE void octets_block(const octets_a
         tsr_put_sum(a.y, t * a.y_stride + r, octets_total<N, 1>(shared_float, o, false), a.bf16);
 }
 
-/* Without the hint, the compiler spills with 4 tokens, to have 4 blocks in an SM, and octets with code
- * books with one, to have 8; 0 is no hint. */
+/* Least blocks of an SM; 0 is no hint. Without the hint, the compiler spills with 4 tokens, to have 4 blocks
+ * in an SM, and octets with code books with one, to have 8. */
+constexpr int octets_blocks(tsr_type type, int tokens)
+{
+    return tokens == 4 ? 3 : tokens == 1 && type == TSR_CODE_TYPE ? 4 : 0;
+}
+
 template <tsr_type TYPE, int TOKENS>
-static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 4                            ? 3
-                                                                 : TOKENS == 1 && TYPE == TSR_CODE_TYPE ? 4
-                                                                                                        : 0)
+static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, octets_blocks(TYPE, TOKENS))
     octets_kernel(const octets_args a)
 {
     octets_block<TYPE, TOKENS>(a);
