@@ -301,6 +301,23 @@ struct part {
     unsigned with, without;
 };
 
+static void add_part(struct weights *weights, int layer, const struct part *part)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.%s", layer, part->name);
+    if (part->kind == MATRIX)
+        matrix(weights, name, part->columns, part->rows);
+    else if (part->kind == EXPERTS)
+        matrices(weights, name, part->columns, part->rows, n_experts(weights->config));
+    else if (part->kind == NORM)
+        vectors(weights, name, part->columns, part->rows, 1, 0.5f);
+    else /* sinks that matter beside scores, biases that make what follows reach where it is clamped */
+        vectors(weights, name, part->columns, part->rows, 0,
+                part->kind == SINKS           ? 2
+                : part->kind == EXPERT_BIASES ? 9
+                                              : 0.4f);
+}
+
 static void layer(struct weights *weights, int index)
 {
     const struct synth_model_config *c = weights->config;
@@ -362,23 +379,9 @@ static void layer(struct weights *weights, int index)
         {"nextn.eh_proj.weight", MATRIX, index + 1 == c->n_layers ? 2 * c->n_embd : 0, c->n_embd,
          SYNTH_PREDICTION, 0},
     };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        char name[64];
-        if ((all[i].with && !(parts & all[i].with)) || parts & all[i].without || all[i].columns == 0)
-            continue;
-        snprintf(name, sizeof name, "blk.%d.%s", index, all[i].name);
-        if (all[i].kind == MATRIX)
-            matrix(weights, name, all[i].columns, all[i].rows);
-        else if (all[i].kind == EXPERTS)
-            matrices(weights, name, all[i].columns, all[i].rows, n_experts(c));
-        else if (all[i].kind == NORM)
-            vectors(weights, name, all[i].columns, all[i].rows, 1, 0.5f);
-        else /* sinks that matter beside scores, biases that make what follows reach where it is clamped */
-            vectors(weights, name, all[i].columns, all[i].rows, 0,
-                    all[i].kind == SINKS           ? 2
-                    : all[i].kind == EXPERT_BIASES ? 9
-                                                   : 0.4f);
-    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if ((!all[i].with || parts & all[i].with) && !(parts & all[i].without) && all[i].columns > 0)
+            add_part(weights, index, &all[i]);
 }
 
 void synth_model_write(const struct synth_model_config *config, const char *path)
