@@ -1,5 +1,5 @@
-/* Recorded models (../shared/ref/hf) with what published files of their architectures have besides: tensors and
- * keys that change nothing, and such that this version refuses. */
+/* Recorded models (../shared/ref/hf) with what published files of their architectures have besides: tensors
+ * and keys that change nothing, and such that this version refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
