@@ -11,12 +11,14 @@ tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);
 /* The hyper-parameters of a file, except n_vocab. */
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out);
 
-/* Every tensor of the model. Those of the file that a step does not use are left alone ... `granules` NULL:
- * they are not known yet, and the tensors cannot be placed. */
+/* Declare every tensor of the model that a step uses. `granules` NULL: they are not known yet, and the
+ * tensors cannot be placed. */
 tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hparams,
                             const tsr_model_granules *granules);
-/* ... and refused here: TSR_ERR_UNSUPPORTED names the first tensor that was not declared and is neither a
- * factor of the rotation nor of a layer that predicts further tokens. */
+
+/* TSR_ERR_UNSUPPORTED names the first tensor of the file that was not declared, and is neither a factor of
+ * the rotation, nor of a layer that predicts further tokens, nor a key or value of a layer that reads those
+ * of another. */
 tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hparams);
 
 tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hparams, const tsr_weights *weights,

@@ -126,6 +126,9 @@ tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x);
 /* W x + bias; bias NULL: none. */
 tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x);
 
+/* x with its heads of head_dim elements rotated by the table of `slot` (tsr_rope_slot); -1: x itself. */
+tsr_tensor *tsr_block_rotate(const tsr_layer *at, tsr_tensor *x, int64_t head_dim, int slot);
+
 /* Self-attention of the normed h, W_o included. */
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 

@@ -247,8 +247,7 @@ tsr_status tsr_weights_tie_output(tsr_weights *weights)
     return TSR_OK;
 }
 
-/* Least common multiple of `block` and the quantization block of the weight's type. */
-static int64_t common_block(int64_t block, const tsr_weight *weight)
+int64_t tsr_weight_common_block(const tsr_weight *weight, int64_t block)
 {
     int64_t elems = tsr_type_block_elems(weight->source->type);
     return block / tsr_gcd(block, elems) * elems;
@@ -259,17 +258,7 @@ int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role)
     int64_t block = 1;
     for (int i = 0; i < weights->n; i++)
         if (weights->list[i]->role == role)
-            block = common_block(block, weights->list[i]);
-    return block;
-}
-
-int64_t tsr_weights_kind_block(const tsr_weights *weights, tsr_weight_role role, const tsr_hparams *hp,
-                               int kind)
-{
-    int64_t block = 1;
-    for (int i = 0; i < weights->n; i++)
-        if (weights->list[i]->role == role && hp->kind_of[weights->list[i]->layer] == kind)
-            block = common_block(block, weights->list[i]);
+            block = tsr_weight_common_block(weights->list[i], block);
     return block;
 }
 

@@ -149,7 +149,7 @@ tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_ro
 void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule);
 
 /* Say that a declared tensor of an attention class has `per_head` elements of the divided axis for each KV
- * head; NULL: nothing to say. */
+ * head; NULL: no effect. */
 void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head);
 
 /* Declare a tensor of the file, of any shape. tensor.ne is [ne[0], rows] with all outer dimensions
@@ -163,9 +163,9 @@ tsr_status tsr_weights_tie_output(tsr_weights *weights);
 
 /* Least common multiple of the quantization blocks of the tensors in one role; 1 if there are none. */
 int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role);
-/* ... in layers of one kind only. */
-int64_t tsr_weights_kind_block(const tsr_weights *weights, tsr_weight_role role, const tsr_hparams *hparams,
-                               int kind);
+
+/* Least common multiple of `block` and the quantization block of one tensor. */
+int64_t tsr_weight_common_block(const tsr_weight *weight, int64_t block);
 
 tsr_block tsr_weight_block(const tsr_weight *weight);
 

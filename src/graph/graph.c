@@ -44,6 +44,12 @@ void *tsr_graph_fail(tsr_graph *graph, tsr_status status)
     return NULL;
 }
 
+void *tsr_graph_refuse(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why)
+{
+    return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld]): %s", op, x->name,
+                                          (long long)x->ne[0], (long long)x->ne[1], why));
+}
+
 static bool reserve_node(tsr_graph *graph)
 {
     return tsr_mem_grow(&graph->nodes, graph->n_nodes, &graph->capacity, 64, sizeof *graph->nodes,

@@ -146,8 +146,16 @@ struct tsr_graph {
 tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int64_t ne0, int64_t ne1,
                            const char *name);
 
-/* Record a failure in the graph (the first one stays) and return NULL. */
+/* Record a failure in the graph (the first one stays) and return NULL; refuse: TSR_ERR_INVALID with the op's
+ * name and operand. */
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
+void *tsr_graph_refuse(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why);
+
+/* Whether a tensor is F32, of at most two dimensions. */
+static inline bool tsr_tensor_is_f32(const tsr_tensor *x)
+{
+    return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
+}
 
 /* LayerNorm without a bias over each head of x, with a weight [ne0 of x] that has elements for each head and
  * is SPLIT like x between heads. */

@@ -22,17 +22,12 @@ static bool operands_missing(tsr_graph *graph, const char *op, const tsr_tensor 
     return true;
 }
 
-static bool is_f32(const tsr_tensor *x)
-{
-    return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
-}
-
 static tsr_node *unary(tsr_graph *graph, tsr_op_kind op, tsr_tensor *x)
 {
     const char *name = tsr_op_kind_name(op);
     if (operands_missing(graph, name, x, x))
         return NULL;
-    if (!is_f32(x))
+    if (!tsr_tensor_is_f32(x))
         return bad(graph, name, x, x, "the operand must be F32 of at most two dimensions");
     tsr_node *node = tsr_graph_append(graph, op, TSR_TYPE_F32, x->ne[0], x->ne[1], name);
     if (node)
@@ -61,7 +56,7 @@ tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
 {
     if (operands_missing(graph, "mul_mat", w, x))
         return NULL;
-    if (!is_f32(x))
+    if (!tsr_tensor_is_f32(x))
         return bad(graph, "mul_mat", w, x, "the second operand must be F32 of at most two dimensions");
     if (w->ne[0] != x->ne[0])
         return bad(graph, "mul_mat", w, x, "ne[0] of both must be equal");
@@ -81,7 +76,7 @@ tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_
 {
     if (operands_missing(graph, "mul_heads", w, x))
         return NULL;
-    if (!is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1)
+    if (!tsr_tensor_is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1)
         return bad(graph, "mul_heads", w, x, "the operands must be a weight and F32, of two dimensions");
     if (n_heads < 1 || w->ne[1] % n_heads != 0 || x->ne[0] % n_heads != 0 || x->ne[0] / n_heads < w->ne[0])
         return bad(graph, "mul_heads", w, x,
@@ -161,7 +156,7 @@ tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t
 {
     if (operands_missing(graph, "rope", x, table))
         return NULL;
-    if (!is_f32(table) || table->ne[1] != x->ne[1] || !(table->flags & TSR_TENSOR_INPUT))
+    if (!tsr_tensor_is_f32(table) || table->ne[1] != x->ne[1] || !(table->flags & TSR_TENSOR_INPUT))
         return bad(graph, "rope", x, table, "the table must be an F32 input with a row per token");
     if (head_dim < 1 || x->ne[0] % head_dim != 0 || table->ne[0] > head_dim || table->ne[0] % 2 != 0)
         return bad(graph, "rope", x, table,
@@ -179,7 +174,7 @@ tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor
 {
     if (operands_missing(graph, "glu", gate, up))
         return NULL;
-    if (!is_f32(up) || gate->ne[0] != up->ne[0] || gate->ne[1] != up->ne[1])
+    if (!tsr_tensor_is_f32(up) || gate->ne[0] != up->ne[0] || gate->ne[1] != up->ne[1])
         return bad(graph, "glu", gate, up, "both must be F32 of one shape");
     tsr_node *node = unary(graph, TSR_OP_GLU, gate);
     if (!node)
@@ -214,7 +209,7 @@ tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b)
 {
     if (operands_missing(graph, "add", a, b))
         return NULL;
-    if (!is_f32(b) || a->ne[0] != b->ne[0] || (b->ne[1] != a->ne[1] && b->ne[1] != 1))
+    if (!tsr_tensor_is_f32(b) || a->ne[0] != b->ne[0] || (b->ne[1] != a->ne[1] && b->ne[1] != 1))
         return bad(graph, "add", a, b, "both must be F32 of one shape, or the second have one row");
     tsr_node *node = unary(graph, TSR_OP_ADD, a);
     if (!node)
@@ -261,7 +256,7 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate)
 {
     if (operands_missing(graph, "gate", x, gate))
         return NULL;
-    if (!is_f32(gate) || x->ne[0] % gate->ne[0] != 0 || gate->ne[1] != x->ne[1])
+    if (!tsr_tensor_is_f32(gate) || x->ne[0] % gate->ne[0] != 0 || gate->ne[1] != x->ne[1])
         return bad(
             graph, "gate", x, gate,
             "the second operand must be F32 with as many rows, and its ne[0] divide that of the first");

@@ -2,17 +2,6 @@
 #include "core/routing.h"
 #include "graph/graph.h"
 
-static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why)
-{
-    return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld]): %s", op, x->name,
-                                          (long long)x->ne[0], (long long)x->ne[1], why));
-}
-
-static bool is_f32(const tsr_tensor *x)
-{
-    return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
-}
-
 /* NULL, or an F32 weight of n elements. */
 static bool is_vector(const tsr_tensor *w, int64_t n)
 {
@@ -26,17 +15,18 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
     if (!logits)
         return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "route: an operand is NULL"));
     const int64_t n_experts = logits->ne[0], n_tokens = logits->ne[1], n_used = rule->n_used;
-    if (!is_f32(logits) || n_used < 1 || n_used > n_experts)
-        return bad(graph, "route", logits, "logits must be F32, of at least as many experts as a token uses");
+    if (!tsr_tensor_is_f32(logits) || n_used < 1 || n_used > n_experts)
+        return tsr_graph_refuse(graph, "route", logits,
+                                "logits must be F32, of at least as many experts as a token uses");
     if (n_experts > TSR_MAX_EXPERTS || n_tokens > (1 << 30) / n_used)
-        return bad(graph, "route", logits, "too many experts or tokens");
+        return tsr_graph_refuse(graph, "route", logits, "too many experts or tokens");
     if (!is_vector(rule->bias, n_experts) || !is_vector(rule->factors, n_experts))
-        return bad(graph, "route", logits,
-                   "the bias and the factors must be F32 weights with an element per expert");
+        return tsr_graph_refuse(graph, "route", logits,
+                                "the bias and the factors must be F32 weights with an element per expert");
     if (rule->n_groups > 1 && (rule->n_groups > TSR_MAX_EXPERT_GROUPS || n_experts % rule->n_groups != 0 ||
                                rule->n_groups_used < 1 || rule->n_groups_used > rule->n_groups ||
                                n_used > n_experts / rule->n_groups * rule->n_groups_used))
-        return bad(
+        return tsr_graph_refuse(
             graph, "route", logits,
             "at most 64 groups must divide the experts, and those in use hold as many as a token uses");
     tsr_node *node = tsr_graph_append(graph, TSR_OP_ROUTE, TSR_TYPE_I32,
@@ -55,10 +45,10 @@ tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing, co
     if (!x || !routing || !w->gate || !w->up || !w->down)
         return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "experts: an operand is NULL"));
     const tsr_node_args *route = routing->args;
-    if (!is_f32(x) || routing->op != TSR_OP_ROUTE || route->n_experts != w->n_experts ||
+    if (!tsr_tensor_is_f32(x) || routing->op != TSR_OP_ROUTE || route->n_experts != w->n_experts ||
         routing->ne[0] != tsr_routing_words(x->ne[1], route->n_used, w->n_experts))
-        return bad(graph, "experts", x,
-                   "the operands must be F32 and a routing of its tokens to the experts");
+        return tsr_graph_refuse(graph, "experts", x,
+                                "the operands must be F32 and a routing of its tokens to the experts");
     tsr_node *node =
         tsr_graph_append(graph, TSR_OP_EXPERTS_DOWN, TSR_TYPE_F32, x->ne[0], x->ne[1], w->down->name);
     if (!node)
@@ -77,8 +67,9 @@ tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *
         return experts;
     if (experts->op != TSR_OP_EXPERTS_DOWN || experts->src[2] || other->index > experts->index ||
         other->op != TSR_OP_MUL_MAT || other->ne[0] != experts->ne[0] || other->ne[1] != experts->ne[1])
-        return bad(graph, "experts_onto", other,
-                   "the other operand must be a product of the experts' shape, made before them");
+        return tsr_graph_refuse(
+            graph, "experts_onto", other,
+            "the other operand must be a product of the experts' shape, made before them");
     experts->src[2] = other;
     return experts;
 }

@@ -3,17 +3,6 @@
 
 #include <math.h>
 
-static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why)
-{
-    return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld]): %s", op, x->name,
-                                          (long long)x->ne[0], (long long)x->ne[1], why));
-}
-
-static bool is_f32(const tsr_tensor *x)
-{
-    return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
-}
-
 /* An operand is NULL after an earlier failure, or by a bug of the caller. */
 static bool missing(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
 {
@@ -31,8 +20,10 @@ tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns c)
 {
     if (missing(graph, "columns", &x, 1))
         return NULL;
-    if (!is_f32(x) || c.first < 0 || c.n < 1 || c.first + c.n > c.period || x->ne[0] % c.period != 0)
-        return bad(graph, "columns", x, "ne[0] must be a multiple of the period, which has these columns");
+    if (!tsr_tensor_is_f32(x) || c.first < 0 || c.n < 1 || c.first + c.n > c.period ||
+        x->ne[0] % c.period != 0)
+        return tsr_graph_refuse(graph, "columns", x,
+                                "ne[0] must be a multiple of the period, which has these columns");
     tsr_node *node =
         tsr_graph_append(graph, TSR_OP_COPY, TSR_TYPE_F32, x->ne[0] / c.period * c.n, x->ne[1], "columns");
     if (!node)
@@ -62,7 +53,8 @@ tsr_tensor *tsr_mul_mat_parts(tsr_graph *graph, const tsr_weight_parts *w, tsr_t
     for (int i = 1; i < w->n; i++)
         if (w->at[i]->type != w->at[0]->type || w->at[i]->ne[0] != w->at[0]->ne[0] ||
             w->at[i]->ne[1] != w->at[0]->ne[1] || !tsr_tensor_is_weight(w->at[i]))
-            return bad(graph, "mul_mat", w->at[i], "the parts must be weights of one type and shape");
+            return tsr_graph_refuse(graph, "mul_mat", w->at[i],
+                                    "the parts must be weights of one type and shape");
     first->ne[1] *= w->n;
     ((tsr_node *)first)->args.parts = *w;
     return first;
@@ -74,9 +66,10 @@ tsr_tensor *tsr_mul_mat_joined(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
     if (missing(graph, "mul_mat", operands, 2))
         return NULL;
     int64_t n = x->ne[0] > 0 ? w->ne[0] / x->ne[0] : 0;
-    if (!is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1 ||
+    if (!tsr_tensor_is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1 ||
         n * x->ne[0] != w->ne[0] || x->ne[1] % n != 0)
-        return bad(graph, "mul_mat", x, "rows of the second operand must make up a row of the weight");
+        return tsr_graph_refuse(graph, "mul_mat", x,
+                                "rows of the second operand must make up a row of the weight");
     tsr_node *node = tsr_graph_append(graph, TSR_OP_MUL_MAT, TSR_TYPE_F32, w->ne[1], x->ne[1] / n, w->name);
     if (!node)
         return NULL;
@@ -92,9 +85,10 @@ tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, const tsr_weight_parts *we
     if (missing(graph, "conv", operands, 3) || missing(graph, "conv", weights->at, weights->n))
         return NULL;
     int64_t kernel = weights->at[0]->ne[0];
-    if (!is_f32(x) || !are_parts(weights, kernel, x->ne[0]) || x->ne[1] != weights->n * inputs->next->ne[0] ||
-        kernel < 2 || kernel > TSR_MAX_CONV_KERNEL)
-        return bad(graph, "conv", x, "the weights must be F32, with a row of 2 to 8 elements per channel");
+    if (!tsr_tensor_is_f32(x) || !are_parts(weights, kernel, x->ne[0]) ||
+        x->ne[1] != weights->n * inputs->next->ne[0] || kernel < 2 || kernel > TSR_MAX_CONV_KERNEL)
+        return tsr_graph_refuse(graph, "conv", x,
+                                "the weights must be F32, with a row of 2 to 8 elements per channel");
     tsr_node *node =
         tsr_graph_append(graph, TSR_OP_CONV, TSR_TYPE_F32, x->ne[0], x->ne[1], weights->at[0]->name);
     if (!node)
@@ -123,9 +117,11 @@ tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *o, t
                   o->dt_bias.n == n && are_parts(&o->a, o->n_heads, 1) &&
                   are_parts(&o->dt_bias, o->n_heads * n_decay, 1);
     for (int i = 0; i < 5; i++)
-        shaped = shaped && is_f32(operands[i]) && operands[i]->ne[1] == o->q->ne[1] * (i < 2 ? 1 : n);
+        shaped =
+            shaped && tsr_tensor_is_f32(operands[i]) && operands[i]->ne[1] == o->q->ne[1] * (i < 2 ? 1 : n);
     if (!shaped)
-        return bad(graph, "recurrence", o->q, "the operands do not have the shapes of one gated delta rule");
+        return tsr_graph_refuse(graph, "recurrence", o->q,
+                                "the operands do not have the shapes of one gated delta rule");
     tsr_node *node =
         tsr_graph_append(graph, TSR_OP_RECURRENCE, TSR_TYPE_F32, o->v->ne[0], o->v->ne[1], "recurrence");
     if (!node)

@@ -1,8 +1,6 @@
 /* Reading a model's shape from its file. */
 #include "model/shape.h"
 
-#include "core/mem.h"
-
 /* The size of the vocabulary is the number of rows of the embedding matrix. */
 static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
 {
@@ -16,28 +14,25 @@ static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* Least common multiple of the quantization blocks of the matrices whose columns the FFN class counts. */
-static int64_t ffn_block(const tsr_weights *weights, const tsr_hparams *hp)
-{
-    const tsr_weight_role role = hp->n_expert ? TSR_WEIGHT_EXPERT_COLUMNS : TSR_WEIGHT_FFN_COLUMNS;
-    int64_t block = 1;
-    for (int i = 0; i < weights->n; i++) {
-        const tsr_weight *w = weights->list[i];
-        if (w->role == role && (hp->n_expert > 0 || w->tensor.ne[0] == hp->n_ff)) {
-            int64_t elems = tsr_type_block_elems(w->source->type);
-            block = block / tsr_gcd(block, elems) * elems;
-        }
-    }
-    return block;
-}
-
+/* The matrices divided by columns decide: W_o of each kind of layers, and W_down where the FFN class counts
+ * its columns. */
 static tsr_status find_granules(const tsr_weights *weights, const tsr_hparams *hp,
                                 tsr_model_granules *granules)
 {
-    int64_t attention[TSR_MAX_LAYER_KINDS];
+    const tsr_weight_role down = hp->n_expert ? TSR_WEIGHT_EXPERT_COLUMNS : TSR_WEIGHT_FFN_COLUMNS;
+    int64_t attention[TSR_MAX_LAYER_KINDS], ffn = 1;
     for (int i = 0; i < hp->n_kinds; i++)
-        attention[i] = tsr_weights_kind_block(weights, TSR_WEIGHT_Q_COLUMNS, hp, i);
-    return tsr_model_granules_find(hp, attention, ffn_block(weights, hp), granules);
+        attention[i] = 1;
+    for (int i = 0; i < weights->n; i++) {
+        const tsr_weight *w = weights->list[i];
+        if (w->role == TSR_WEIGHT_Q_COLUMNS) {
+            int64_t *of_kind = &attention[hp->kind_of[w->layer]];
+            *of_kind = tsr_weight_common_block(w, *of_kind);
+        } else if (w->role == down && (hp->n_expert > 0 || w->tensor.ne[0] == hp->n_ff)) {
+            ffn = tsr_weight_common_block(w, ffn);
+        }
+    }
+    return tsr_model_granules_find(hp, attention, ffn, granules);
 }
 
 tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)

@@ -144,13 +144,11 @@ static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *wei
     return tsr_block_norm(at, x, weight);
 }
 
-/* slot -1: no rotation. */
-static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, int slot)
+tsr_tensor *tsr_block_rotate(const tsr_layer *at, tsr_tensor *x, int64_t head_dim, int slot)
 {
     if (slot < 0)
         return x;
-    return tsr_rope(at->step->graph, x, at->step->rope_tables[slot], at->kind->head_dim,
-                    at->hp->rope_interleaved);
+    return tsr_rope(at->step->graph, x, at->step->rope_tables[slot], head_dim, at->hp->rope_interleaved);
 }
 
 /* The sigmoid of a gate for each head, or for each element, is a factor on the result. Both may be NULL after
@@ -170,8 +168,9 @@ static tsr_tensor *half(const tsr_layer *at, tsr_tensor *both, bool gates)
 
 static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, int slot)
 {
-    return at->hp->norm_after_rope ? head_norm(at, rotate(at, x, slot), weight)
-                                   : rotate(at, head_norm(at, x, weight), slot);
+    const int64_t head_dim = at->kind->head_dim;
+    return at->hp->norm_after_rope ? head_norm(at, tsr_block_rotate(at, x, head_dim, slot), weight)
+                                   : tsr_block_rotate(at, head_norm(at, x, weight), head_dim, slot);
 }
 
 static void store_kv(const tsr_layer *at, tsr_tensor *k, tsr_tensor *v, const tsr_kv_inputs *inputs)

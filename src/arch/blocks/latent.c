@@ -77,14 +77,6 @@ out:
     return status;
 }
 
-/* slot -1: no rotation. */
-static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, int64_t head_dim, int slot)
-{
-    if (slot < 0)
-        return x;
-    return tsr_rope(at->step->graph, x, at->step->rope_tables[slot], head_dim, at->hp->rope_interleaved);
-}
-
 tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h)
 {
     const tsr_step_graph *step = at->step;
@@ -95,10 +87,11 @@ tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *q = h;
     if (w->latent_q)
         q = tsr_block_norm(at, tsr_mul_mat(step->graph, w->latent_q, h), w->latent_q_norm);
-    q = rotate(at, tsr_mul_mat(step->graph, w->wq, q), q_dim, at->kind->rope_q);
+    q = tsr_block_rotate(at, tsr_mul_mat(step->graph, w->wq, q), q_dim, at->kind->rope_q);
     q = tsr_mul_heads(step->graph, w->k_of_head, q, at->kind->n_head);
     tsr_tensor *c = tsr_block_norm(at, tsr_mul_mat(step->graph, w->latent_kv, h), w->latent_kv_norm);
-    tsr_tensor *r = rotate(at, tsr_mul_mat(step->graph, w->key_rot, h), latent->n_rot, at->kind->rope_k);
+    tsr_tensor *r =
+        tsr_block_rotate(at, tsr_mul_mat(step->graph, w->key_rot, h), latent->n_rot, at->kind->rope_k);
     tsr_kv_store(step->graph, step->kv, at->index, r, c, inputs);
     double scale = at->hp->attention_scale > 0 ? at->hp->attention_scale : 1 / sqrt((double)q_dim);
     tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,

@@ -5,7 +5,7 @@
  *
  * Both have norms of heads, and experts that are chosen by sigmoids and a bias.
  *
- * - afmoe: Trinity. A gate for each element; norms behind the blocks, too; layers without a window have no
+ * - afmoe: Trinity. A gate for each element; norms after the blocks, too; layers without a window have no
  * rotation; embeddings are multiplied by sqrt(n_embd).
  *
  * - step35: Step 3.5 Flash. A gate for each head; layers with a window have more query heads and rotate whole
@@ -22,22 +22,15 @@ static tsr_status read_afmoe(tsr_keys *keys, tsr_hparams *hp)
     return tsr_hparams_read_window(keys, 4, hp);
 }
 
-static tsr_status declare_gate(tsr_weights *w, tsr_weight_role role, int l, int64_t n_embd, int64_t n)
-{
-    tsr_status status = TSR_OK;
-    tsr_layer_weights *layer = &w->layers[l];
-    TSR_DECLARE(attn_gate, true, role, n_embd, n, "attn_gate.weight");
-out:
-    return status;
-}
-
 static tsr_status declare_afmoe_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
     const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
     TSR_TRY(tsr_declare_plain_layer(w, hp, l));
     TSR_TRY(tsr_declare_qk_norms(w, l, kind->head_dim, kind->head_dim));
-    TSR_TRY(declare_gate(w, TSR_WEIGHT_Q_ROWS, l, hp->n_embd, kind->n_head * kind->head_dim));
+    TSR_DECLARE(attn_gate, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, kind->n_head * kind->head_dim,
+                "attn_gate.weight");
     TSR_TRY(tsr_declare_post_norms(w, hp, l));
 out:
     return status;
@@ -69,7 +62,7 @@ static tsr_status read_step35(tsr_keys *keys, tsr_hparams *hp)
     if (every > 1)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
-            "%s: %s is %lld; only 1, a mixture of experts in every layer behind the dense ones, is "
+            "%s: %s is %lld; only 1, a mixture of experts in every layer after the dense ones, is "
             "supported",
             tsr_gguf_path(keys->gguf), keys->name, (long long)every);
 out:
@@ -92,10 +85,11 @@ out:
 static tsr_status declare_step35_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
     const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
     TSR_TRY(tsr_declare_plain_layer(w, hp, l));
     TSR_TRY(tsr_declare_qk_norms(w, l, kind->head_dim, kind->head_dim));
-    TSR_TRY(declare_gate(w, TSR_WEIGHT_Q_HEADS, l, hp->n_embd, kind->n_head));
+    TSR_DECLARE(attn_gate, true, TSR_WEIGHT_Q_HEADS, hp->n_embd, kind->n_head, "attn_gate.weight");
 out:
     return status;
 }

@@ -40,21 +40,6 @@ void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)
 
 typedef tsr_emission emission;
 
-static void *in_address(const emission *e, int k)
-{
-    return tsr_emit_address(e->emitter, e->instr->in[k], e->d);
-}
-
-static void *out_address(const emission *e)
-{
-    return tsr_emit_address(e->emitter, e->instr->out, e->d);
-}
-
-static const tsr_value *in_value(const emission *e, int k)
-{
-    return value_at(e->emitter, e->instr->in[k]);
-}
-
 static int64_t out_cols(const emission *e)
 {
     return tsr_value_cols(e->out, e->d);
@@ -69,20 +54,20 @@ static bool emit_get_rows(const emission *e, tsr_op *op)
 {
     const tsr_tensor *table = e->instr->weight;
     tsr_op_get_rows *a = &op->get_rows;
-    *a = (tsr_op_get_rows){.n_cols = e->out->ne0, .n_ids = e->out->ne1, .y = out_address(e)};
+    *a = (tsr_op_get_rows){.n_cols = e->out->ne0, .n_ids = e->out->ne1, .y = tsr_emit_out(e)};
     if (!table) { /* rows of an activation */
         a->type = TSR_TYPE_F32;
-        a->table = in_address(e, 0);
+        a->table = tsr_emit_in(e, 0);
         a->table_stride = (size_t)e->out->ne0 * sizeof(float);
-        a->row_end = in_value(e, 0)->ne1;
-        a->ids = in_address(e, 1);
+        a->row_end = tsr_emit_in_value(e, 0)->ne1;
+        a->ids = tsr_emit_in(e, 1);
         return a->n_ids > 0;
     }
     const tsr_placement *place = &table->placement;
     a->type = table->type;
     a->table = table->shards[e->d].data;
     a->table_stride = table->shards[e->d].row_stride;
-    a->ids = in_address(e, 0);
+    a->ids = tsr_emit_in(e, 0);
     a->row_end = table->ne[1];
     if (place->sharding == TSR_SHARDING_SPLIT) {
         a->row_begin = tsr_shard_map_first(place->map, e->d);
@@ -97,19 +82,19 @@ static bool emit_get_rows(const emission *e, tsr_op *op)
 static bool emit_mul_mat(const emission *e, tsr_op *op)
 {
     const tsr_tensor *w = e->instr->weight;
-    const tsr_value *x = in_value(e, 0);
+    const tsr_value *x = tsr_emit_in_value(e, 0);
     const tsr_placement *place = &w->placement;
     tsr_op_mul_mat *a = &op->mul_mat;
     *a = (tsr_op_mul_mat){.type = w->type,
                           .w = w->shards[e->d].data,
                           .w_stride = w->shards[e->d].row_stride,
-                          .x = in_address(e, 0),
+                          .x = tsr_emit_in(e, 0),
                           .x_stride =
                               x->sharding == TSR_SHARDING_REPLICATED ? w->ne[0] : tsr_value_cols(x, e->d),
                           .n_tokens = e->out->ne1,
                           .reduce = e->emitter->reduce,
                           .x_bits = e->emitter->x_bits,
-                          .y = out_address(e)};
+                          .y = tsr_emit_out(e)};
     tsr_tensor_local_shape(w, e->d, &a->k, &a->n_rows);
     a->y_stride = a->n_rows;
     if (e->instr->args->parts.n > 1) {
@@ -139,8 +124,8 @@ static bool emit_mul_heads(const emission *e, tsr_op *op)
                             .n_rows = args->head_dim,
                             .k = w->ne[0],
                             .rest = e->out->ne0 / args->n_heads - args->head_dim,
-                            .x = in_address(e, 0),
-                            .y = out_address(e),
+                            .x = tsr_emit_in(e, 0),
+                            .y = tsr_emit_out(e),
                             .n_tokens = e->out->ne1,
                             .reduce = e->emitter->reduce,
                             .x_bits = e->emitter->x_bits};
@@ -153,11 +138,11 @@ static bool emit_rms_norm(const emission *e, tsr_op *op)
     const tsr_node_args *args = e->instr->args;
     const tsr_tensor *weight = e->instr->weight;
     const int64_t n = args->head_dim > 0 ? args->head_dim : weight->ne[0];
-    op->rms_norm = (tsr_op_rms_norm){.x = in_address(e, 0),
+    op->rms_norm = (tsr_op_rms_norm){.x = tsr_emit_in(e, 0),
                                      .weight = weight ? weight->shards[e->d].data : NULL,
                                      .bias = args->bias ? args->bias->shards[e->d].data : NULL,
                                      .center = args->center,
-                                     .y = out_address(e),
+                                     .y = tsr_emit_out(e),
                                      .n = n,
                                      .n_rows = out_cols(e) / n * e->out->ne1,
                                      .n_weights = weight && args->head_dim > 0 ? out_cols(e) / n : 1,
@@ -168,23 +153,23 @@ static bool emit_rms_norm(const emission *e, tsr_op *op)
 static bool emit_sum_squares(const emission *e, tsr_op *op)
 {
     const tsr_shard_map *map = e->instr->weight->placement.map;
-    op->sum_squares = (tsr_op_sum_squares){.x = in_address(e, 0),
+    op->sum_squares = (tsr_op_sum_squares){.x = tsr_emit_in(e, 0),
                                            .n = tsr_shard_map_count(map, e->d),
                                            .n_rows = e->out->ne1,
                                            .granule = map->granule,
                                            .reduce = e->emitter->reduce,
                                            .limit = partial_limit(&e->instr->weight->placement, false),
-                                           .y = out_address(e)};
+                                           .y = tsr_emit_out(e)};
     return op->sum_squares.n > 0 && op->sum_squares.n_rows > 0;
 }
 
 static bool emit_rms_scale(const emission *e, tsr_op *op)
 {
     const tsr_tensor *weight = e->instr->weight;
-    op->rms_scale = (tsr_op_rms_scale){.x = in_address(e, 0),
-                                       .squares = in_address(e, 1),
+    op->rms_scale = (tsr_op_rms_scale){.x = tsr_emit_in(e, 0),
+                                       .squares = tsr_emit_in(e, 1),
                                        .weight = weight->shards[e->d].data,
-                                       .y = out_address(e),
+                                       .y = tsr_emit_out(e),
                                        .n = out_cols(e),
                                        .n_rows = e->out->ne1,
                                        .n_all = weight->ne[0],
@@ -195,32 +180,32 @@ static bool emit_rms_scale(const emission *e, tsr_op *op)
 
 static bool emit_rope(const emission *e, tsr_op *op)
 {
-    op->rope = (tsr_op_rope){.x = in_address(e, 0),
-                             .table = in_address(e, 1),
-                             .y = out_address(e),
+    op->rope = (tsr_op_rope){.x = tsr_emit_in(e, 0),
+                             .table = tsr_emit_in(e, 1),
+                             .y = tsr_emit_out(e),
                              .n_tokens = e->out->ne1,
                              .n_heads = out_cols(e) / e->instr->args->head_dim,
                              .head_dim = e->instr->args->head_dim,
-                             .n_rot = in_value(e, 1)->ne0,
+                             .n_rot = tsr_emit_in_value(e, 1)->ne0,
                              .interleaved = e->instr->args->interleaved};
     return op->rope.n_tokens > 0 && op->rope.n_heads > 0;
 }
 
 static tsr_kv_index kv_index(const emission *e, int first)
 {
-    return (tsr_kv_index){.page_table = in_address(e, first),
-                          .table_stride = in_value(e, first)->ne0,
-                          .seq_row = in_address(e, first + 1),
-                          .position = in_address(e, first + 2)};
+    return (tsr_kv_index){.page_table = tsr_emit_in(e, first),
+                          .table_stride = tsr_emit_in_value(e, first)->ne0,
+                          .seq_row = tsr_emit_in(e, first + 1),
+                          .position = tsr_emit_in(e, first + 2)};
 }
 
 static bool emit_kv_write(const emission *e, tsr_op *op)
 {
     tsr_op_kv_write *a = &op->kv_write;
     *a = (tsr_op_kv_write){.index = kv_index(e, 2),
-                           .k = in_address(e, 0),
-                           .v = in_address(e, 1),
-                           .n_tokens = in_value(e, 0)->ne1};
+                           .k = tsr_emit_in(e, 0),
+                           .v = tsr_emit_in(e, 1),
+                           .n_tokens = tsr_emit_in_value(e, 0)->ne1};
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     return a->n_tokens > 0 && a->kv.n_heads > 0;
 }
@@ -230,8 +215,8 @@ static bool emit_attention(const emission *e, tsr_op *op)
     const tsr_tensor *sinks = e->instr->args->sinks;
     tsr_op_attention *a = &op->attention;
     *a = (tsr_op_attention){.index = kv_index(e, 1),
-                            .q = in_address(e, 0),
-                            .y = out_address(e),
+                            .q = tsr_emit_in(e, 0),
+                            .y = tsr_emit_out(e),
                             .n_tokens = e->out->ne1,
                             .scale = e->instr->args->factor,
                             .softcap = e->instr->args->softcap,
@@ -247,9 +232,9 @@ static bool emit_attention(const emission *e, tsr_op *op)
 static bool emit_glu(const emission *e, tsr_op *op)
 {
     op->glu = (tsr_op_glu){.kind = e->instr->args->glu,
-                           .gate = in_address(e, 0),
-                           .up = in_address(e, 1),
-                           .y = out_address(e),
+                           .gate = tsr_emit_in(e, 0),
+                           .up = tsr_emit_in(e, 1),
+                           .y = tsr_emit_out(e),
                            .n = out_cols(e) * e->out->ne1,
                            .limit = e->instr->args->limit};
     return op->glu.n > 0;
@@ -259,23 +244,23 @@ static bool emit_add(const emission *e, tsr_op *op)
 {
     const tsr_tensor *bias = e->instr->weight;
     tsr_op_add *a = &op->add;
-    *a = (tsr_op_add){.a = in_address(e, 0), .y = out_address(e), .n = out_cols(e), .n_rows = e->out->ne1};
+    *a = (tsr_op_add){.a = tsr_emit_in(e, 0), .y = tsr_emit_out(e), .n = out_cols(e), .n_rows = e->out->ne1};
     if (bias) {
         a->b = bias->shards[e->d].data;
         a->broadcast_b = true;
         if (bias->placement.sharding == TSR_SHARDING_REPLICATED && e->out->sharding == TSR_SHARDING_SPLIT)
             a->b += tsr_shard_map_first(e->out->map, e->d);
     } else {
-        a->b = in_address(e, 1);
-        a->broadcast_b = in_value(e, 1)->ne1 == 1;
+        a->b = tsr_emit_in(e, 1);
+        a->broadcast_b = tsr_emit_in_value(e, 1)->ne1 == 1;
     }
     return a->n > 0 && a->n_rows > 0;
 }
 
 static bool emit_scale(const emission *e, tsr_op *op)
 {
-    op->scale = (tsr_op_scale){.x = in_address(e, 0),
-                               .y = out_address(e),
+    op->scale = (tsr_op_scale){.x = tsr_emit_in(e, 0),
+                               .y = tsr_emit_out(e),
                                .n = out_cols(e) * e->out->ne1,
                                .factor = e->instr->args->factor,
                                .by = e->instr->weight ? e->instr->weight->shards[e->d].data : NULL};
@@ -284,8 +269,8 @@ static bool emit_scale(const emission *e, tsr_op *op)
 
 static bool emit_softcap(const emission *e, tsr_op *op)
 {
-    op->softcap = (tsr_op_softcap){.x = in_address(e, 0),
-                                   .y = out_address(e),
+    op->softcap = (tsr_op_softcap){.x = tsr_emit_in(e, 0),
+                                   .y = tsr_emit_out(e),
                                    .n = out_cols(e) * e->out->ne1,
                                    .cap = e->instr->args->softcap};
     return op->softcap.n > 0;
@@ -293,11 +278,11 @@ static bool emit_softcap(const emission *e, tsr_op *op)
 
 static bool emit_gate(const emission *e, tsr_op *op)
 {
-    const int64_t n_gates = e->emitter->low->values[e->instr->in[1]].ne0;
+    const int64_t n_gates = tsr_emit_in_value(e, 1)->ne0;
     const int64_t n = n_gates == 1 ? out_cols(e) : e->out->ne0 / n_gates;
-    op->gate = (tsr_op_gate){.x = in_address(e, 0),
-                             .gate = in_address(e, 1),
-                             .y = out_address(e),
+    op->gate = (tsr_op_gate){.x = tsr_emit_in(e, 0),
+                             .gate = tsr_emit_in(e, 1),
+                             .y = tsr_emit_out(e),
                              .n = n,
                              .n_rows = n > 0 ? out_cols(e) * e->out->ne1 / n : 0};
     return op->gate.n > 0 && op->gate.n_rows > 0;
@@ -305,8 +290,8 @@ static bool emit_gate(const emission *e, tsr_op *op)
 
 static bool emit_softmax(const emission *e, tsr_op *op)
 {
-    op->softmax = (tsr_op_softmax){.x = in_address(e, 0),
-                                   .y = out_address(e),
+    op->softmax = (tsr_op_softmax){.x = tsr_emit_in(e, 0),
+                                   .y = tsr_emit_out(e),
                                    .n = e->out->ne0,
                                    .n_rows = e->out->ne1,
                                    .scale = e->instr->args->factor};
@@ -315,22 +300,24 @@ static bool emit_softmax(const emission *e, tsr_op *op)
 
 static bool emit_argmax(const emission *e, tsr_op *op)
 {
-    op->argmax = (tsr_op_argmax){
-        .x = in_address(e, 0), .y = out_address(e), .n = in_value(e, 0)->ne0, .n_rows = e->out->ne1};
+    op->argmax = (tsr_op_argmax){.x = tsr_emit_in(e, 0),
+                                 .y = tsr_emit_out(e),
+                                 .n = tsr_emit_in_value(e, 0)->ne0,
+                                 .n_rows = e->out->ne1};
     return op->argmax.n > 0 && op->argmax.n_rows > 0;
 }
 
 /* Copy a device's columns: into its slot, for an all-gather, or out of a whole value. */
 static bool emit_copy(const emission *e, tsr_op *op)
 {
-    const tsr_value *x = in_value(e, 0);
+    const tsr_value *x = tsr_emit_in_value(e, 0);
     if (e->instr->args && e->instr->args->columns.period > 0)
         return tsr_emit_columns(e, op);
     int64_t cols = tsr_shard_map_count(e->out->map, e->d);
-    op->copy = (tsr_op_copy){.x = in_address(e, 0),
+    op->copy = (tsr_op_copy){.x = tsr_emit_in(e, 0),
                              .x_stride = tsr_value_cols(x, e->d),
                              .dst_type = TSR_TYPE_F32,
-                             .y = out_address(e),
+                             .y = tsr_emit_out(e),
                              .y_stride = (size_t)cols * sizeof(float),
                              .n = cols,
                              .n_rows = e->out->ne1};
@@ -347,16 +334,16 @@ static bool emit_collective(const emission *e, tsr_op *op)
     int64_t n = value->ne0 * value->ne1;
     if (e->instr->kind == TSR_OP_ALL_REDUCE)
         op->all_reduce = (tsr_op_all_reduce){.collective = collective,
-                                             .residual = e->instr->n_in == 2 ? in_address(e, 1) : NULL,
-                                             .y = out_address(e),
+                                             .residual = e->instr->n_in == 2 ? tsr_emit_in(e, 1) : NULL,
+                                             .y = tsr_emit_out(e),
                                              .n = n};
     else if (e->instr->kind == TSR_OP_ALL_GATHER)
         op->all_gather = (tsr_op_all_gather){
-            .collective = collective, .y = out_address(e), .n = value->ne0, .n_rows = value->ne1};
+            .collective = collective, .y = tsr_emit_out(e), .n = value->ne0, .n_rows = value->ne1};
     else if (e->instr->kind == TSR_OP_SEND)
-        op->send = (tsr_op_send){.collective = collective, .x = in_address(e, 0), .n = n};
+        op->send = (tsr_op_send){.collective = collective, .x = tsr_emit_in(e, 0), .n = n};
     else
-        op->recv = (tsr_op_recv){.collective = collective, .y = out_address(e), .n = n};
+        op->recv = (tsr_op_recv){.collective = collective, .y = tsr_emit_out(e), .n = n};
     return n > 0;
 }
 

@@ -27,6 +27,21 @@ typedef struct tsr_emission {
     const tsr_value *out; /* NULL: none */
 } tsr_emission;
 
+static inline const tsr_value *tsr_emit_in_value(const tsr_emission *e, int k)
+{
+    return &e->emitter->low->values[e->instr->in[k]];
+}
+
+static inline void *tsr_emit_in(const tsr_emission *e, int k)
+{
+    return tsr_emit_address(e->emitter, e->instr->in[k], e->d);
+}
+
+static inline void *tsr_emit_out(const tsr_emission *e)
+{
+    return tsr_emit_address(e->emitter, e->instr->out, e->d);
+}
+
 /* Ops with the states of sequences, and columns that repeat (recurrent.c); false: nothing to do. */
 bool tsr_emit_conv(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op);

@@ -2,11 +2,6 @@
 #include "core/quant/fixed.h"
 #include "graph/emit/emit.h"
 
-static void *in_address(const tsr_emission *e, int k)
-{
-    return tsr_emit_address(e->emitter, e->instr->in[k], e->d);
-}
-
 static tsr_routing routing_at(const tsr_emission *e, int value, int64_t n_tokens)
 {
     const tsr_node_args *args = e->instr->args;
@@ -15,9 +10,9 @@ static tsr_routing routing_at(const tsr_emission *e, int value, int64_t n_tokens
 
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
 {
-    int64_t n_tokens = e->emitter->low->values[e->instr->in[0]].ne1;
+    int64_t n_tokens = tsr_emit_in_value(e, 0)->ne1;
     const tsr_routing_rule *rule = &e->instr->args->route;
-    op->route = (tsr_op_route){.logits = in_address(e, 0),
+    op->route = (tsr_op_route){.logits = tsr_emit_in(e, 0),
                                .bias = rule->bias ? rule->bias->shards[e->d].data : NULL,
                                .routing = routing_at(e, e->instr->out, n_tokens),
                                .gating = rule->gating,
@@ -73,7 +68,7 @@ static tsr_expert_bias bias_of_down(const tsr_emission *e, const tsr_tensor *b)
 bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
 {
     const tsr_node_args *args = e->instr->args;
-    const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
+    const tsr_value *x = tsr_emit_in_value(e, 0);
     tsr_op_experts_glu *a = &op->experts_glu;
     *a = (tsr_op_experts_glu){.kind = args->experts.glu,
                               .limit = args->experts.limit,
@@ -82,7 +77,7 @@ bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
                               .n_rows = tsr_value_cols(e->out, e->d),
                               .k = x->ne0,
                               .routing = routing_at(e, e->instr->in[1], x->ne1),
-                              .x = in_address(e, 0),
+                              .x = tsr_emit_in(e, 0),
                               .y = tsr_emit_address(e->emitter, e->instr->out, e->d)};
     a->gate = matrix(e, args->experts.gate, a->k, args->experts.n_ff);
     a->up = matrix(e, args->experts.up, a->k, args->experts.n_ff);
@@ -95,7 +90,7 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
 {
     const tsr_node_args *args = e->instr->args;
     const tsr_expert_weights *w = &args->experts;
-    const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
+    const tsr_value *x = tsr_emit_in_value(e, 0);
     bool onto =
         e->instr->n_in > 2 && tsr_device_set_has(e->emitter->low->values[e->instr->in[2]].contributors, e->d);
     int64_t n_parts = (w->n_ff + w->granule - 1) / w->granule + (w->down_bias != NULL);
@@ -107,7 +102,7 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
                                .n_rows = e->out->ne0,
                                .k = tsr_value_cols(x, e->d),
                                .routing = routing_at(e, e->instr->in[1], e->out->ne1),
-                               .x = in_address(e, 0),
+                               .x = tsr_emit_in(e, 0),
                                .reduce = e->emitter->reduce,
                                .granule = w->granule,
                                .limit = tsr_fixed_limit(n_parts * args->n_used),

@@ -2,40 +2,27 @@
 #include "alloc/kv/kv.h"
 #include "graph/emit/emit.h"
 
-static const tsr_value *in_value(const tsr_emission *e, int k)
-{
-    return &e->emitter->low->values[e->instr->in[k]];
-}
-
-static void *in_address(const tsr_emission *e, int k)
-{
-    return tsr_emit_address(e->emitter, e->instr->in[k], e->d);
-}
-
-static void *out_address(const tsr_emission *e)
-{
-    return tsr_emit_address(e->emitter, e->instr->out, e->d);
-}
-
 /* Each period is a row of the copy. */
 bool tsr_emit_columns(const tsr_emission *e, tsr_op *op)
 {
     const tsr_columns *c = &e->instr->args->columns;
-    const float *x = in_address(e, 0);
-    op->copy = (tsr_op_copy){.x = x ? x + c->first : NULL,
-                             .x_stride = c->period,
-                             .dst_type = TSR_TYPE_F32,
-                             .y = out_address(e),
-                             .y_stride = (size_t)c->n * sizeof(float),
-                             .n = c->n,
-                             .n_rows = tsr_value_cols(in_value(e, 0), e->d) / c->period * e->out->ne1};
+    const float *x = tsr_emit_in(e, 0);
+    op->copy =
+        (tsr_op_copy){.x = x ? x + c->first : NULL,
+                      .x_stride = c->period,
+                      .dst_type = TSR_TYPE_F32,
+                      .y = tsr_emit_out(e),
+                      .y_stride = (size_t)c->n * sizeof(float),
+                      .n = c->n,
+                      .n_rows = tsr_value_cols(tsr_emit_in_value(e, 0), e->d) / c->period * e->out->ne1};
     return op->copy.n_rows > 0;
 }
 
 static tsr_state_index state_index(const tsr_emission *e, int first)
 {
-    return (tsr_state_index){
-        .rows = in_address(e, first), .n_rows = in_value(e, first)->ne1, .next = in_address(e, first + 1)};
+    return (tsr_state_index){.rows = tsr_emit_in(e, first),
+                             .n_rows = tsr_emit_in_value(e, first)->ne1,
+                             .next = tsr_emit_in(e, first + 1)};
 }
 
 static tsr_state_view state_view(const tsr_emission *e)
@@ -59,9 +46,9 @@ bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
     const int64_t n = tsr_value_cols(e->out, e->d);
     op->conv = (tsr_op_conv){.state = state_view(e),
                              .index = state_index(e, 1),
-                             .x = part_of(e, in_address(e, 0), n),
+                             .x = part_of(e, tsr_emit_in(e, 0), n),
                              .w = weight->shards[e->d].data,
-                             .y = part_of(e, out_address(e), n),
+                             .y = part_of(e, tsr_emit_out(e), n),
                              .n_tokens = e->out->ne1 / args->parts.n,
                              .n = n,
                              .kernel = weight->ne[0],
@@ -77,17 +64,17 @@ bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
     const int64_t n_heads = tsr_value_cols(e->out, e->d) / dv, n_decay = o->alpha->ne[0] / o->n_heads;
     op->recurrence = (tsr_op_recurrence){.state = state_view(e),
                                          .index = state_index(e, 5),
-                                         .q = in_address(e, 0),
-                                         .k = in_address(e, 1),
-                                         .v = part_of(e, in_address(e, 2), n_heads * dv),
-                                         .alpha = part_of(e, in_address(e, 3), n_heads * n_decay),
-                                         .beta = part_of(e, in_address(e, 4), n_heads),
+                                         .q = tsr_emit_in(e, 0),
+                                         .k = tsr_emit_in(e, 1),
+                                         .v = part_of(e, tsr_emit_in(e, 2), n_heads * dv),
+                                         .alpha = part_of(e, tsr_emit_in(e, 3), n_heads * n_decay),
+                                         .beta = part_of(e, tsr_emit_in(e, 4), n_heads),
                                          .a = o->a.at[e->instr->part]->shards[e->d].data,
                                          .dt_bias = o->dt_bias.at[e->instr->part]->shards[e->d].data,
-                                         .y = part_of(e, out_address(e), n_heads * dv),
+                                         .y = part_of(e, tsr_emit_out(e), n_heads * dv),
                                          .n_tokens = e->out->ne1 / o->a.n,
                                          .n_heads = n_heads,
-                                         .n_key_heads = tsr_value_cols(in_value(e, 0), e->d) / dk,
+                                         .n_key_heads = tsr_value_cols(tsr_emit_in_value(e, 0), e->d) / dk,
                                          .dk = dk,
                                          .dv = dv,
                                          .heads_stride = o->a.n * n_heads,

@@ -202,3 +202,24 @@ tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out
         return TSR_OK;
     return tsr_lowering_need_whole(low, index, tsr_lowering_value(low, index)->devices, index_out);
 }
+
+/* -- divisions -- */
+
+bool tsr_lowering_same_heads(const tsr_shard_map *a, int64_t a_dim, const tsr_shard_map *b, int64_t b_dim)
+{
+    bool alike = a->n_devices == b->n_devices;
+    for (int d = 0; alike && d < a->n_devices; d++)
+        alike = tsr_shard_map_first(a, d) * b_dim == tsr_shard_map_first(b, d) * a_dim &&
+                tsr_shard_map_count(a, d) * b_dim == tsr_shard_map_count(b, d) * a_dim &&
+                tsr_shard_map_count(a, d) % a_dim == 0;
+    return alike;
+}
+
+tsr_device_set tsr_lowering_holders(const tsr_placement *place)
+{
+    tsr_device_set mask = 0;
+    for (int d = 0; d < place->map->n_devices; d++)
+        if (tsr_shard_map_count(place->map, d) > 0)
+            mask |= tsr_device_set_one(d);
+    return mask & place->devices;
+}

@@ -140,15 +140,6 @@ static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
                        .map = down->axis == 0 ? down->map : NULL};
 }
 
-static tsr_device_set holders(const tsr_placement *place)
-{
-    tsr_device_set mask = 0;
-    for (int d = 0; d < place->map->n_devices; d++)
-        if (tsr_shard_map_count(place->map, d) > 0)
-            mask |= tsr_device_set_one(d);
-    return mask & place->devices;
-}
-
 /* The slot of the sum: the slot of `other`, if `other` is still PARTIAL, otherwise a new slot. */
 static tsr_status choose_slot(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
 {
@@ -188,7 +179,7 @@ tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
                        .ne1 = node->ne[1],
                        .sharding = TSR_SHARDING_PARTIAL,
                        .devices = down->devices,
-                       .contributors = holders(down),
+                       .contributors = tsr_lowering_holders(down),
                        .flags = node->flags};
     TSR_TRY(choose_slot(low, other, &sum, &value));
     TSR_TRY(append(low, value, sum, index));

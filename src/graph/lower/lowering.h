@@ -1,5 +1,4 @@
-/* The state of one lowering, and the conversions between shardings. Private to lower.c, node.c, experts.c
- * and convert.c. */
+/* The state of one lowering, and the conversions between shardings. Private to this folder. */
 #ifndef TSR_GRAPH_LOWER_LOWERING_H
 #define TSR_GRAPH_LOWER_LOWERING_H
 
@@ -45,6 +44,12 @@ tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out
 /* Append a node's value with the given placement, and the instruction that makes it. */
 tsr_status tsr_lowering_emit_node(tsr_lowering *low, const tsr_tensor *node, tsr_value value,
                                   tsr_instr instr);
+
+/* Whether both maps give every device the same heads, which have a_dim and b_dim elements. */
+bool tsr_lowering_same_heads(const tsr_shard_map *a, int64_t a_dim, const tsr_shard_map *b, int64_t b_dim);
+
+/* Devices of a divided weight whose shard is not empty. */
+tsr_device_set tsr_lowering_holders(const tsr_placement *place);
 
 /* TSR_ERR_INVALID: the weight is not allocated. */
 tsr_status tsr_lowering_check_placed(const tsr_tensor *weight);

@@ -1,6 +1,7 @@
 /* Lowering of one node: the shardings that each op needs of its operands, and the sharding of its result.
  * This is the table in docs/design/graph.md as code. */
 #include "alloc/kv/kv.h"
+#include "core/mem.h"
 #include "graph/lower/lowering.h"
 
 static bool same_division(const tsr_value *a, const tsr_value *b)
@@ -55,16 +56,6 @@ out:
     return status;
 }
 
-/* Devices of a divided weight whose shard is not empty. */
-static tsr_device_set holders(const tsr_tensor *weight)
-{
-    tsr_device_set mask = 0;
-    for (int d = 0; d < weight->placement.map->n_devices; d++)
-        if (tsr_shard_map_count(weight->placement.map, d) > 0)
-            mask |= tsr_device_set_one(d);
-    return mask & weight->placement.devices;
-}
-
 static tsr_status lower_get_rows(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -92,7 +83,7 @@ static tsr_status lower_get_rows(tsr_lowering *low, const tsr_tensor *node)
         return tsr_fail(TSR_ERR_INVALID, "get_rows: table %s is divided by columns; divide its rows",
                         table->name);
     TSR_TRY(tsr_lowering_resolve_pending(low));
-    return emit_partial(low, node, holders(table), instr);
+    return emit_partial(low, node, tsr_lowering_holders(&table->placement), instr);
 out:
     return status;
 }
@@ -108,7 +99,7 @@ static tsr_status lower_row_parallel(tsr_lowering *low, const tsr_tensor *node, 
     if (!same_division(tsr_lowering_value(low, x), &like_w))
         TSR_TRY(tsr_lowering_need_whole(low, x, w->placement.devices, &instr.in[0]));
     TSR_TRY(tsr_lowering_resolve_pending(low));
-    return emit_partial(low, node, holders(w), instr);
+    return emit_partial(low, node, tsr_lowering_holders(&w->placement), instr);
 out:
     return status;
 }
@@ -146,7 +137,7 @@ static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, 
                          .ne1 = node->ne[1],
                          .sharding = TSR_SHARDING_PARTIAL,
                          .devices = like.devices,
-                         .contributors = holders(weight)};
+                         .contributors = tsr_lowering_holders(&weight->placement)};
     tsr_instr sum = {.kind = TSR_OP_SUM_SQUARES,
                      .name = node->name,
                      .weight = weight,
@@ -202,21 +193,6 @@ out:
     return status;
 }
 
-static tsr_status lower_rms_norm_plain(tsr_lowering *low, const tsr_tensor *node)
-{
-    tsr_status status = TSR_OK;
-    const int64_t n = ((const tsr_node_args *)node->args)->head_dim;
-    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
-    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
-    const tsr_value *x = tsr_lowering_value(low, instr.in[0]);
-    if (x->sharding == TSR_SHARDING_SPLIT && x->map->granule % n != 0)
-        TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], x->devices, &instr.in[0]));
-    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
-    return tsr_lowering_emit_node(low, node, like, instr);
-out:
-    return status;
-}
-
 /* factor * x, or x times a weight of one element. */
 static tsr_status lower_scale(tsr_lowering *low, const tsr_tensor *node)
 {
@@ -243,7 +219,7 @@ static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
     tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = tsr_node_n_src(node)};
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
     tsr_value like = *tsr_lowering_value(low, instr.in[0]);
-    int64_t head_dim = node->op == TSR_OP_ROPE ? ((const tsr_node_args *)node->args)->head_dim : 1;
+    int64_t head_dim = TSR_MAX(((const tsr_node_args *)node->args)->head_dim, 1);
     if (like.sharding == TSR_SHARDING_SPLIT && like.map->granule % head_dim != 0)
         TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
     like = *tsr_lowering_value(low, instr.in[0]);
@@ -255,17 +231,6 @@ static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
     return tsr_lowering_emit_node(low, node, like, instr);
 out:
     return status;
-}
-
-/* Whether both maps give every device the same heads, which have a_dim and b_dim elements. */
-static bool same_heads(const tsr_shard_map *a, int64_t a_dim, const tsr_shard_map *b, int64_t b_dim)
-{
-    bool alike = a->n_devices == b->n_devices;
-    for (int d = 0; alike && d < a->n_devices; d++)
-        alike = tsr_shard_map_first(a, d) * b_dim == tsr_shard_map_first(b, d) * a_dim &&
-                tsr_shard_map_count(a, d) * b_dim == tsr_shard_map_count(b, d) * a_dim &&
-                tsr_shard_map_count(a, d) % a_dim == 0;
-    return alike;
 }
 
 /* With W divided, x must be divided by the same heads. */
@@ -285,7 +250,7 @@ static tsr_status lower_mul_heads(tsr_lowering *low, const tsr_tensor *node)
             low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices}, instr);
     }
     if (place->axis != 1 || x.sharding != TSR_SHARDING_SPLIT || x.devices != place->devices ||
-        !same_heads(x.map, x.ne0 / args->n_heads, place->map, args->head_dim))
+        !tsr_lowering_same_heads(x.map, x.ne0 / args->n_heads, place->map, args->head_dim))
         return tsr_fail(TSR_ERR_INVALID, "mul_heads: %s and %s are not divided by the same heads", w->name,
                         x.name);
     instr.in[0] = index;
@@ -301,7 +266,7 @@ static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
 {
     const tsr_placement *place = &sinks->placement;
     if (place->sharding != TSR_SHARDING_SPLIT || !sinks->shards || q->devices != place->devices ||
-        !same_heads(place->map, 1, q->map, q->ne0 / sinks->ne[0]))
+        !tsr_lowering_same_heads(place->map, 1, q->map, q->ne0 / sinks->ne[0]))
         return tsr_fail(TSR_ERR_INVALID, "attention: sinks %s and %s are divided differently", sinks->name,
                         q->name);
     return TSR_OK;
@@ -310,12 +275,8 @@ static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
 /* Whether the parts of x that have an element of `gate` each are divided as these elements are. */
 static bool parts_alike(const tsr_value *x, const tsr_value *gate)
 {
-    const int64_t n = x->ne0 / gate->ne0;
-    bool alike = x->sharding == TSR_SHARDING_SPLIT && gate->sharding == TSR_SHARDING_SPLIT &&
-                 x->devices == gate->devices;
-    for (int d = 0; alike && d < x->map->n_devices; d++)
-        alike = tsr_shard_map_first(gate->map, d) * n == tsr_shard_map_first(x->map, d);
-    return alike;
+    return x->sharding == TSR_SHARDING_SPLIT && gate->sharding == TSR_SHARDING_SPLIT &&
+           x->devices == gate->devices && tsr_lowering_same_heads(gate->map, 1, x->map, x->ne0 / gate->ne0);
 }
 
 static tsr_status lower_gate(tsr_lowering *low, const tsr_tensor *node)
@@ -543,7 +504,7 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_MUL_HEADS:
         return lower_mul_heads(low, node);
     case TSR_OP_RMS_NORM:
-        return node->src[1] ? lower_rms_norm(low, node) : lower_rms_norm_plain(low, node);
+        return node->src[1] ? lower_rms_norm(low, node) : lower_by_head(low, node);
     case TSR_OP_ATTENTION:
         return lower_attention(low, node);
     case TSR_OP_SCALE:

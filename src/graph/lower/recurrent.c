@@ -21,17 +21,6 @@ out:
     return status;
 }
 
-/* Whether `value` and `map` on the same devices are divided alike: `per` elements of the map for every
- * `per_value` elements of the value. */
-static bool divided_alike(const tsr_value *value, int64_t per_value, const tsr_shard_map *map, int64_t per)
-{
-    for (int d = 0; d < map->n_devices; d++)
-        if (tsr_shard_map_first(map, d) * per_value != tsr_shard_map_first(value->map, d) * per ||
-            tsr_shard_map_count(map, d) * per_value != tsr_shard_map_count(value->map, d) * per)
-            return false;
-    return true;
-}
-
 /* A weight with `per` elements for every `per_value` elements of a value. */
 static tsr_status check_weight(const tsr_tensor *weight, int64_t per, const tsr_value *value,
                                int64_t per_value)
@@ -42,7 +31,7 @@ static tsr_status check_weight(const tsr_tensor *weight, int64_t per, const tsr_
         return status;
     bool alike = place->devices == value->devices && place->sharding == value->sharding;
     if (alike && value->sharding == TSR_SHARDING_SPLIT)
-        alike = divided_alike(value, per_value, place->map, per);
+        alike = tsr_lowering_same_heads(place->map, per, value->map, per_value);
     if (!alike)
         return tsr_fail(TSR_ERR_INVALID, "weight %s and %s are divided differently", weight->name,
                         value->name);
@@ -129,7 +118,8 @@ tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node)
     for (int i = 0; i < 5; i++) {
         const tsr_value *x = tsr_lowering_value(low, instr.in[i]);
         bool alike = x->sharding == v.sharding && x->devices == v.devices;
-        if (!alike || (v.sharding == TSR_SHARDING_SPLIT && !divided_alike(&v, per[2], x->map, per[i])))
+        if (!alike ||
+            (v.sharding == TSR_SHARDING_SPLIT && !tsr_lowering_same_heads(x->map, per[i], v.map, per[2])))
             return tsr_fail(TSR_ERR_INVALID, "recurrence: %s and %s are divided differently", x->name,
                             v.name);
     }
