@@ -9,6 +9,7 @@
 #include <tsr/types.h>
 
 #include "core/device_set.h"
+#include "core/runtime.h"
 
 enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4, TSR_KV_STATE_PARTS = 18 };
 
@@ -44,6 +45,9 @@ typedef struct tsr_kv_config {
     int page_tokens; /* 0: TSR_KV_PAGE_TOKENS */
     bool keep_all;   /* groups with a window also keep all pages */
 } tsr_kv_config;
+
+/* TSR_ERR_INVALID or _UNSUPPORTED names the layer and what is wrong. */
+tsr_status tsr_kv_config_check(const tsr_runtime *rt, const tsr_kv_config *config);
 
 /* Pages of a group. n_ctx tokens fit for any lengths of the sequences: the number of pages is (n_ctx +
  * n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences of ceil(length /

@@ -24,25 +24,6 @@ static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, s
     return true;
 }
 
-tsr_kv_rows tsr_kv_rows_of(const tsr_kv_layer *layer, tsr_type type_k, tsr_type type_v)
-{
-    return (tsr_kv_rows){.k_dim = layer->k_dim,
-                         .v_dim = layer->v_dim,
-                         .k_bytes = tsr_type_row_bytes(type_k, layer->k_dim),
-                         .v_bytes = layer->v_in_k ? 0 : tsr_type_row_bytes(type_v, layer->v_dim),
-                         .n_heads = layer->whole ? 1 : layer->kv_heads->extent,
-                         .whole = layer->whole,
-                         .v_in_k = layer->v_in_k};
-}
-
-int64_t tsr_kv_heads_on(const tsr_kv_layer *layer, int device)
-{
-    if (!tsr_device_set_has(layer->devices, device))
-        return 0;
-    int64_t n = tsr_shard_map_count(layer->kv_heads, device);
-    return layer->whole ? n > 0 : n;
-}
-
 /* Append one part of all n_heads to the whole page, and find the offset of this device's heads, from `first`
  * on; false on overflow. */
 static bool add_whole(size_t *whole_bytes, int64_t n_heads, int64_t first, int64_t page_tokens,
