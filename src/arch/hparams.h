@@ -72,8 +72,8 @@ typedef struct tsr_layer_kind {
     int64_t n_ff;   /* length of a dense FFN */
 
     /* Of a recurrent layer: n_head_kv heads of queries and keys, of key_dim elements, for n_head heads of
-     * values, of head_dim elements; tokens that a convolution sees. The heads of values are in `parts` of
-     * equal length, each with as many for every key head, one key head after another. */
+     * values, of head_dim elements; tokens that a convolution sees. Values are stored in `parts` equal parts;
+     * a part has n_head / parts / n_head_kv value heads for each key head, in the order of the key heads. */
     int64_t key_dim, conv_kernel, parts;
     tsr_mixer mixer;
     tsr_ffn ffn;
@@ -95,8 +95,8 @@ typedef struct tsr_hparams {
     char name[128];
     int64_t n_layers, n_embd, n_vocab, n_ctx_train;
     int64_t n_head, n_head_kv, n_ff; /* of the layer with the most; n_ff: with a mixture, of an expert */
-    int64_t head_dim;
-    int64_t n_predict_layers;        /* layers after these that predict further tokens; not loaded */
+    int64_t head_dim;         /* of layers without a window; with latent attention, the length of values */
+    int64_t n_predict_layers; /* layers after these that predict further tokens; not loaded */
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
     int64_t n_dense_layers;          /* layers with dense FFNs before the first layer with a mixture */
     int64_t n_ff_shared;             /* length of the shared experts as one FFN; 0: no shared experts */

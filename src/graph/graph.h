@@ -28,10 +28,10 @@ typedef struct tsr_state_part {
     int layer, part;
 } tsr_state_part;
 
-/* Weights of one shape, divided alike, as one operand: the rows (elements) of a matrix (row) that are not
- * neighbours, but must be on one device. The value of an op over n parts is [ne0 of a part, n * n_tokens]:
- * the parts of a token are rows one after another. So every part is divided by the same map, and the whole
- * value has the order of the parts. */
+/* Weights of one shape, divided alike, as one operand: rows of a matrix, or elements of a vector, that are
+ * not adjacent in the file but belong to one device. The value of an op over n parts is [ne0 of a part, n *
+ * n_tokens]: the parts of a token are rows one after another. So every part is divided by the same map, and
+ * the whole value has the order of the parts. */
 enum { TSR_MAX_PARTS = 8 };
 typedef struct tsr_weight_parts {
     tsr_tensor *at[TSR_MAX_PARTS];
