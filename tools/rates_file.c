@@ -5,19 +5,36 @@
 
 #include "cache_file.h"
 
+enum { N_TABLES = 6 };
+
+/* A number for each type. */
+typedef struct rate_table {
+    const char *key;
+    double *numbers; /* [TSR_RATE_TYPES] */
+} rate_table;
+
+static void tables_of(tsr_device_rates *rates, rate_table tables[N_TABLES])
+{
+    tables[0] = (rate_table){"read_bytes_per_s", rates->read_bytes_per_s};
+    tables[1] = (rate_table){"flops_per_s", rates->flops_per_s};
+    tables[2] = (rate_table){"product_ns", rates->product_ns};
+    tables[3] = (rate_table){"partial_flops_per_s", rates->partial_flops_per_s};
+    tables[4] = (rate_table){"expert_bytes_per_s", rates->expert_bytes_per_s};
+    tables[5] = (rate_table){"expert_flops_per_s", rates->expert_flops_per_s};
+}
+
 static bool read_device(const json_t *object, int64_t date, tsr_device_rates *rates)
 {
     bool good = tool_cache_number(object, "op_ns", &rates->op_ns) &&
                 tool_cache_number(object, "sync_ns", &rates->sync_ns) &&
                 tool_cache_number(object, "sync_bytes_per_s", &rates->sync_bytes_per_s) &&
                 tool_cache_number(object, "load", &rates->load);
-    for (int i = 0; i < TSR_RATE_TYPES; i++) {
-        const char *type = tsr_type_name(tsr_rate_type(i));
-        good = good &&
-               tool_cache_number(json_object_get(object, "read_bytes_per_s"), type,
-                                 &rates->read_bytes_per_s[i]) &&
-               tool_cache_number(json_object_get(object, "flops_per_s"), type, &rates->flops_per_s[i]);
-    }
+    rate_table tables[N_TABLES];
+    tables_of(rates, tables);
+    for (int t = 0; t < N_TABLES; t++)
+        for (int i = 0; i < TSR_RATE_TYPES; i++)
+            good = good && tool_cache_number(json_object_get(object, tables[t].key),
+                                             tsr_type_name(tsr_rate_type(i)), &tables[t].numbers[i]);
     rates->measured = true;
     rates->measured_at = date;
     return good;
@@ -35,16 +52,20 @@ bool tool_rates_load(const tsr_topology *topo, const tsr_device_list *list, tsr_
     return good;
 }
 
-static json_t *write_device(const tsr_device_rates *rates)
+static json_t *write_device(const tsr_device_rates *from)
 {
-    json_t *read = json_object(), *flops = json_object();
-    for (int i = 0; i < TSR_RATE_TYPES; i++) {
-        json_object_set_new(read, tsr_type_name(tsr_rate_type(i)), json_real(rates->read_bytes_per_s[i]));
-        json_object_set_new(flops, tsr_type_name(tsr_rate_type(i)), json_real(rates->flops_per_s[i]));
+    tsr_device_rates rates = *from;
+    rate_table tables[N_TABLES];
+    json_t *object = json_pack("{s:f, s:f, s:f, s:f}", "op_ns", rates.op_ns, "sync_ns", rates.sync_ns,
+                               "sync_bytes_per_s", rates.sync_bytes_per_s, "load", rates.load);
+    tables_of(&rates, tables);
+    for (int t = 0; t < N_TABLES; t++) {
+        json_t *numbers = json_object();
+        for (int i = 0; i < TSR_RATE_TYPES; i++)
+            json_object_set_new(numbers, tsr_type_name(tsr_rate_type(i)), json_real(tables[t].numbers[i]));
+        json_object_set_new(object, tables[t].key, numbers);
     }
-    return json_pack("{s:o, s:o, s:f, s:f, s:f, s:f}", "read_bytes_per_s", read, "flops_per_s", flops,
-                     "op_ns", rates->op_ns, "sync_ns", rates->sync_ns, "sync_bytes_per_s",
-                     rates->sync_bytes_per_s, "load", rates->load);
+    return object;
 }
 
 bool tool_rates_save(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates)

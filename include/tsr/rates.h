@@ -28,13 +28,19 @@ TSR_BEGIN_DECLS
 typedef struct tsr_device_rates {
     double read_bytes_per_s[TSR_RATE_TYPES]; /**< of weights, multiplied by one token: decoding */
     double flops_per_s[TSR_RATE_TYPES];      /**< of products with many tokens; 2 per weight and token */
-    double op_ns;                            /**< time of the smallest op */
+    double op_ns;                            /**< time of a small op: the norm of one row */
     double sync_ns;          /**< one small all-reduce between all devices of the runtime; 0 for one device */
     double sync_bytes_per_s; /**< bytes of one device's partial sums per second, in a large all-reduce */
     bool measured;           /**< by running kernels; false: described or guessed */
     int64_t measured_at;     /**< when, in seconds since 1970; 0 if unknown */
     double load; /**< the part of all processors' time that other processes took meanwhile, 0 to 1, as far as
                   * the caller knows: tsr_runtime_measure() writes 0 */
+    double product_ns[TSR_RATE_TYPES];          /**< what a product of one token takes besides reading */
+    double partial_flops_per_s[TSR_RATE_TYPES]; /**< as flops_per_s, with sums of the exact reduction: the
+                                                 * last product of a block */
+    double expert_bytes_per_s[TSR_RATE_TYPES]; /**< as read_bytes_per_s and flops_per_s, of the matrices of */
+    double expert_flops_per_s[TSR_RATE_TYPES]; /**< experts, choice and start of kernels included; the last
+                                                 * four: 0 is no difference from other products */
 } tsr_device_rates;
 
 /** Index into the arrays; -1 for other types. */
@@ -42,11 +48,11 @@ TSR_API int tsr_rate_index(tsr_type type);
 /** The type at an index, 0..TSR_RATE_TYPES - 1. */
 TSR_API tsr_type tsr_rate_type(int index);
 
-/** Run matrix products of types[n_types] (NULL: all), empty ops and all-reduces on all devices together and
- * write rates_out[tsr_runtime_n_devices()]. The rates of types that are not in types[] are 0. Takes about 0.1
- * s per type. Nothing else may run on the devices during the call. The call allocates about 70 MiB on each
- * host device and 520 MiB on each GPU, less if that is not free, and frees them. TSR_ERR_INVALID: a type is
- * none of tsr_rate_type(). TSR_ERR_MEMORY; a device's own status if it fails. */
+/** Run matrix products and experts of types[n_types] (NULL: all), norms and all-reduces on all devices
+ * together and write rates_out[tsr_runtime_n_devices()]. The rates of types that are not in types[] are 0.
+ * Takes about 0.1 s per type. Nothing else may run on the devices during the call. The call allocates about
+ * 70 MiB on each host device and 560 MiB on each GPU, less if that is not free, and frees them.
+ * TSR_ERR_INVALID: a type is none of tsr_rate_type(). TSR_ERR_MEMORY; a device's own status if it fails. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_type *types, int n_types,
                                                      tsr_device_rates *rates_out);
 

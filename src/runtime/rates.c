@@ -1,9 +1,7 @@
-/* Measuring the rates of a runtime's devices, with the kernels that models use.
+/* Measuring the rates of a runtime's devices, with the kernels that models use (rates_work.h has the ops).
  *
  * All devices run concurrently, each driven by a thread of its own for a fixed time. Devices that share a
- * memory bus or a power limit then slow each other down as they do when they share a model. All bytes of
- * the weights are equal. In every type this gives small normal numbers, and no kernel's speed depends on
- * the values. */
+ * memory bus or a power limit then slow each other down as they do when they share a model. */
 #include <tsr/rates.h>
 
 #include <pthread.h>
@@ -14,6 +12,7 @@
 #include "core/mem.h"
 #include "core/runtime.h"
 #include "runtime/distributed.h"
+#include "runtime/rates_work.h"
 
 static const tsr_type types[TSR_RATE_TYPES] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16,
                                                TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,
@@ -33,29 +32,21 @@ tsr_type tsr_rate_type(int index)
 }
 
 enum {
-    WEIGHT_BYTE = 0x2c, /* F16 0.065, F32 2.4e-12; scales of blocks are F16 */
-    COLUMNS = 4096,
-    TOKENS = 64,          /* of a product with many tokens */
-    PROMPT_ROWS = 256,    /* its rows */
-    N_EMPTY = 64,         /* ops of one element in a program */
-    N_SYNCS = 16,         /* all-reduces in a program */
-    SYNC_ELEMENTS = 4096, /* of a small all-reduce: the activations of one token */
-    LARGE_SYNC = SYNC_ELEMENTS * 64,
-    SYNC_LAUNCHES = 12
+    N_NORMS = 64, /* small ops in a program */
+    N_SYNCS = 16, /* all-reduces in a program */
+    SYNC_LAUNCHES = 12,
+    /* The most ops of a program. */
+    MOST_OPS = TSR_RATES_LAYERS * TSR_RATES_EXPERT_OPS > TSR_RATES_SLICES
+                   ? TSR_RATES_LAYERS *TSR_RATES_EXPERT_OPS
+                   : TSR_RATES_SLICES
 };
-static const size_t HOST_BYTES = (size_t)64 << 20, GPU_BYTES = (size_t)512 << 20; /* beyond the caches */
 static const uint64_t WINDOW_NS = 20000000;
 static const uint64_t DEADLINE_NS = UINT64_C(60000000000); /* a busy or simulated machine is slow */
 
 /* One device under measurement. */
 typedef struct worker {
+    tsr_rates_work work;
     tsr_device *device;
-    unsigned char *weights; /* [weight_bytes] */
-    size_t weight_bytes;
-    float *x;         /* [TOKENS][COLUMNS] */
-    float *y;         /* the largest result */
-    int64_t *partial; /* [2][LARGE_SYNC], NULL for a single device */
-    size_t y_bytes;
     tsr_device_program *program; /* NULL: the device has no such kernel */
     int n_launches;              /* number of launches; 0: until WINDOW_NS have passed */
     double program_ns;           /* result: time of one launch */
@@ -145,77 +136,102 @@ static void drop_programs(bench *b)
     }
 }
 
-/* -- products and empty ops -- */
+/* -- products, experts and small ops -- */
 
-static tsr_op product(const worker *w, tsr_type type, int64_t n_rows, int64_t n_tokens)
+/* What a program measures. */
+typedef enum quantity {
+    READING,        /* all weights, one token */
+    PROMPT,         /* many tokens */
+    PROMPT_PARTIAL, /* many tokens, sums of the exact reduction */
+    SLICES,         /* one token, a small matrix after another */
+    EXPERTS,        /* one token, a layer of experts after another */
+    PROMPT_EXPERTS, /* many tokens, one layer */
+    NORMS           /* of one row */
+} quantity;
+
+/* The ops of a program; 0: the device is not measured so. */
+static int make_ops(const tsr_rates_work *w, quantity what, tsr_type type, tsr_op ops[MOST_OPS])
 {
-    size_t stride = tsr_type_row_bytes(type, COLUMNS);
-    return (tsr_op){.kind = TSR_OP_MUL_MAT,
-                    .name = "measuring",
-                    .mul_mat = {.type = type,
-                                .w = w->weights,
-                                .w_stride = stride,
-                                .n_rows = n_rows,
-                                .k = COLUMNS,
-                                .x = w->x,
-                                .x_stride = COLUMNS,
-                                .n_tokens = n_tokens,
-                                .y = w->y,
-                                .y_stride = n_rows}};
+    int n = 1;
+    switch (what) {
+    case READING:
+        ops[0] = tsr_rates_read(w, type);
+        break;
+    case PROMPT:
+    case PROMPT_PARTIAL:
+        ops[0] = tsr_rates_prompt(w, type, what == PROMPT_PARTIAL);
+        break;
+    case SLICES:
+        n = tsr_rates_n_slices(w, type);
+        for (int i = 0; i < n; i++)
+            ops[i] = tsr_rates_slice(w, type, i);
+        break;
+    case EXPERTS:
+        n = tsr_rates_n_layers(w, type);
+        for (int i = 0; i < n; i++)
+            tsr_rates_experts(w, type, 1, i, ops + (ptrdiff_t)i * TSR_RATES_EXPERT_OPS);
+        return n * TSR_RATES_EXPERT_OPS;
+    case PROMPT_EXPERTS:
+        if (tsr_rates_n_layers(w, type) == 0)
+            return 0;
+        tsr_rates_experts(w, type, w->n_tokens, 0, ops);
+        return TSR_RATES_EXPERT_OPS;
+    default:
+        n = N_NORMS;
+        for (int i = 0; i < n; i++)
+            ops[i] = tsr_rates_norm(w);
+    }
+    return n;
 }
 
-/* Rows of a type that fill the weights and whose products for one token fit into y. */
-static int64_t rows_of(const worker *w, tsr_type type)
+static void note(const worker *w, quantity what, int index, tsr_device_rates *rates)
 {
-    int64_t rows = (int64_t)(w->weight_bytes / tsr_type_row_bytes(type, COLUMNS));
-    return TSR_MIN(rows, (int64_t)(w->y_bytes / sizeof(float)));
+    const tsr_rates_work *work = &w->work;
+    const tsr_type type = types[index];
+    const tsr_op_mul_mat read = tsr_rates_read(work, type).mul_mat,
+                         prompt = tsr_rates_prompt(work, type, false).mul_mat;
+    const double row_bytes = (double)read.w_stride, seconds = w->program_ns * 1e-9;
+    const double flops = 2.0 * (double)prompt.n_rows * (double)prompt.k * (double)prompt.n_tokens;
+    if (what == READING)
+        rates->read_bytes_per_s[index] = (double)read.n_rows * row_bytes / seconds;
+    else if (what == PROMPT)
+        rates->flops_per_s[index] = flops / seconds;
+    else if (what == PROMPT_PARTIAL)
+        rates->partial_flops_per_s[index] = flops / seconds;
+    else if (what == SLICES)
+        rates->product_ns[index] =
+            TSR_MAX(w->program_ns / tsr_rates_n_slices(work, type) -
+                        TSR_RATES_COLUMNS * row_bytes / rates->read_bytes_per_s[index] * 1e9,
+                    0);
+    else if (what == EXPERTS)
+        rates->expert_bytes_per_s[index] =
+            tsr_rates_n_layers(work, type) * tsr_rates_expert_bytes(type) / seconds;
+    else if (what == PROMPT_EXPERTS)
+        rates->expert_flops_per_s[index] = 2.0 * tsr_rates_expert_elems() * (double)work->n_tokens / seconds;
+    else
+        rates->op_ns = w->program_ns / N_NORMS;
 }
 
-static tsr_status measure_type(bench *b, int index, bool prompt, tsr_device_rates *rates)
+static tsr_status measure_one(bench *b, quantity what, int index, tsr_device_rates *rates)
 {
     tsr_status status = TSR_OK;
-    tsr_type type = types[index];
+    tsr_op ops[MOST_OPS];
     for (int d = 0; d < b->rt->n_devices; d++) {
         worker *w = &b->workers[d];
-        if (w->device->elsewhere)
+        int n = w->device->elsewhere ? 0 : make_ops(&w->work, what, types[index], ops);
+        if (n == 0)
             continue;
-        tsr_op op = product(w, type, prompt ? PROMPT_ROWS : rows_of(w, type), prompt ? TOKENS : 1);
-        status = w->device->ops->program_create(w->device, &op, 1, &w->program);
-        if (status == TSR_ERR_UNSUPPORTED)
+        if (what == EXPERTS)
+            TSR_TRY(tsr_rates_route(&w->work, types[index]));
+        status = w->device->ops->program_create(w->device, ops, n, &w->program);
+        if (status == TSR_ERR_UNSUPPORTED) /* the device has no such kernel */
             status = TSR_OK;
         TSR_TRY(status);
     }
     TSR_TRY(run_all(b));
-    for (int d = 0; d < b->rt->n_devices; d++) {
-        worker *w = &b->workers[d];
-        double bytes = (double)rows_of(w, type) * (double)tsr_type_row_bytes(type, COLUMNS);
-        if (w->program && prompt)
-            rates[d].flops_per_s[index] = 2.0 * PROMPT_ROWS * COLUMNS * TOKENS / w->program_ns * 1e9;
-        else if (w->program)
-            rates[d].read_bytes_per_s[index] = bytes / w->program_ns * 1e9;
-    }
-out:
-    drop_programs(b);
-    return status;
-}
-
-static tsr_status measure_empty(bench *b, tsr_device_rates *rates)
-{
-    tsr_status status = TSR_OK;
-    tsr_op ops[N_EMPTY];
-    for (int d = 0; d < b->rt->n_devices; d++) {
-        worker *w = &b->workers[d];
-        if (w->device->elsewhere)
-            continue;
-        for (int i = 0; i < N_EMPTY; i++)
-            ops[i] = (tsr_op){.kind = TSR_OP_SCALE,
-                              .name = "measuring",
-                              .scale = {.x = w->x, .y = w->y, .n = 1, .factor = 1}};
-        TSR_TRY(w->device->ops->program_create(w->device, ops, N_EMPTY, &w->program));
-    }
-    TSR_TRY(run_all(b));
     for (int d = 0; d < b->rt->n_devices; d++)
-        rates[d].op_ns = b->workers[d].program_ns / N_EMPTY;
+        if (b->workers[d].program)
+            note(&b->workers[d], what, index, &rates[d]);
 out:
     drop_programs(b);
     return status;
@@ -232,7 +248,7 @@ static tsr_status make_collectives(bench *b, int64_t n, tsr_collective **collect
     for (int d = 0; d < n_devices; d++)
         for (int slot = 0; slot < 2; slot++) /* alternating: a slow reader may still read the previous
                                               * one's */
-            partial[slot][d] = b->workers[d].partial + slot * LARGE_SYNC;
+            partial[slot][d] = b->workers[d].work.partial + slot * TSR_RATES_LARGE_SYNC;
     for (int i = 0; i < N_SYNCS; i++) {
         tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
                                     .participants = everyone,
@@ -263,7 +279,7 @@ static tsr_status time_sync(bench *b, int64_t n, double *ns_out)
         for (int i = 0; i < N_SYNCS; i++)
             ops[i] = (tsr_op){.kind = TSR_OP_ALL_REDUCE,
                               .name = "measuring",
-                              .all_reduce = {.collective = collectives[i], .y = w->y, .n = n}};
+                              .all_reduce = {.collective = collectives[i], .y = w->work.y, .n = n}};
         TSR_TRY(w->device->ops->program_create(w->device, ops, N_SYNCS, &w->program));
         w->n_launches = SYNC_LAUNCHES;
         programs[d] = w->program;
@@ -284,70 +300,19 @@ static tsr_status measure_sync(bench *b, tsr_device_rates *rates)
 {
     tsr_status status = TSR_OK;
     double small_ns, large_ns, ns_per_byte;
-    TSR_TRY(time_sync(b, SYNC_ELEMENTS, &small_ns));
-    TSR_TRY(time_sync(b, LARGE_SYNC, &large_ns));
-    ns_per_byte = (large_ns - small_ns) / (double)((LARGE_SYNC - SYNC_ELEMENTS) * sizeof(int64_t));
+    TSR_TRY(time_sync(b, TSR_RATES_SYNC, &small_ns));
+    TSR_TRY(time_sync(b, TSR_RATES_LARGE_SYNC, &large_ns));
+    ns_per_byte = (large_ns - small_ns) / (double)((TSR_RATES_LARGE_SYNC - TSR_RATES_SYNC) * sizeof(int64_t));
     ns_per_byte = TSR_MAX(ns_per_byte, 1e-6); /* noise may make it negative; this is a petabyte per second */
     for (int d = 0; d < b->rt->n_devices; d++) {
         rates[d].sync_bytes_per_s = 1e9 / ns_per_byte;
-        rates[d].sync_ns = TSR_MAX(small_ns - ns_per_byte * SYNC_ELEMENTS * sizeof(int64_t), 0);
+        rates[d].sync_ns = TSR_MAX(small_ns - ns_per_byte * TSR_RATES_SYNC * sizeof(int64_t), 0);
     }
 out:
     return status;
 }
 
-/* -- memory -- */
-
-static void free_worker(worker *w)
-{
-    size_t partial = 2 * (size_t)LARGE_SYNC * sizeof(int64_t);
-    if (w->weights)
-        tsr_device_free(w->device, TSR_MEMORY_OTHER, w->weights, w->weight_bytes);
-    if (w->x)
-        tsr_device_free(w->device, TSR_MEMORY_OTHER, w->x, TOKENS * COLUMNS * sizeof(float));
-    if (w->y)
-        tsr_device_free(w->device, TSR_MEMORY_OTHER, w->y, w->y_bytes);
-    if (w->partial)
-        tsr_device_free(w->device, TSR_MEMORY_COMM, w->partial, partial);
-}
-
-/* Fill device memory with copies of chunk[COLUMNS * 4]. */
-static tsr_status fill(tsr_device *device, void *memory, size_t bytes, const void *chunk)
-{
-    tsr_status status = TSR_OK;
-    size_t most = COLUMNS * sizeof(float);
-    for (size_t at = 0; at < bytes; at += most)
-        TSR_TRY(tsr_device_upload(device, (char *)memory + at, chunk, TSR_MIN(most, bytes - at)));
-out:
-    return status;
-}
-
-static tsr_status open_worker(worker *w, tsr_device *device, bool with_partials, const void *chunk)
-{
-    tsr_status status = TSR_OK;
-    const char *what = "measuring";
-    size_t partial = 2 * (size_t)LARGE_SYNC * sizeof(int64_t), used = tsr_device_used(device), left;
-    w->device = device;
-    w->y_bytes = (size_t)LARGE_SYNC * sizeof(float);
-    w->weight_bytes = device->n_threads ? HOST_BYTES : GPU_BYTES;
-    left = device->memory_cap > used ? device->memory_cap - used : 0;
-    w->weight_bytes = TSR_MIN(w->weight_bytes, left / 2) / 4096 * 4096;
-    if (w->weight_bytes < (size_t)4 << 20)
-        return tsr_fail(TSR_ERR_MEMORY, "device %s: %zu free bytes are too few for measuring", device->name,
-                        left);
-    TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_OTHER, w->weight_bytes, what, (void **)&w->weights));
-    TSR_TRY(
-        tsr_device_alloc(device, TSR_MEMORY_OTHER, TOKENS * COLUMNS * sizeof(float), what, (void **)&w->x));
-    TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_OTHER, w->y_bytes, what, (void **)&w->y));
-    if (with_partials) {
-        TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_COMM, partial, what, (void **)&w->partial));
-        TSR_TRY(fill(device, w->partial, partial, chunk));
-    }
-    TSR_TRY(fill(device, w->weights, w->weight_bytes, chunk));
-    TSR_TRY(fill(device, w->x, TOKENS * COLUMNS * sizeof(float), chunk));
-out:
-    return status;
-}
+/* -- all -- */
 
 /* Processes that measure different types would not make the same steps. */
 static tsr_status check_types(const tsr_runtime *rt, const tsr_type *wanted, int n_wanted)
@@ -368,7 +333,6 @@ static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
     tsr_status status = TSR_OK;
     bench b = {.rt = rt};
     tsr_device_rates *rates = NULL;
-    unsigned char *chunk = NULL;
     if (!wanted) {
         wanted = types;
         n_wanted = TSR_RATE_TYPES;
@@ -376,15 +340,14 @@ static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
     TSR_TRY(check_types(rt, wanted, n_wanted));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *b.workers, "measuring devices", &b.workers));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rates, "measuring devices", &rates));
-    TSR_TRY(tsr_mem_array(COLUMNS, sizeof(float), "measuring devices", &chunk));
-    memset(chunk, WEIGHT_BYTE, COLUMNS * sizeof(float));
-    for (int d = 0; d < rt->n_devices; d++)
-        TSR_TRY(open_worker(&b.workers[d], rt->devices[d], rt->n_devices > 1, chunk));
-    for (int i = 0; i < n_wanted; i++) {
-        TSR_TRY(measure_type(&b, tsr_rate_index(wanted[i]), false, rates));
-        TSR_TRY(measure_type(&b, tsr_rate_index(wanted[i]), true, rates));
+    for (int d = 0; d < rt->n_devices; d++) {
+        b.workers[d].device = rt->devices[d];
+        TSR_TRY(tsr_rates_work_open(&b.workers[d].work, rt->devices[d], rt->n_devices > 1));
     }
-    TSR_TRY(measure_empty(&b, rates));
+    for (int i = 0; i < n_wanted; i++)
+        for (quantity what = READING; what < NORMS; what++)
+            TSR_TRY(measure_one(&b, what, tsr_rate_index(wanted[i]), rates));
+    TSR_TRY(measure_one(&b, NORMS, 0, rates));
     if (rt->n_devices > 1)
         TSR_TRY(measure_sync(&b, rates));
     for (int d = 0; d < rt->n_devices; d++) {
@@ -396,10 +359,9 @@ static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
 out:
     for (int d = 0; b.workers && d < rt->n_devices; d++)
         if (b.workers[d].device)
-            free_worker(&b.workers[d]);
+            tsr_rates_work_close(&b.workers[d].work);
     tsr_mem_free(b.workers);
     tsr_mem_free(rates);
-    tsr_mem_free(chunk);
     return status;
 }
 

@@ -48,6 +48,10 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
     for (int i = 0; i < TSR_RATE_TYPES; i++) {
         best->read_bytes_per_s[i] = fmax(best->read_bytes_per_s[i], rates->read_bytes_per_s[i]);
         best->flops_per_s[i] = fmax(best->flops_per_s[i], rates->flops_per_s[i]);
+        best->product_ns[i] = fmin(best->product_ns[i], rates->product_ns[i]);
+        best->partial_flops_per_s[i] = fmax(best->partial_flops_per_s[i], rates->partial_flops_per_s[i]);
+        best->expert_bytes_per_s[i] = fmax(best->expert_bytes_per_s[i], rates->expert_bytes_per_s[i]);
+        best->expert_flops_per_s[i] = fmax(best->expert_flops_per_s[i], rates->expert_flops_per_s[i]);
     }
     best->op_ns = fmin(best->op_ns, rates->op_ns);
     if (small_sync_ns(rates) < small_sync_ns(best)) { /* both numbers are from the same line */

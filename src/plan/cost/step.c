@@ -1,8 +1,8 @@
 /* Costs of the three classes from the tensors of a file.
  *
- * The time of a matrix is the longer of reading it and multiplying by it. Of a mixture of experts only the
- * experts count that the tokens of the step use. Attention also reads the keys and values of half the
- * context. Norms, rotations and the like are small and counted as ops. */
+ * The time of a matrix is the longer of reading it and multiplying by it, and what every product takes. Of a
+ * mixture of experts only the experts count that the tokens of the step use. Attention also reads the keys
+ * and values of half the context. Norms, rotations and the like are small and counted as ops. */
 #include "plan/cost/step.h"
 
 #include <math.h>
@@ -11,10 +11,9 @@
 #include "core/mem.h"
 #include "plan/cost/experts.h"
 
-/* Ops of one layer's attention (norm, three products and two rotations, KV write, attention, product, sum),
- * of its FFN (norm, two products, activation, product, sum), and around the layers (embedding, its sum, norm,
- * product). */
-static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
+/* Ops, apart from products, of one layer's attention (norm, two rotations, KV write, attention, sum), of its
+ * FFN (norm, activation, sum), and around the layers (embedding, its sum, norm). */
+static const int n_ops[TSR_CLASS_COUNT] = {6, 3, 3};
 
 /* The time of a granule without work: the search needs times above 0. */
 #define LEAST_NS 1e-6
@@ -57,23 +56,63 @@ static bool is_known(tsr_type type, const tsr_device_rates *rates)
     return i >= 0 && rates->read_bytes_per_s[i] > 0 && rates->flops_per_s[i] > 0;
 }
 
-/* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. */
+static bool is_expert(const tsr_weight *weight, const tsr_hparams *hp)
+{
+    return weight->expert && hp->n_expert > 0;
+}
+
+/* The first rate, unless it is not known. */
+static double rate_or(double rate, double other)
+{
+    return rate > 0 ? rate : other;
+}
+
+/* Operations per second of products of many tokens with a matrix. */
+static double flops_of(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates,
+                       bool exact)
+{
+    const int type = rate_index(weight->source->type);
+    const double plain = rates->flops_per_s[type];
+    if (is_expert(weight, hp))
+        return rate_or(rates->expert_flops_per_s[type], plain);
+    if (exact && (weight->role == TSR_WEIGHT_Q_COLUMNS || weight->role == TSR_WEIGHT_FFN_COLUMNS))
+        return rate_or(rates->partial_flops_per_s[type], plain);
+    return plain;
+}
+
+/* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. The rate of reading was
+ * measured with one token, whose product is part of that time; the rate of products was measured with many,
+ * and says nothing about one. */
 static double matrix_ns(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates,
-                        int64_t n_tokens)
+                        bool exact, int64_t n_tokens)
 {
     const tsr_gguf_tensor *w = weight->source;
-    bool expert = weight->expert && hp->n_expert > 0;
-    int type = rate_index(w->type);
+    const int type = rate_index(w->type);
     if (!is_known(w->type, rates))
         return 0;
-    double read = (double)w->bytes / rates->read_bytes_per_s[type];
+    double read_rate = rates->read_bytes_per_s[type];
+    if (is_expert(weight, hp))
+        read_rate = rate_or(rates->expert_bytes_per_s[type], read_rate);
+    double read = (double)w->bytes / read_rate;
     double n_elems = (double)w->ne[0] * (double)w->ne[1] * (double)w->ne[2];
-    double work = 2.0 * n_elems * (double)n_tokens / rates->flops_per_s[type];
-    if (expert) {
+    double work = 2.0 * n_elems * (double)n_tokens / flops_of(weight, hp, rates, exact);
+    if (is_expert(weight, hp)) {
         read *= experts_read(hp, n_tokens);
         work *= (double)hp->n_expert_used / (double)hp->n_expert;
     }
-    return TSR_MAX(read, work) * 1e9;
+    return (n_tokens == 1 ? read : TSR_MAX(read, work)) * 1e9;
+}
+
+/* What a product takes whatever its size, at least a small op. The rates of experts include it; otherwise one
+ * op multiplies by all experts' matrices, also where a file has a tensor for each. */
+static double product_ns(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates)
+{
+    const int type = rate_index(weight->source->type);
+    const double ns = TSR_MAX(rates->product_ns[type], rates->op_ns);
+    if (!is_expert(weight, hp))
+        return ns;
+    return rates->expert_bytes_per_s[type] > 0 ? 0
+                                               : ns * (double)weight->source->ne[2] / (double)hp->n_expert;
 }
 
 static double elem_bytes(tsr_type type)
@@ -234,7 +273,7 @@ static tsr_status check_known(const tsr_planner *planner)
     return TSR_OK;
 }
 
-static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
+static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, bool exact, int64_t n_tokens,
                        int64_t n_outputs, tsr_model_cost *cost)
 {
     tsr_split_class_id c = tsr_weight_class(weight);
@@ -244,8 +283,9 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, i
     if (c == TSR_CLASS_OUTPUT || (c == TSR_CLASS_FFN && weight->layer + 1 == shape->hparams.n_layers))
         n_tokens = n_outputs; /* tsr_block_outputs() */
     for (int d = 0; d < cost->problem.n_devices; d++) {
-        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], n_tokens);
+        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], exact, n_tokens);
         k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;
+        k->fixed_ns[d] += product_ns(weight, &shape->hparams, &cost->rates[d]) / k->repeats;
     }
 }
 
@@ -257,6 +297,7 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     const tsr_model_config *config = &planner->config;
     const tsr_device_rates *rates = config->plan.rates;
     const int n_devices = planner->n_devices;
+    const bool exact = tsr_reduce_type_of(config->compute.reduction) == TSR_REDUCE_EXACT;
     TSR_TRY(check_known(planner));
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
@@ -286,13 +327,13 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
     for (int i = 0; i < weights->n; i++)
-        add_weight(weights->list[i], shape, n_tokens, cost->n_outputs, cost);
+        add_weight(weights->list[i], shape, exact, n_tokens, cost->n_outputs, cost);
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
         attention_times times = attention_times_of(&shape->hparams, config, &rates[d], n_tokens);
         for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-            cost->classes[c].fixed_ns[d] = n_ops[c] * rates[d].op_ns;
+            cost->classes[c].fixed_ns[d] += n_ops[c] * rates[d].op_ns;
             cost->classes[c].granule_ns[d] = TSR_MAX(cost->classes[c].granule_ns[d], LEAST_NS);
         }
         add_attention(&shape->hparams, times, d, attention);
