@@ -14,11 +14,11 @@
 
 #include "support/program_json.h"
 
-#define MACHINE " --machine 'host 16 cores 3TiB 400GB/s' -c 512"
+#define MACHINE " --machine 'host 16 cores 3TiB 400GB/s'"
 
-/* Billions of parameters, from the models' pages on Hugging Face ("Model size", or the text). Those of the
- * Gemmas are of the text part, as llama.cpp counts them; those of GLM include the layer that predicts further
- * tokens. */
+/* Billions of parameters, from the models' pages on Hugging Face ("Model size", or the text). Those of models
+ * that also read images are of the text part, as llama.cpp counts them; those of GLM include the layer that
+ * predicts further tokens, those of the other models do not. */
 static const struct {
     const char *shape;
     double billions;
@@ -37,7 +37,17 @@ static const struct {
     {"gpt-oss-20b", 20.9},       {"gpt-oss-120b", 117},
     {"glm-4.5-air", 110},        {"glm-4.5", 358},
     {"gemma-3-4b", 3.88},        {"gemma-3-12b", 11.77},
-    {"gemma-3-27b", 27.01},
+    {"gemma-3-27b", 27.01},      {"gemma-4-e4b", 7.52},
+    {"gemma-4-26b-a4b", 25.2},   {"gemma-4-31b", 30.7},
+    {"qwen3-vl-235b-a22b", 235}, {"qwen3-next-80b-a3b", 79.7},
+    {"qwen3.5-27b", 26.9},       {"qwen3.5-122b-a10b", 122},
+    {"qwen3.5-397b-a17b", 397},  {"deepseek-v3", 671},
+    {"kimi-k2", 1026},           {"glm-4.7-flash", 31.2},
+    {"mistral-large-3", 673},    {"mistral-small-4", 119},
+    {"minimax-m2", 228.7},       {"seed-oss-36b", 36.2},
+    {"hunyuan-a13b", 80.4},      {"exaone-4-32b", 32.0},
+    {"ling-1t", 1000},           {"trinity-large", 399},
+    {"step-3.5-flash", 196.8},
 };
 
 enum { N_PUBLISHED = sizeof published / sizeof *published };
@@ -74,11 +84,16 @@ static void shapes_have_the_parameters_of_their_models(void **state)
     assert_int_equal(n, N_PUBLISHED);
 }
 
-static json_t *plan_of(const char *model)
+static json_t *plan_with(const char *model, int n_ctx)
 {
     char line[256];
-    snprintf(line, sizeof line, "plan --synthetic %s --json" MACHINE, model);
+    snprintf(line, sizeof line, "plan --synthetic %s --json" MACHINE " -c %d", model, n_ctx);
     return program_json(line);
+}
+
+static json_t *plan_of(const char *model)
+{
+    return plan_with(model, 512);
 }
 
 static void every_shape_is_planned_as_a_model_that_runs(void **state)
@@ -121,6 +136,56 @@ static void mixtures_are_as_large_as_shared_files(void **state)
     }
 }
 
+static json_int_t kv_bytes(const char *model, int n_ctx)
+{
+    json_t *root = plan_with(model, n_ctx);
+    const json_t *device = json_array_get(json_object_get(root, "devices"), 0);
+    json_int_t bytes = program_json_integer(json_object_get(device, "bytes"), "kv");
+    json_decref(root);
+    return bytes;
+}
+
+/* By the models' numbers of layers and heads. A key and a value take 4 bytes per element together, a
+ * compressed row 2. A layer with a window keeps the window, a batch of 512 tokens and a page of 32. A
+ * sequence has three states of every recurrent layer: per value head a matrix of floats, and of the
+ * convolution the 3 last inputs. */
+static void keys_and_values_take_the_bytes_of_their_heads(void **state)
+{
+    (void)state;
+    enum { KV = 4, ROW = 2, AROUND = 512 + 32, STATES = 3, FLOAT = 4 };
+    const struct {
+        const char *shape;
+        json_int_t per_token, per_sequence;
+    } models[] = {
+        {"deepseek-v3", 61 * (512 + 64) * ROW, 0},
+        {"kimi-k2", 61 * (512 + 64) * ROW, 0},
+        {"glm-4.7-flash", 47 * (512 + 64) * ROW, 0},
+        {"mistral-small-4", 36 * (256 + 64) * ROW, 0},
+        {"qwen3-vl-235b-a22b", 94 * 4 * 128 * KV, 0},
+        {"qwen3-next-80b-a3b", 12 * 2 * 256 * KV,
+         STATES * 36 * (32 * 128 * 128 + 3 * (2 * 16 + 32) * 128) * FLOAT},
+        {"qwen3.5-27b", 16 * 4 * 256 * KV, STATES * 48 * (48 * 128 * 128 + 3 * (2 * 16 + 48) * 128) * FLOAT},
+        {"qwen3.5-397b-a17b", 15 * 2 * 256 * KV,
+         STATES * 45 * (64 * 128 * 128 + 3 * (2 * 16 + 64) * 128) * FLOAT},
+        {"gemma-4-e4b", 4 * 2 * 512 * KV, (512 + AROUND) * 20 * 2 * 256 * KV},
+        {"gemma-4-26b-a4b", 5 * 2 * 512 * KV, (1024 + AROUND) * 25 * 8 * 256 * KV},
+        {"gemma-4-31b", 10 * 4 * 512 * KV, (1024 + AROUND) * 50 * 16 * 256 * KV},
+        {"minimax-m2", 62 * 8 * 128 * KV, 0},
+        {"seed-oss-36b", 64 * 8 * 128 * KV, 0},
+        {"hunyuan-a13b", 32 * 8 * 128 * KV, 0},
+        {"exaone-4-32b", 16 * 8 * 128 * KV, (4096 + AROUND) * 48 * 8 * 128 * KV},
+        {"ling-1t", 80 * 8 * 128 * KV, 0},
+        {"trinity-large", 15 * 8 * 128 * KV, (4096 + AROUND) * 45 * 8 * 128 * KV},
+        {"step-3.5-flash", 12 * 8 * 128 * KV, (512 + AROUND) * 33 * 8 * 128 * KV},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const json_int_t at_8k = kv_bytes(models[i].shape, 8192), at_16k = kv_bytes(models[i].shape, 16384);
+        print_message("%s\n", models[i].shape);
+        assert_int_equal(at_16k - at_8k, 8192 * models[i].per_token);
+        assert_int_equal(at_8k - 8192 * models[i].per_token, models[i].per_sequence);
+    }
+}
+
 static void a_shape_is_fitted(void **state)
 {
     (void)state;
@@ -150,6 +215,7 @@ int main(void)
         cmocka_unit_test(shapes_have_the_parameters_of_their_models),
         cmocka_unit_test(every_shape_is_planned_as_a_model_that_runs),
         cmocka_unit_test(mixtures_are_as_large_as_shared_files),
+        cmocka_unit_test(keys_and_values_take_the_bytes_of_their_heads),
         cmocka_unit_test(a_shape_is_fitted),
         cmocka_unit_test(mistakes_are_named),
     };

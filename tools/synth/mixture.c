@@ -112,7 +112,7 @@ static tsr_type of_attention(const synth_model *model, const synth_tensor *tenso
 {
     const synth_mixture *m = model->mixture;
     const synth_shape *shape = &model->shape;
-    bool is_values = is_kind(tensor, "attn_v");
+    bool is_values = is_kind(tensor, "attn_v.");
     if (is_kind(tensor, "attn_output")) {
         bool small = m->type == TSR_TYPE_Q3_K || m->type == TSR_TYPE_Q4_K;
         if (shape->n_expert == 8)
@@ -154,10 +154,11 @@ static tsr_type narrow_type(tsr_type type)
                                    : TSR_TYPE_Q8_0;
 }
 
-/* Vectors, biases of experts and routers are F32 in all files. */
+/* Vectors, biases of experts, routers and convolutions are F32 in all files. */
 tsr_type synth_tensor_type(const synth_model *model, const synth_tensor *tensor)
 {
-    if (tensor->n_dims == 1 || strstr(tensor->name, ".bias") || is_kind(tensor, "ffn_gate_inp."))
+    if (tensor->n_dims == 1 || strstr(tensor->name, ".bias") || is_kind(tensor, "ffn_gate_inp.") ||
+        is_kind(tensor, "ssm_conv1d."))
         return TSR_TYPE_F32;
     tsr_type type = model->mixture ? of_mixture(model, tensor) : model->type;
     if (tensor->ne[0] % tsr_type_block_elems(type) == 0)

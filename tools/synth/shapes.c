@@ -1,7 +1,10 @@
 /* Shapes of published models, from their config.json on Hugging Face (num_hidden_layers, hidden_size,
  * num_attention_heads, num_key_value_heads, head_dim, intermediate_size, vocab_size,
  * max_position_embeddings; num_experts, num_experts_per_tok, moe_intermediate_size, first_k_dense_replace;
- * rope_theta, tie_word_embeddings). Of Gemma the text part. */
+ * rope_theta, tie_word_embeddings; q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, n_group,
+ * topk_group; linear_num_key_heads, linear_num_value_heads, linear_key_head_dim; sliding_window,
+ * hidden_size_per_layer_input, num_kv_shared_layers). The text part, and without prediction layers unless
+ * the parts say so. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -28,12 +31,31 @@
 #define MIXTRAL      "llama", 32000, 32768, 1e6f
 #define MIXTRAL_22B  "llama", 32768, 65536, 1e6f
 #define QWEN_3_CODER "qwen3moe", 151936, 262144, 1e7f
+#define QWEN_3_VL    "qwen3vlmoe", 151936, 262144, 5e6f
+#define QWEN_3_NEXT  "qwen3next", 151936, 262144, 1e7f
+#define QWEN_3_5     "qwen35", 248320, 262144, 1e7f
+#define QWEN_3_5_MOE "qwen35moe", 248320, 262144, 1e7f
+#define GEMMA_4      "gemma4", 262144, 262144, 1e6f
+#define GEMMA_4_E    "gemma4", 262144, 131072, 1e6f
+#define DEEPSEEK_V3  "deepseek2", 129280, 163840, 1e4f
+#define KIMI_K2      "deepseek2", 163840, 131072, 5e4f
+#define GLM_4_7_LITE "deepseek2", 154880, 202752, 1e6f
+#define LARGE_3      "deepseek2", 131072, 262144, 1e4f
+#define SMALL_4      "mistral4", 131072, 1048576, 1e4f
+#define MINIMAX_M2   "minimax-m2", 200064, 196608, 5e6f
+#define SEED_OSS     "seed_oss", 155136, 524288, 1e7f
+#define HUNYUAN_MOE  "hunyuan-moe", 128167, 262144, 1e4f
+#define EXAONE_4     "exaone4", 102400, 131072, 1e6f
+#define LING_2       "bailingmoe2", 157184, 32768, 6e5f
+#define TRINITY      "afmoe", 200192, 262144, 1e4f
+#define STEP_3_5     "step35", 128896, 262144, 5e6f
 
 #define DENSE   0, 0, 0, 0
 #define TIED    SYNTH_TIED
 #define FACTORS SYNTH_ROPE_FACTORS
 #define NEXTN   SYNTH_NEXTN
 #define NORMS   SYNTH_HEAD_NORMS
+#define G4      (FACTORS | TIED | SYNTH_KEYS_ARE_VALUES)
 
 /* clang-format off */
 static const synth_shape shapes[] = {
@@ -67,6 +89,42 @@ static const synth_shape shapes[] = {
     {"gemma-3-4b",         GEMMA_3,       34,  2560,   8,  4, 256, 10240, DENSE,           TIED},
     {"gemma-3-12b",        GEMMA_3,       48,  3840,  16,  8, 256, 15360, DENSE,           TIED},
     {"gemma-3-27b",        GEMMA_3,       62,  5376,  32, 16, 128, 21504, DENSE,           TIED},
+    {"gemma-4-e4b",        GEMMA_4_E,     42,  2560,   8,  2, 512, 10240, DENSE,           FACTORS | TIED,
+     .window = {512, 0, 0, 256}, .n_layer_input = 256, .n_shared_kv = 18},
+    {"gemma-4-26b-a4b",    GEMMA_4,       30,  2816,  16,  2, 512,  2112, 128, 8, 704, 0,  G4,
+     .window = {1024, 0, 8, 256}},
+    {"gemma-4-31b",        GEMMA_4,       60,  5376,  32,  4, 512, 21504, DENSE,           G4,
+     .window = {1024, 0, 16, 256}},
+    {"qwen3-vl-235b-a22b", QWEN_3_VL,     94,  4096,  64,  4, 128, 12288, 128, 8, 1536, 0, 0},
+    {"qwen3-next-80b-a3b", QWEN_3_NEXT,   48,  2048,  16,  2, 256,  5120, 512, 10, 512, 0, 0,
+     .delta = {16, 32, 128}, .n_ff_shared = 512},
+    {"qwen3.5-27b",        QWEN_3_5,      64,  5120,  24,  4, 256, 17408, DENSE,           0,
+     .delta = {16, 48, 128}},
+    {"qwen3.5-122b-a10b",  QWEN_3_5_MOE,  48,  3072,  32,  2, 256,  3072, 256, 8, 1024, 0, 0,
+     .delta = {16, 64, 128}, .n_ff_shared = 1024},
+    {"qwen3.5-397b-a17b",  QWEN_3_5_MOE,  60,  4096,  32,  2, 256,  4096, 512, 10, 1024, 0, 0,
+     .delta = {16, 64, 128}, .n_ff_shared = 1024},
+    {"deepseek-v3",        DEEPSEEK_V3,   61,  7168, 128,  1, 128, 18432, 256, 8, 2048, 3, 0,
+     .latent = {1536, 512, 128, 64}, .n_expert_groups = 8, .n_expert_groups_used = 4},
+    {"kimi-k2",            KIMI_K2,       61,  7168,  64,  1, 128, 18432, 384, 8, 2048, 1, 0,
+     .latent = {1536, 512, 128, 64}},
+    {"glm-4.7-flash",      GLM_4_7_LITE,  47,  2048,  20,  1, 256, 10240, 64, 4, 1536, 1,  NEXTN,
+     .latent = {768, 512, 192, 64}},
+    {"mistral-large-3",    LARGE_3,       61,  7168, 128,  1, 128, 16384, 128, 4, 4096, 3, 0,
+     .latent = {1536, 512, 128, 64}},
+    {"mistral-small-4",    SMALL_4,       36,  4096,  32,  1, 128, 12288, 128, 4, 2048, 0, 0,
+     .latent = {1024, 256, 64, 64}},
+    {"minimax-m2",         MINIMAX_M2,    62,  3072,  48,  8, 128,  1536, 256, 8, 1536, 0, 0},
+    {"seed-oss-36b",       SEED_OSS,      64,  5120,  80,  8, 128, 27648, DENSE,           0},
+    {"hunyuan-a13b",       HUNYUAN_MOE,   32,  4096,  32,  8, 128,  3072, 64, 8, 3072, 0,  TIED},
+    {"exaone-4-32b",       EXAONE_4,      64,  5120,  40,  8, 128, 27392, DENSE,           FACTORS,
+     .window = {4096, 0, 0, 0}},
+    {"ling-1t",            LING_2,        80,  8192,  64,  8, 128, 18432, 256, 8, 2048, 4, 0,
+     .n_expert_groups = 8, .n_expert_groups_used = 4},
+    {"trinity-large",      TRINITY,       60,  3072,  48,  8, 128, 12288, 256, 4, 3072, 6, 0,
+     .window = {4096, 0, 0, 0}},
+    {"step-3.5-flash",     STEP_3_5,      45,  4096,  64,  8, 128, 11264, 288, 8, 1280, 3, 0,
+     .window = {512, 96, 0, 0}},
 };
 /* clang-format on */
 
@@ -90,6 +148,10 @@ static const char *const other_names[][2] = {
     {"qwen3-coder-30b-a3b", "qwen3-30b-a3b"},
     {"qwen3-coder-480b-a35b", "qwen3-480b-a35b"},
     {"glm-4.6", "glm-4.5"},
+    {"glm-4.7", "glm-4.5"},
+    {"deepseek-r1", "deepseek-v3"},
+    {"deepseek-v3.1", "deepseek-v3"},
+    {"ring-1t", "ling-1t"},
 };
 
 static const synth_shape *find(const char *name)

@@ -2,8 +2,9 @@
  * download: speed depends on shapes and types, not on values. The same shape and seed give the same file on
  * every machine.
  *
- * shapes.c has the shapes and reads "llama-3-8b:q4_k_m", mixture.c decides the type of each tensor, model.c
- * lists keys and tensors of a shape, write.c adds random weights. */
+ * shapes.c has the shapes and reads "llama-3-8b:q4_k_m", family.c has what architectures are made of,
+ * mixture.c decides the type of each tensor, keys.c and model.c list the keys and tensors of a shape, write.c
+ * adds random weights. */
 #ifndef TSR_TOOLS_SYNTH_H
 #define TSR_TOOLS_SYNTH_H
 
@@ -15,13 +16,29 @@
 
 #include "progress.h"
 
-/* What a shape has besides the tensors of its architecture (model.c). */
+/* What a shape has besides the tensors of its architecture (family.h). */
 enum {
-    SYNTH_TIED = 1,         /* the embedding serves as output matrix */
-    SYNTH_ROPE_FACTORS = 2, /* of Llama 3.1 and later */
-    SYNTH_HEAD_NORMS = 4,   /* norms of every query and key head */
-    SYNTH_NEXTN = 8         /* a layer more, which predicts further tokens */
+    SYNTH_TIED = 1,            /* the embedding serves as output matrix */
+    SYNTH_ROPE_FACTORS = 2,    /* of Llama 3.1 and later */
+    SYNTH_HEAD_NORMS = 4,      /* norms of every query and key head */
+    SYNTH_NEXTN = 8,           /* a layer more, which predicts further tokens */
+    SYNTH_KEYS_ARE_VALUES = 16 /* in layers without a window */
 };
+
+/* Sizes of latent attention; the length of a head is that of its values. */
+typedef struct synth_latent {
+    int q_rank, kv_rank, n_plain, n_rot;
+} synth_latent;
+
+/* Heads of recurrent layers. */
+typedef struct synth_delta {
+    int n_key_heads, n_value_heads, head_dim;
+} synth_delta;
+
+/* A sliding window, and the heads of layers with it. */
+typedef struct synth_window {
+    int size, n_head, n_head_kv, head_dim;
+} synth_window;
 
 typedef struct synth_shape {
     const char *name;         /* "llama-3-8b" */
@@ -32,6 +49,15 @@ typedef struct synth_shape {
     int n_expert, n_expert_used, n_ff_expert; /* 0: dense */
     int n_dense_layers;                       /* before the first one with experts */
     unsigned parts;
+
+    /* What only some architectures have; 0: none, or as above. */
+    synth_latent latent;
+    synth_delta delta;
+    synth_window window;
+    int n_ff_shared; /* length of the shared experts as one FFN; 0: that of one expert */
+    int n_expert_groups, n_expert_groups_used;
+    int n_layer_input; /* length of the embeddings per layer */
+    int n_shared_kv;   /* last layers that read an earlier layer's keys and values */
 } synth_shape;
 
 typedef struct synth_mixture synth_mixture; /* mixture.c */

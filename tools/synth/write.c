@@ -50,10 +50,11 @@ static float draw_normal(uint64_t *state)
 
 /* -- weights -- */
 
-/* Norms and factors of the rotation are ones, biases and sinks zeros. */
+/* Norms and factors are ones, biases and sinks zeros. The decay of a recurrence, ssm_a, is negative. */
 static bool put_constant(source *s, const synth_tensor *t)
 {
-    const float value = strstr(t->name, ".bias") || strstr(t->name, "sinks") ? 0 : 1;
+    const bool zero = strstr(t->name, ".bias") || strstr(t->name, "sinks");
+    const float value = zero ? 0 : strstr(t->name, ".ssm_a") ? -1 : 1;
     bool good = true;
     for (int64_t i = 0; i < t->ne[0] * t->ne[1] && good; i++)
         good = tsr_gguf_writer_put(s->writer, &value, sizeof value) == TSR_OK;
