@@ -37,9 +37,16 @@ tsr_status tsr_planner_declare_weights(tsr_planner *planner)
     return status;
 }
 
+void tsr_step_profile_free(tsr_step_profile *profile)
+{
+    tsr_mem_free(profile->collectives);
+    *profile = (tsr_step_profile){0};
+}
+
 void tsr_planner_free(tsr_planner *planner)
 {
     tsr_weights_free(&planner->weights);
+    tsr_step_profile_free(&planner->profile);
     tsr_mem_free(planner->props);
     tsr_mem_free(planner->rates);
     *planner = (tsr_planner){0};

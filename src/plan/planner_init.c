@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/cost/profile.h"
 #include "plan/expert_split.h"
 #include "plan/header_only/header.h"
 
@@ -28,6 +29,7 @@ static tsr_status add_config(tsr_planner *planner, const tsr_model_config *confi
     TSR_TRY(tsr_planner_set_config(planner, config));
     TSR_TRY(tsr_planner_read_split(planner));
     TSR_TRY(tsr_planner_declare_weights(planner));
+    TSR_TRY(tsr_step_profile_create(planner, &planner->profile));
     if (planner->shape.hparams.n_expert == 0 || planner->shape.arch->header_only)
         return TSR_OK;
     TSR_TRY(tsr_expert_split_choose(planner, &by_expert));

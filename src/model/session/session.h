@@ -53,6 +53,11 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
 tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out);
 
+/* The graph of a step, not compiled. A failure leaves what tsr_session_step_free() takes. */
+tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,
+                                  tsr_step *step_out);
+void tsr_session_step_free(tsr_step *step);
+
 /* Remove the session from its model's list, if it is in the list. */
 void tsr_session_leave_model(tsr_session *session);
 

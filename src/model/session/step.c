@@ -3,7 +3,8 @@
 
 #include "core/mem.h"
 
-static tsr_status build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step *step)
+tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,
+                                  tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_model *model = session->model;
@@ -36,7 +37,7 @@ out:
     return status;
 }
 
-static void step_free(tsr_step *step)
+void tsr_session_step_free(tsr_step *step)
 {
     tsr_program_destroy(step->program);
     tsr_graph_destroy(step->inputs.graph);
@@ -57,18 +58,18 @@ tsr_status tsr_session_reserve(tsr_session *session)
     tsr_status status = TSR_OK;
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
-    TSR_TRY(build_step(session, session->model->config.session.n_batch,
-                       session->model->config.session.n_outputs_max, &worst));
+    TSR_TRY(tsr_session_build_step(session, session->model->config.session.n_batch,
+                                   session->model->config.session.n_outputs_max, &worst));
     TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, &session->memory));
 out:
-    step_free(&worst);
+    tsr_session_step_free(&worst);
     return status;
 }
 
 void tsr_session_drop_steps(tsr_session *session)
 {
     for (int i = 0; i < session->n_steps; i++)
-        step_free(&session->steps[i]);
+        tsr_session_step_free(&session->steps[i]);
     session->n_steps = 0;
 }
 
@@ -94,7 +95,7 @@ tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_ou
         }
     }
     tsr_program_config config = program_config(session);
-    TSR_TRY(build_step(session, n_tokens, n_outputs, &step));
+    TSR_TRY(tsr_session_build_step(session, n_tokens, n_outputs, &step));
     TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config, session->memory, &step.program));
     step.last_used = session->clock;
     tsr_step *slot;
@@ -102,13 +103,13 @@ tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_ou
         slot = &session->steps[session->n_steps++];
     } else {
         slot = least_recently_used(session);
-        step_free(slot);
+        tsr_session_step_free(slot);
     }
     *slot = step;
     step = (tsr_step){0};
     session->stats.n_programs++;
     *step_out = slot;
 out:
-    step_free(&step);
+    tsr_session_step_free(&step);
     return status;
 }

@@ -2,7 +2,8 @@
  *
  * The time of a matrix is the longer of reading it and multiplying by it, and what every product takes. Of a
  * mixture of experts only the experts count that the tokens of the step use. Attention also reads the keys
- * and values of half the context. Norms, rotations and the like are small and counted as ops. */
+ * and values of half the context; a recurrent layer reads and writes its states. Norms, rotations and the
+ * like are small and counted as ops. */
 #include "plan/cost/step.h"
 
 #include <math.h>
@@ -10,10 +11,6 @@
 
 #include "core/mem.h"
 #include "plan/cost/experts.h"
-
-/* Ops, apart from products, of one layer's attention (norm, two rotations, KV write, attention, sum), of its
- * FFN (norm, activation, sum), and around the layers (embedding, its sum, norm). */
-static const int n_ops[TSR_CLASS_COUNT] = {6, 3, 3};
 
 /* The time of a granule without work: the search needs times above 0. */
 #define LEAST_NS 1e-6
@@ -121,23 +118,62 @@ static double elem_bytes(tsr_type type)
     return (double)tsr_type_row_bytes(type, block) / (double)block;
 }
 
-/* Time to read the keys and values of one layer, all heads, once for every sequence in the step, and to
- * multiply them. */
+/* What the mixer of a layer reads besides weights, and computes with it. */
+typedef struct mixer_work {
+    double bytes, flops;
+} mixer_work;
+
+/* Of layers of a kind, for one sequence. `positions` stand before the step. */
+static mixer_work work_of_kind(const tsr_hparams *hp, const tsr_layer_kind *k, const tsr_model_config *config,
+                               double positions, double n_tokens)
+{
+    const double k_bytes = elem_bytes(config->session.type_k), v_bytes = elem_bytes(config->session.type_v);
+    const double heads = (double)k->n_head, dim = (double)k->head_dim;
+    const double rank = (double)hp->latent.kv_rank, n_rot = (double)hp->latent.n_rot;
+    if (k->window > 0)
+        positions = TSR_MIN(positions, (double)k->window);
+    if (k->mixer == TSR_MIXER_ATTENTION)
+        return (mixer_work){positions * (double)k->n_head_kv * dim * (k_bytes + v_bytes),
+                            2 * heads * 2 * dim * positions * n_tokens};
+    if (k->mixer == TSR_MIXER_LATENT)
+        return (mixer_work){positions * (rank + n_rot) * k_bytes,
+                            2 * heads * (2 * rank + n_rot) * positions * n_tokens};
+    const double matrices = heads * dim * (double)k->key_dim;
+    const double inputs = heads * dim + 2 * (double)(k->n_head_kv * k->key_dim);
+    return (mixer_work){2 * (matrices + (double)(k->conv_kernel - 1) * inputs) * sizeof(float),
+                        8 * matrices * n_tokens}; /* decay, two products and a sum */
+}
+
+/* The mean over the layers. Of a model that does not run, from the means of its keys and values. */
+static mixer_work work_of_layer(const tsr_planner *planner, double n_tokens)
+{
+    const tsr_hparams *hp = &planner->shape.hparams;
+    const tsr_model_config *config = &planner->config;
+    double positions = (double)config->session.n_ctx / 2;
+    mixer_work sum = {0, 0};
+    for (int64_t l = 0; l < hp->n_layers; l++) {
+        const mixer_work work = work_of_kind(hp, tsr_hparams_layer(hp, l), config, positions, n_tokens);
+        sum.bytes += work.bytes / (double)hp->n_layers;
+        sum.flops += work.flops / (double)hp->n_layers;
+    }
+    if (!planner->shape.arch->header_only || hp->kv.k_elems + hp->kv.v_elems == 0)
+        return sum;
+    positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
+    return (mixer_work){positions * (hp->kv.k_elems * elem_bytes(config->session.type_k) +
+                                     hp->kv.v_elems * elem_bytes(config->session.type_v)),
+                        2.0 * (double)(hp->n_head * 2 * hp->head_dim) * positions * n_tokens};
+}
+
+/* Time to read the keys and values, or the states, of one layer, all heads, once for every sequence in the
+ * step, and to multiply them. */
 typedef struct attention_times {
     double read_ns, work_ns;
 } attention_times;
 
-static attention_times attention_times_of(const tsr_hparams *hp, const tsr_model_config *config,
-                                          const tsr_device_rates *rates, int64_t n_tokens)
+static attention_times attention_times_of(const tsr_planner *planner, const tsr_device_rates *rates,
+                                          int64_t n_tokens)
 {
-    const tsr_latent *latent = &hp->latent;
-    const int64_t of_head = latent->kv_rank > 0 ? 2 * latent->kv_rank + latent->n_rot : 2 * hp->head_dim;
-    double positions = (double)config->session.n_ctx / 2, of_heads = (double)(hp->n_head_kv * hp->head_dim);
-    bool as_heads = hp->kv.k_elems == 0 && hp->kv.v_elems == 0;
-    positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
-    double bytes = positions * ((as_heads ? of_heads : hp->kv.k_elems) * elem_bytes(config->session.type_k) +
-                                (as_heads ? of_heads : hp->kv.v_elems) * elem_bytes(config->session.type_v));
-    double flops = 2.0 * (double)hp->n_head * (double)of_head * positions * (double)n_tokens;
+    const mixer_work work = work_of_layer(planner, (double)n_tokens);
     double read_rate = 0, flop_rate = 0;
     for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
         read_rate = TSR_MAX(read_rate, rates->read_bytes_per_s[i]);
@@ -145,7 +181,7 @@ static attention_times attention_times_of(const tsr_hparams *hp, const tsr_model
     }
     if (!(read_rate > 0))
         return (attention_times){0, 0};
-    return (attention_times){bytes / read_rate * 1e9, flops / flop_rate * 1e9};
+    return (attention_times){work.bytes / read_rate * 1e9, work.flops / flop_rate * 1e9};
 }
 
 /* Add one layer's attention on device d. Rows that are whole on every device are read by each, whatever its
@@ -160,43 +196,59 @@ static void add_attention(const tsr_hparams *hp, attention_times times, int d, t
 }
 
 /* All-reduces among fewer devices take less time: latency and bytes grow with the number of other devices. */
-static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices)
+static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices, uint64_t bytes)
 {
     int n = tsr_device_set_count(devices), all = cost->problem.n_devices;
     double ns = 0;
     for (int d = 0; d < all; d++) {
         const tsr_device_rates *r = &cost->rates[d];
         if (tsr_device_set_has(devices, d) && r->sync_bytes_per_s > 0)
-            ns = TSR_MAX(ns, r->sync_ns + (double)cost->sync_bytes / r->sync_bytes_per_s * 1e9);
+            ns = TSR_MAX(ns, r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9);
     }
     return ns * (n - 1) / (all - 1);
 }
 
 /* The best known time for this set: its own measured time; otherwise the measured time of all devices
  * together; otherwise the prediction of the link model. */
-static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices)
+static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices, uint64_t bytes)
 {
     tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
     if (cost->links)
-        tsr_links_all_reduce(cost->links, devices, cost->sync_bytes, &cost_by_links);
+        tsr_links_all_reduce(cost->links, devices, bytes, &cost_by_links);
     bool use_links = cost_by_links.algorithm == TSR_ALL_REDUCE_MEASURED || !cost->rates[0].measured;
-    return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices);
+    return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices, bytes);
 }
 
-/* The time of the all-reduce after any class: one row of partial sums per token. Times are remembered, since
- * the search needs those of the same sets again and again. */
+/* Bytes of one device's part: partial sums, or its columns of a value that is gathered. */
+static uint64_t collective_bytes(const tsr_model_cost *cost, const tsr_step_collective *one, int n_devices)
+{
+    uint64_t n = (uint64_t)one->n_elems * (uint64_t)cost->n_tokens;
+    return one->gathers ? n * sizeof(float) / (uint64_t)n_devices : n * cost->sum_bytes;
+}
+
+/* The time of the collectives of one walk of a class. Times are remembered, since the search needs those of
+ * the same sets again and again. */
 static double sync_ns(void *user, tsr_device_set devices, int class_index)
 {
     tsr_model_cost *cost = user;
-    (void)class_index;
-    bool remembered = devices < sizeof cost->set_sync_ns / sizeof *cost->set_sync_ns;
-    if (tsr_device_set_count(devices) < 2)
+    const tsr_step_profile *profile = cost->profile;
+    const int n_devices = tsr_device_set_count(devices);
+    double *remembered = devices < sizeof cost->set_sync_ns[0] / sizeof cost->set_sync_ns[0][0]
+                             ? &cost->set_sync_ns[class_index][devices]
+                             : NULL;
+    double ns = 0;
+    if (n_devices < 2)
         return 0;
-    if (remembered && cost->set_sync_ns[devices] > 0)
-        return cost->set_sync_ns[devices];
-    double ns = barrier_ns(cost, devices);
+    if (remembered && *remembered > 0)
+        return *remembered;
+    for (int i = 0; i < profile->n_collectives; i++) {
+        const tsr_step_collective *one = &profile->collectives[i];
+        if (one->class_id == (tsr_split_class_id)class_index)
+            ns += one->n / cost->classes[class_index].repeats *
+                  barrier_ns(cost, devices, collective_bytes(cost, one, n_devices));
+    }
     if (remembered)
-        cost->set_sync_ns[devices] = ns;
+        *remembered = ns;
     return ns;
 }
 
@@ -234,20 +286,27 @@ static double transfer_ns(void *user, tsr_device_set from, tsr_device_set to, bo
     return ns;
 }
 
-/* Whether a weight counts in the times. Norms and biases are small, and only a few rows of the embedding are
+/* Whether a weight counts in the times. Norms and biases are small, and only a few rows of an embedding are
  * read. */
 static bool takes_time(const tsr_weight *weight)
 {
-    return tsr_weight_class(weight) != TSR_CLASS_COUNT && weight->source->ne[1] > 1 &&
-           weight->layer != TSR_LAYER_EMBEDDING;
+    return weight->source->ne[1] > 1 &&
+           !(weight->layer == TSR_LAYER_EMBEDDING && weight->role == TSR_WEIGHT_VOCAB_ROWS);
 }
 
-/* The first weight whose rate on some device is not known, and that device; NULL: all are. */
+/* A matrix that is whole on every device: a router, a compression. */
+static bool is_whole(const tsr_weight *weight)
+{
+    return tsr_weight_class(weight) == TSR_CLASS_COUNT;
+}
+
+/* The first divided weight whose rate on some device is not known, and that device; NULL: all are. */
 static const tsr_gguf_tensor *find_unknown(const tsr_planner *planner, int *device_out)
 {
     const tsr_weights *weights = &planner->weights;
     for (int i = 0; i < weights->n; i++)
-        for (int d = 0; takes_time(weights->list[i]) && d < planner->n_devices; d++) {
+        for (int d = 0; takes_time(weights->list[i]) && !is_whole(weights->list[i]) && d < planner->n_devices;
+             d++) {
             *device_out = d;
             if (!is_known(weights->list[i]->source->type, &planner->config.plan.rates[d]))
                 return weights->list[i]->source;
@@ -273,18 +332,36 @@ static tsr_status check_known(const tsr_planner *planner)
     return TSR_OK;
 }
 
+/* The class in whose walks a weight is read. */
+static tsr_split_class_id class_of(const tsr_weight *weight)
+{
+    switch (tsr_weight_block(weight)) {
+    case TSR_BLOCK_ATTENTION:
+        return TSR_CLASS_ATTENTION;
+    case TSR_BLOCK_FFN:
+        return TSR_CLASS_FFN;
+    default:
+        return TSR_CLASS_OUTPUT;
+    }
+}
+
+/* A matrix that is whole on every device takes its time on each, however few granules the device has. */
 static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, bool exact, int64_t n_tokens,
                        int64_t n_outputs, tsr_model_cost *cost)
 {
-    tsr_split_class_id c = tsr_weight_class(weight);
+    const tsr_split_class_id c = class_of(weight);
     if (!takes_time(weight))
         return;
     tsr_cost_class *k = &cost->classes[c];
-    if (c == TSR_CLASS_OUTPUT || (c == TSR_CLASS_FFN && weight->layer + 1 == shape->hparams.n_layers))
+    if (weight->layer == TSR_LAYER_OUTPUT ||
+        (c == TSR_CLASS_FFN && weight->layer + 1 == shape->hparams.n_layers))
         n_tokens = n_outputs; /* tsr_block_outputs() */
     for (int d = 0; d < cost->problem.n_devices; d++) {
-        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], exact, n_tokens);
-        k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;
+        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], exact, n_tokens) / k->repeats;
+        if (is_whole(weight))
+            k->fixed_ns[d] += ns;
+        else
+            k->granule_ns[d] += ns / (double)shape->granules.n[c];
         k->fixed_ns[d] += product_ns(weight, &shape->hparams, &cost->rates[d]) / k->repeats;
     }
 }
@@ -305,8 +382,8 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     cost->n_tokens = n_tokens;
     cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->session.n_outputs_max);
     cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
-    cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens *
-                       tsr_reduce_bytes(tsr_reduce_type_of(config->compute.reduction));
+    cost->sum_bytes = tsr_reduce_bytes(tsr_reduce_type_of(config->compute.reduction));
+    cost->profile = &planner->profile;
     if (shape->hparams.by_expert)
         cost->n_touched = llround(experts_read(&shape->hparams, n_tokens) * (double)shape->hparams.n_expert);
     cost->problem = (tsr_cost_problem){.n_devices = n_devices,
@@ -331,9 +408,10 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
-        attention_times times = attention_times_of(&shape->hparams, config, &rates[d], n_tokens);
+        attention_times times = attention_times_of(planner, &rates[d], n_tokens);
         for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-            cost->classes[c].fixed_ns[d] += n_ops[c] * rates[d].op_ns;
+            cost->classes[c].fixed_ns[d] +=
+                planner->profile.n_ops[c] / cost->classes[c].repeats * rates[d].op_ns;
             cost->classes[c].granule_ns[d] = TSR_MAX(cost->classes[c].granule_ns[d], LEAST_NS);
         }
         add_attention(&shape->hparams, times, d, attention);

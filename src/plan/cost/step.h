@@ -11,13 +11,15 @@ typedef struct tsr_model_cost {
     tsr_cost_problem problem; /* points into this struct; rooms and `allowed` are the caller's to set */
     tsr_cost_class classes[TSR_CLASS_COUNT];
     tsr_split_room rooms[TSR_MAX_DEVICES];
-    const tsr_device_rates *rates; /* [n_devices]; the caller's */
-    const tsr_links *links;        /* NULL: all-reduces by the rates */
-    int64_t n_tokens, n_outputs;   /* of the step */
-    int64_t n_touched;             /* whole experts divided: that a step uses; 0: no such */
-    uint64_t row_bytes;            /* of one token's activations */
-    uint64_t sync_bytes;           /* of one device's partial sums in an all-reduce */
-    double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices; 0: not computed yet */
+    const tsr_device_rates *rates;   /* [n_devices]; the caller's */
+    const tsr_links *links;          /* NULL: all-reduces by the rates */
+    int64_t n_tokens, n_outputs;     /* of the step */
+    int64_t n_touched;               /* whole experts divided: that a step uses; 0: no such */
+    uint64_t row_bytes;              /* of one token's activations */
+    uint64_t sum_bytes;              /* of an element of a partial sum */
+    const tsr_step_profile *profile; /* the planner's */
+    double set_sync_ns[TSR_CLASS_COUNT][1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices; 0: not computed
+                                                                         * yet */
     /* Nanoseconds of a transfer of the activations, of all tokens or only of those with outputs, from the
      * devices `from` to the devices of `to` that do not have them. `user` is problem.user. */
     double (*transfer_ns)(void *user, tsr_device_set from, tsr_device_set to, bool outputs);
