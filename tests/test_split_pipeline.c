@@ -129,7 +129,7 @@ static void try_pipelines(brute *b, int used, int previous, int64_t left, double
         if (b->layers_mode)
             allowed = allowed && (set & (set - 1)) == 0 && set > previous;
         for (int64_t l = previous ? 0 : 1; allowed && l <= left; l++) {
-            if (l == 0 && left > 0)
+            if ((l == 0 && left > 0) || (l < left && left - l < b->q->p.n_together))
                 continue;
             double here = ns + (previous ? transfer(b->q, previous, set, l == 0) : 0);
             if (l == left)
@@ -149,6 +149,7 @@ static void random_problem(uint64_t *r, problem *q, double tightness)
     bool all_alike = random_below(r, 4) == 0;
     q->p.n_devices = 1 + (int)random_below(r, MAX_N);
     q->p.n_layers = 1 + (int64_t)random_below(r, MAX_LAYERS);
+    q->p.n_together = (int64_t)random_below(r, (uint64_t)q->p.n_layers + 1);
     q->sync_per_device = (double)random_below(r, 25);
     for (int c = 0; c < C; c++)
         q->classes[c] = (tsr_cost_class){.name = "some",
@@ -194,6 +195,7 @@ static void check_pipeline(const problem *q, const tsr_pipeline *result, bool la
             assert_true(s->devices > used && (s->devices & (s->devices - 1)) == 0);
         used |= s->devices;
         layers += s->n_layers;
+        assert_true(layers == q->p.n_layers || q->p.n_layers - layers >= q->p.n_together);
         assert_true(s->n_layers > 0 || (last && !first));
         for (int c = 0; c < C; c++) {
             bool has = c < 2 ? s->n_layers > 0 : first || last;

@@ -186,6 +186,33 @@ static void keys_and_values_take_the_bytes_of_their_heads(void **state)
     }
 }
 
+/* The last 18 of 42 layers read keys and values of the two before them, so 20 layers have one device. */
+static void layers_that_share_keys_and_values_stay_together(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    static const char *const options[] = {
+        "--machine '5x rtx3090' -ts 1,1,1,1,1",
+        "--machine '5x rtx3070' -ts 1,1,1,1,1", /* of 8 GB: the first has little room beside the embedding */
+        "--machine '5x rtx3070'",
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char line[256];
+        json_int_t last = 0, layers[N];
+        snprintf(line, sizeof line, "plan --synthetic gemma-4-e4b -sm layer -c 8192 --json %s", options[i]);
+        json_t *root = program_json(line);
+        for (int d = 0; d < N; d++) {
+            layers[d] =
+                program_json_integer(json_array_get(json_object_get(root, "devices"), (size_t)d), "n_layers");
+            last = layers[d] > 0 ? layers[d] : last;
+        }
+        assert_true(last >= 20);
+        if (i == 0)
+            assert_true(layers[0] == 9 && layers[1] == 9 && layers[2] == 4 && last == 20);
+        json_decref(root);
+    }
+}
+
 static void a_shape_is_fitted(void **state)
 {
     (void)state;
@@ -216,6 +243,7 @@ int main(void)
         cmocka_unit_test(every_shape_is_planned_as_a_model_that_runs),
         cmocka_unit_test(mixtures_are_as_large_as_shared_files),
         cmocka_unit_test(keys_and_values_take_the_bytes_of_their_heads),
+        cmocka_unit_test(layers_that_share_keys_and_values_stay_together),
         cmocka_unit_test(a_shape_is_fitted),
         cmocka_unit_test(mistakes_are_named),
     };

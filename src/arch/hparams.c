@@ -344,6 +344,14 @@ int64_t tsr_hparams_kv_layer(const tsr_hparams *hp, int64_t l)
     return source;
 }
 
+int64_t tsr_hparams_n_together(const tsr_hparams *hp)
+{
+    int64_t first = hp->n_layers;
+    for (int64_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++)
+        first = TSR_MIN(first, tsr_hparams_kv_layer(hp, l));
+    return hp->n_layers - first;
+}
+
 static tsr_status read_window_pattern(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_gguf_value_type type;

@@ -171,6 +171,10 @@ static inline const tsr_layer_kind *tsr_hparams_layer(const tsr_hparams *hparams
  * the same window. */
 int64_t tsr_hparams_kv_layer(const tsr_hparams *hparams, int64_t l);
 
+/* The last layers that belong together: those that read another layer's keys and values, and those from the
+ * first such other layer on. 0: there are none. */
+int64_t tsr_hparams_n_together(const tsr_hparams *hparams);
+
 /* The sliding window, "attention.sliding_window", and the layers that have it:
  * "attention.sliding_window_pattern" (a period, or a flag per layer), otherwise `period`. The rotation of
  * these layers is hparams->rope[TSR_ROPE_WINDOWED] if that is set, otherwise the main one, with the base

@@ -276,6 +276,22 @@ static int64_t count_items(const decision *dec)
     return TSR_MAX(n, 1);
 }
 
+/* Layers that belong together have one device: a border between devices that is among them moves to their
+ * nearer end. */
+static void keep_together(const decision *dec, tsr_shard_map *items)
+{
+    const tsr_hparams *hp = &dec->in->shape.hparams;
+    const int64_t first_layer = hp->n_layers - tsr_hparams_n_together(hp);
+    int64_t first = 0, end = 0;
+    for (int64_t l = 0; l < hp->n_layers; l++) {
+        first += l < first_layer && !is_pinned(dec, l);
+        end += !is_pinned(dec, l);
+    }
+    for (int d = 1; d < items->n_devices; d++)
+        if (items->begin[d] > first && items->begin[d] < end)
+            items->begin[d] = items->begin[d] - first <= end - items->begin[d] ? first : end;
+}
+
 /* Write devices[l] of every layer, then that of the output. Free layers are placed in order. A pinned layer
  * gets the device of the next free layer, so that a free embedding has a device if layer 0 is pinned. */
 static void place_items(const decision *dec, const tsr_shard_map *items, int *devices)
@@ -299,6 +315,7 @@ static tsr_status decide_layers(decision *dec)
         caps[d] = -1;
     for (int round = 0; round < MAX_ROUNDS; round++) {
         TSR_TRY(tsr_split_layers(dec->shares, dec->in->n_devices, n_items, caps, &items));
+        keep_together(dec, &items);
         place_items(dec, &items, devices);
         drop_split(dec);
         TSR_TRY(tsr_model_split_layers(&dec->in->shape.hparams, &dec->in->shape.granules, dec->shares,
@@ -330,8 +347,8 @@ static tsr_status choose_stages(decision *dec)
     dec->goal.cost.problem.no_room = &dec->out->no_room;
     dec->goal.cost.problem.allowed = ~dec->out->map.reserved;
     memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
-    tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, dec->in->shape.hparams.n_layers,
-                            dec->class_bytes, &dec->stages);
+    tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, &dec->in->shape.hparams, dec->class_bytes,
+                            &dec->stages);
     TSR_TRY(dec->mode == TSR_SPLIT_MODE_LAYER ? tsr_pipeline_layers(problem, &dec->pipeline)
                                               : tsr_pipeline_optimize(problem, &dec->pipeline));
     tsr_balance_stages(&dec->stages, &dec->pipeline);
@@ -378,7 +395,7 @@ static tsr_status decide_stages(decision *dec)
             goto out;
         if (round == 0) {
             find_class_bytes(dec);
-            tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, dec->in->shape.hparams.n_layers,
+            tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, &dec->in->shape.hparams,
                                     dec->class_bytes, &dec->stages);
         }
         learn_fixed_of_stages(dec, round);

@@ -63,6 +63,17 @@ static double fill_of(const tsr_stages_problem *stages, const tsr_pipeline *pipe
     return most;
 }
 
+static bool may_end_so(const tsr_pipeline_problem *problem, const tsr_pipeline *pipeline)
+{
+    int64_t n_done = 0;
+    bool may = true;
+    for (int i = 0; i < pipeline->n_stages; i++) {
+        n_done += pipeline->stages[i].n_layers;
+        may = may && tsr_pipeline_may_end(problem, n_done);
+    }
+    return may;
+}
+
 /* Move a layer if that leaves the fuller of both stages less full and takes no more time. */
 static bool move_layer(const tsr_stages_problem *stages, tsr_pipeline *pipeline, int from, int to)
 {
@@ -72,7 +83,7 @@ static bool move_layer(const tsr_stages_problem *stages, tsr_pipeline *pipeline,
         return false;
     source->n_layers--;
     target->n_layers++;
-    if (fill_of(stages, pipeline, to) < fill &&
+    if (may_end_so(&stages->problem, pipeline) && fill_of(stages, pipeline, to) < fill &&
         tsr_pipeline_evaluate(&stages->problem, pipeline) <= pipeline->total_ns * same)
         return true;
     source->n_layers++;

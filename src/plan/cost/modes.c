@@ -161,9 +161,9 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
     for (int d = 0; d < plan->info.n_devices && !planner->shape.hparams.kv.whole; d++)
         bytes[TSR_CLASS_ATTENTION] += plan->devices[d].bytes[TSR_MEMORY_KV];
     find_rooms(m);
-    tsr_stages_problem_init(&goal->cost, weights, plan->info.n_layers, bytes, &m->in_goal);
-    tsr_stages_problem_init(&goal->decode, weights, plan->info.n_layers, bytes, &m->in_decode);
-    tsr_stages_problem_init(&goal->prompt, weights, plan->info.n_layers, bytes, &m->in_prompt);
+    tsr_stages_problem_init(&goal->cost, weights, &planner->shape.hparams, bytes, &m->in_goal);
+    tsr_stages_problem_init(&goal->decode, weights, &planner->shape.hparams, bytes, &m->in_decode);
+    tsr_stages_problem_init(&goal->prompt, weights, &planner->shape.hparams, bytes, &m->in_prompt);
     find_granule_bytes(m);
     TSR_TRY(add_single_stage(m, "none", true));
     if (!is_best || wanted != TSR_SPLIT_MODE_LAYER)

@@ -244,10 +244,11 @@ static tsr_status add_whole_layers(predictor *p)
                                    TSR_SPLIT_MODE_LAYER, devices, &split));
     predict_phase(&split, &p->goal.decode, &decode, NULL);
     predict_phase(&split, &p->goal.prompt, &prompt, NULL);
-    for (int64_t i = 0; i < n_items; i++)
-        for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            if ((c == TSR_CLASS_OUTPUT) == (i == n_items - 1))
-                parts[c][devices[i]] += c == TSR_CLASS_OUTPUT ? 1 : 1 / (double)p->plan->info.n_layers;
+    for (int64_t l = 0; l < p->plan->info.n_layers; l++) { /* a group is a device */
+        parts[TSR_CLASS_ATTENTION][split.attention_group[l]] += 1 / (double)p->plan->info.n_layers;
+        parts[TSR_CLASS_FFN][split.ffn_group[l]] += 1 / (double)p->plan->info.n_layers;
+    }
+    parts[TSR_CLASS_OUTPUT][split.output_group] = 1;
     add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns, parts);
 out:
     tsr_mem_free(devices);

@@ -26,10 +26,11 @@ static size_t part(size_t bytes, size_t n)
     return n ? TSR_MAX((bytes + n - 1) / n, 1) : 1;
 }
 
-void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, int64_t n_layers,
+void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, const tsr_hparams *hp,
                              const size_t *class_bytes, tsr_stages_problem *stages)
 {
     const tsr_cost_problem *p = &cost->problem;
+    const int64_t n_layers = hp->n_layers;
     size_t rows = (size_t)cost->classes[TSR_CLASS_OUTPUT].n_granules;
     memcpy(stages->classes, cost->classes, sizeof stages->classes);
     for (int c = 0; c < TSR_CLASS_OUTPUT; c++)
@@ -45,6 +46,7 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, i
     stages->problem = (tsr_pipeline_problem){
         .n_devices = p->n_devices,
         .n_layers = n_layers,
+        .n_together = tsr_hparams_n_together(hp),
         .classes = stages->classes,
         .embedding_bytes = part(row_bytes(weights, TSR_LAYER_EMBEDDING), rows),
         .shared_bytes = part(class_bytes[TSR_CLASS_OUTPUT], rows),

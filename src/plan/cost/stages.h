@@ -15,7 +15,7 @@ typedef struct tsr_stages_problem {
 } tsr_stages_problem;
 
 /* `cost` must stay. class_bytes[TSR_CLASS_COUNT] over all layers, KV included. */
-void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, int64_t n_layers,
+void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, const tsr_hparams *hparams,
                              const size_t *class_bytes, tsr_stages_problem *stages_out);
 
 /* Bytes that a stage takes on a device. */

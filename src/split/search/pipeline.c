@@ -371,7 +371,7 @@ static void go_on(search *s, int used, int set)
         s->transitions_left -= n - m;
     }
     for (int64_t m = 1; m <= n; m++) {
-        if (done[m] + rest_of(s, unused, set, m) >= s->best.total_ns)
+        if (!tsr_pipeline_may_end(s->p, m) || done[m] + rest_of(s, unused, set, m) >= s->best.total_ns)
             done[m] = INFINITY;
         alive = alive || !isinf(done[m]);
     }

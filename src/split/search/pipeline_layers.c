@@ -90,6 +90,9 @@ static void extend(chain *c, int d)
             c->n_at_last = n - m;
         }
     }
+    for (int64_t l = 1; l < n; l++)
+        if (!tsr_pipeline_may_end(c->p, l))
+            done[l] = INFINITY;
 }
 
 static void put_stage(const chain *c, int d, int64_t n_layers, bool end, tsr_pipeline_stage *stage)

@@ -16,7 +16,8 @@ enum {
 
 typedef struct tsr_pipeline_problem {
     int n_devices;
-    int64_t n_layers; /* all alike; at least 1 */
+    int64_t n_layers;   /* all alike; at least 1 */
+    int64_t n_together; /* the last layers that one stage has, 0..n_layers; 0 or 1: stages may end anywhere */
     /* [TSR_PIPELINE_CLASSES] as for tsr_split_optimize(); of attention and FFN, granule_bytes are of one
      * layer. `repeats` is not used. */
     const tsr_cost_class *classes;
@@ -48,6 +49,12 @@ typedef struct tsr_pipeline {
     double total_ns; /* of a step */
     bool proven;     /* no pipeline takes less */
 } tsr_pipeline;
+
+/* Whether a stage may end after the first `n_done` layers. */
+static inline bool tsr_pipeline_may_end(const tsr_pipeline_problem *problem, int64_t n_done)
+{
+    return n_done == problem->n_layers || problem->n_layers - n_done >= problem->n_together;
+}
 
 /* Time of given stages; the formula is in split/search/pipeline.h. */
 double tsr_pipeline_evaluate(const tsr_pipeline_problem *problem, const tsr_pipeline *pipeline);
