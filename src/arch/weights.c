@@ -91,9 +91,9 @@ static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor 
                     (long long)ne[0], (long long)ne[1], (long long)ne[2]);
 }
 
-static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *source)
+static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *source, bool matrix)
 {
-    if (source->ne[1] == 1 && source->type != TSR_TYPE_F32)
+    if (!matrix && source->type != TSR_TYPE_F32)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
                         tsr_gguf_path(weights->gguf), source->name, tsr_type_name(source->type));
     return TSR_OK;
@@ -101,7 +101,7 @@ static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *
 
 /* Find a tensor of the file and check it. *source_out = NULL: the tensor is absent and optional. */
 static tsr_status find_source(const tsr_weights *weights, bool required, const char *name,
-                              const int64_t ne[3], const tsr_gguf_tensor **source_out)
+                              const int64_t ne[3], bool matrix, const tsr_gguf_tensor **source_out)
 {
     tsr_status status = TSR_OK;
     *source_out = tsr_gguf_find_tensor(weights->gguf, name);
@@ -109,7 +109,7 @@ static tsr_status find_source(const tsr_weights *weights, bool required, const c
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
     if (*source_out) {
         TSR_TRY(check_shape(weights, *source_out, ne));
-        TSR_TRY(check_type(weights, *source_out));
+        TSR_TRY(check_type(weights, *source_out, matrix));
     }
 out:
     return status;
@@ -131,7 +131,7 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
     *tensor_out = NULL;
     if (!weights->gguf)
         return required ? declare_unfounded(weights, role, layer, ne0, ne1, tensor_out) : TSR_OK;
-    TSR_TRY(find_source(weights, required, name, (const int64_t[]){ne0, ne1, 1}, &source));
+    TSR_TRY(find_source(weights, required, name, (const int64_t[]){ne0, ne1, 1}, ne1 > 1, &source));
     if (!source)
         return TSR_OK;
     TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
@@ -149,7 +149,7 @@ tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_wei
     bool vector = rows.ne0 == 1;
     *tensor_out = NULL;
     const int64_t ne[] = {vector ? rows.all : rows.ne0, vector ? 1 : rows.all, 1};
-    TSR_TRY(find_source(weights, required, name, ne, &source));
+    TSR_TRY(find_source(weights, required, name, ne, !vector, &source));
     if (!source)
         return TSR_OK;
     size_t row_bytes = tsr_type_row_bytes(source->type, rows.ne0);
@@ -161,6 +161,7 @@ tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_wei
     TSR_TRY(tsr_weights_append(weights, &part, role, layer, &weight));
     weight->part = part;
     weight->source = &weight->part;
+    weight->matrix = !vector;
     *tensor_out = &weight->tensor;
 out:
     return status;
@@ -172,7 +173,7 @@ tsr_status tsr_weights_declare_heads(tsr_weights *weights, int layer, int64_t ne
     tsr_status status = TSR_OK;
     const tsr_gguf_tensor *source;
     tsr_weight *weight;
-    TSR_TRY(find_source(weights, true, name, (const int64_t[]){ne0, ne1, n_heads}, &source));
+    TSR_TRY(find_source(weights, true, name, (const int64_t[]){ne0, ne1, n_heads}, true, &source));
     TSR_TRY(tsr_weights_append(weights, source, TSR_WEIGHT_Q_ROWS, layer, &weight));
     *tensor_out = &weight->tensor;
 out:
@@ -200,7 +201,7 @@ tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role rol
     tsr_weight *weight;
     bool in_rows = e.by_expert || role == TSR_WEIGHT_EXPERT_ROWS; /* an expert in each */
     int64_t all_rows = e.all_rows > 0 ? e.all_rows : e.ne1;
-    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, all_rows, e.n_experts}, &source));
+    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, all_rows, e.n_experts}, true, &source));
     TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
     if (e.all_rows > 0)
         take_rows_of_experts(weight, &e);
@@ -330,12 +331,17 @@ void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head)
         ((tsr_weight *)tensor)->per_head = per_head;
 }
 
-/* One-dimensional tensors (biases) are divided along their only axis. */
+/* Matrices are divided by rows; one-dimensional tensors (biases) along their only axis. */
+static int rows_axis(const tsr_weight *weight)
+{
+    return weight->matrix || weight->tensor.ne[1] > 1;
+}
+
 static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
 {
     const tsr_split_group *group = tsr_model_split_group(split, tsr_weight_block(weight), weight->layer);
     tsr_placement place = {.sharding = TSR_SHARDING_SPLIT,
-                           .axis = weight->tensor.ne[1] > 1 ? 1 : 0,
+                           .axis = rows_axis(weight),
                            .devices = group->devices,
                            .source_stride = weight->source_stride};
     switch (weight->role) {
@@ -385,7 +391,7 @@ static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
     if (map && weight->role == TSR_WEIGHT_EXPERTS && !weight->by_expert)
         return 1;
     if (map && weight->role == TSR_WEIGHT_Q_HEADS && weight->granule == 0)
-        return map->granule / (map->extent / weight->tensor.ne[weight->tensor.ne[1] > 1]);
+        return map->granule / (map->extent / weight->tensor.ne[rows_axis(weight)]);
     return map ? weight->granule : 0;
 }
 

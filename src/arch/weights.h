@@ -81,6 +81,7 @@ typedef struct tsr_weight {
     bool expert;      /* of a mixture of experts: [columns, rows, experts], of which a token uses a few */
     bool by_expert;   /* divided by whole experts */
     bool vectors;     /* biases: one row per expert */
+    bool matrix;      /* has rows, even if there is one only */
     int64_t per_head; /* elements of the divided axis for each KV head (of a recurrent layer: key head), where
                        * the class's axis has other numbers; 0: the same */
     int64_t granule;  /* elements of the divided axis that stay together; 0: the map of the role decides */
@@ -111,8 +112,9 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
                                ...) TSR_PRINTF(8, 9);
 
 /* Declare rows [first, first + ne1) of a tensor [ne0, all] as a tensor of its own, for files that have
- * several matrices in one tensor. Each matrix is divided by itself, so that every device gets its part of
- * each. ne0 1: elements of a tensor of one dimension. Otherwise as tsr_weights_declare(). */
+ * several matrices in one tensor, and for matrices that may have one row. Each matrix is divided by itself,
+ * so that every device gets its part of each. ne0 1: elements of a tensor of one dimension. Otherwise as
+ * tsr_weights_declare(), for which a tensor of one row is a vector. */
 typedef struct tsr_weight_rows {
     int64_t ne0, first, ne1, all;
 } tsr_weight_rows;

@@ -11,6 +11,7 @@
  * - step35: Step 3.5 Flash. A gate for each head; layers with a window have more query heads and rotate whole
  * heads, the others rotate half of each; the activations of some layers have a cap. */
 #include <math.h>
+#include <stdio.h>
 
 #include "core/status.h"
 #include "arch/blocks.h"
@@ -87,9 +88,12 @@ static tsr_status declare_step35_layer(tsr_weights *w, const tsr_hparams *hp, in
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
     const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    const tsr_weight_rows rows = {hp->n_embd, 0, kind->n_head, kind->n_head};
+    char gate[TSR_MAX_NAME];
+    snprintf(gate, sizeof gate, "blk.%d.attn_gate.weight", l);
     TSR_TRY(tsr_declare_plain_layer(w, hp, l));
     TSR_TRY(tsr_declare_qk_norms(w, l, kind->head_dim, kind->head_dim));
-    TSR_DECLARE(attn_gate, true, TSR_WEIGHT_Q_HEADS, hp->n_embd, kind->n_head, "attn_gate.weight");
+    TSR_TRY(tsr_weights_declare_rows(w, true, TSR_WEIGHT_Q_HEADS, l, rows, &layer->attn_gate, gate));
 out:
     return status;
 }
