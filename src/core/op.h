@@ -341,7 +341,8 @@ typedef enum tsr_glu_kind {
     TSR_GLU_GELU_GATE = 3, /* gelu_tanh(x) / x: what GELU multiplies x by */
     TSR_GLU_RELU = 4,      /* max(x, 0); times x its square (arXiv:2109.08668) */
     TSR_GLU_SIGMOID = 5,   /* 1 / (1 + exp(-x)): gated attention (arXiv:2505.06708) */
-    TSR_GLU_CAPPED = 6     /* Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
+    TSR_GLU_CAPPED = 6,    /* Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
+    TSR_GLU_PLAIN = 7      /* x: the product of gate and up */
 } tsr_glu_kind;
 
 /* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss,

@@ -26,6 +26,7 @@ double glu_exact(tsr_glu_kind kind, float limit, double x, double up)
                  : kind == TSR_GLU_GELU_TANH ? x * gate
                  : kind == TSR_GLU_GELU_GATE ? gate
                  : kind == TSR_GLU_SIGMOID   ? 1 / (1 + exp(-x))
+                 : kind == TSR_GLU_PLAIN     ? x
                                              : fmax(x, 0));
 }
 

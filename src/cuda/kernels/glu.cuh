@@ -57,6 +57,7 @@ TSR_DEVICE float tsr_glu_activation(tsr_glu_kind kind, float x, float limit)
            : kind == TSR_GLU_GELU_GATE ? tsr_gelu_gate(x)
            : kind == TSR_GLU_SIGMOID   ? 1.0f / (1.0f + expf(-x))
            : kind == TSR_GLU_CAPPED    ? tsr_at_most(tsr_silu(x), limit)
+           : kind == TSR_GLU_PLAIN     ? x
                                        : tsr_relu(x);
 }
 

@@ -36,6 +36,7 @@ ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate, float limit)
            : kind == TSR_GLU_GELU_GATE ? v16_gelu_gate(gate)
            : kind == TSR_GLU_SIGMOID   ? v16_sigmoid(gate)
            : kind == TSR_GLU_CAPPED    ? v16_min(v16_set1(limit), v16_silu(gate))
+           : kind == TSR_GLU_PLAIN     ? gate
                                        : v16_max(v16_zero(), gate); /* v16_max() keeps a NaN */
 }
 
@@ -79,6 +80,8 @@ static void glu_part(tsr_glu_kind kind, const tsr_op_glu *op, range part)
         glu_part_of(TSR_GLU_SIGMOID, op, part);
     else if (kind == TSR_GLU_CAPPED)
         glu_part_of(TSR_GLU_CAPPED, op, part);
+    else if (kind == TSR_GLU_PLAIN)
+        glu_part_of(TSR_GLU_PLAIN, op, part);
     else
         glu_part_of(TSR_GLU_CLAMPED, op, part);
 }
