@@ -206,6 +206,8 @@ static void the_family_of_a_template_is_recognised(void **state)
     } cases[] = {
         {"chatml",
          "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>'}}"},
+        {"chatml",
+         "{{- bos_token -}}{{- '<|im_start|>' + m['role'] + '\n' -}}{{- content + '<|im_end|>\n' -}}"},
         {"phi4", "{{'<|im_start|>user<|im_sep|>' + m['content'] + '<|im_end|>'}}"},
         {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"},
         {"llama2", "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + content.strip() + ' [/INST]' }}"},

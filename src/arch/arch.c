@@ -87,7 +87,7 @@ static void summarize_kv(tsr_hparams *hp)
     hp->kv = (tsr_kv_shape){.window = hp->window};
     for (int64_t l = 0; l < hp->n_layers; l++) {
         const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-        if (k->mixer == TSR_MIXER_DELTA || tsr_hparams_kv_layer(hp, l) < l)
+        if (tsr_layer_is_recurrent(k) || tsr_hparams_kv_layer(hp, l) < l)
             continue;
         const bool latent = k->mixer == TSR_MIXER_LATENT;
         const int64_t elems = latent ? hp->latent.kv_rank + hp->latent.n_rot : k->n_head_kv * k->head_dim;
@@ -100,8 +100,7 @@ static void summarize_kv(tsr_hparams *hp)
 
 static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_kind *k)
 {
-    const bool attends = k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT;
-    if (attends && (k->n_head < 1 || k->n_head_kv < 1))
+    if (!tsr_layer_is_recurrent(k) && (k->n_head < 1 || k->n_head_kv < 1))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: layer %lld has %lld heads and %lld KV heads; layers "
                         "without attention are not supported for this architecture",

@@ -56,6 +56,9 @@ tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_
  * ssm_norm and ssm_out. */
 tsr_status tsr_declare_delta(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* A short convolution: shortconv.in_proj, shortconv.conv and shortconv.out_proj. */
+tsr_status tsr_declare_short_conv(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
 /* The same over all query heads, and over all key heads, of a token. */
 tsr_status tsr_declare_wide_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
@@ -134,6 +137,9 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 
 /* The gated delta rule of the normed h, ssm_out included. */
 tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h);
+
+/* The short convolution of the normed h, shortconv.out_proj included. */
+tsr_tensor *tsr_block_short_conv(const tsr_layer *at, tsr_tensor *h);
 
 /* Latent attention of the normed h, W_o included. */
 tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h);

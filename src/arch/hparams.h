@@ -59,8 +59,9 @@ enum { TSR_MAX_LAYERS = 1 << 12, TSR_MAX_LAYER_KINDS = 16 };
 /* What a layer mixes the tokens of a sequence with. */
 typedef enum tsr_mixer {
     TSR_MIXER_ATTENTION = 0,
-    TSR_MIXER_DELTA, /* the gated delta rule behind a convolution */
-    TSR_MIXER_LATENT /* attention over compressed keys and values (blocks/latent.c) */
+    TSR_MIXER_DELTA,  /* the gated delta rule behind a convolution */
+    TSR_MIXER_LATENT, /* attention over compressed keys and values (blocks/latent.c) */
+    TSR_MIXER_CONV    /* a short convolution (blocks/short_conv.c) */
 } tsr_mixer;
 
 typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS } tsr_ffn;
@@ -73,7 +74,8 @@ typedef struct tsr_layer_kind {
 
     /* Of a recurrent layer: n_head_kv heads of queries and keys, of key_dim elements, for n_head heads of
      * values, of head_dim elements; tokens that a convolution sees. Values are stored in `parts` equal parts;
-     * a part has n_head / parts / n_head_kv value heads for each key head, in the order of the key heads. */
+     * a part has n_head / parts / n_head_kv value heads for each key head, in the order of the key heads.
+     * TSR_MIXER_CONV has n_head = n_head_kv groups of head_dim channels, and only conv_kernel besides. */
     int64_t key_dim, conv_kernel, parts;
     tsr_mixer mixer;
     tsr_ffn ffn;
@@ -141,6 +143,7 @@ typedef struct tsr_hparams {
     unsigned char kind_of[TSR_MAX_LAYERS]; /* [n_layers] */
     tsr_latent latent;
     int64_t n_expert_groups, n_expert_groups_used; /* 0 or 1: experts are not chosen by groups */
+    const char *output_norm;                       /* the name of the last norm's tensor; NULL: output_norm */
 } tsr_hparams;
 
 enum { TSR_WINDOW_BY_LAYER = -1 };
@@ -165,6 +168,12 @@ tsr_status tsr_hparams_set_layer(tsr_hparams *hparams, int64_t l, const tsr_laye
 static inline const tsr_layer_kind *tsr_hparams_layer(const tsr_hparams *hparams, int64_t l)
 {
     return &hparams->kinds[hparams->kind_of[l]];
+}
+
+/* Whether the layer has a state per sequence instead of keys and values. */
+static inline bool tsr_layer_is_recurrent(const tsr_layer_kind *kind)
+{
+    return kind->mixer == TSR_MIXER_DELTA || kind->mixer == TSR_MIXER_CONV;
 }
 
 /* The layer whose keys and values layer l reads: l, or the last layer before the n_shared_kv last ones with

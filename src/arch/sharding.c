@@ -244,8 +244,13 @@ void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hp,
 {
     const tsr_layer_kind *k = &hp->kinds[kind];
     int64_t heads = granules->kind_heads[kind];
-    int64_t values = k->n_head / k->parts / k->n_head_kv * k->head_dim; /* for a key head, in a part */
     size_t kept = (size_t)(k->conv_kernel - 1) * sizeof(float);
+    if (k->mixer == TSR_MIXER_CONV) {
+        tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->head_dim, heads * k->head_dim, &maps[0]);
+        parts[0] = (tsr_kv_state_part){&maps[0], kept};
+        return;
+    }
+    int64_t values = k->n_head / k->parts / k->n_head_kv * k->head_dim; /* for a key head, in a part */
     tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->key_dim, heads * k->key_dim, &maps[0]);
     tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * values, heads * values, &maps[1]);
     parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] = (tsr_kv_state_part){&maps[0], kept};

@@ -44,6 +44,11 @@ typedef struct tsr_delta_weights {
     tsr_tensor *norm, *out;
 } tsr_delta_weights;
 
+/* A short convolution: the rows of in_proj for its two gates and its inputs. */
+typedef struct tsr_conv_weights {
+    tsr_tensor *before, *after, *x, *conv, *out;
+} tsr_conv_weights;
+
 /* The tensors of one layer; NULL: the model has no such tensor. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
@@ -51,6 +56,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
     tsr_tensor *sinks;
     tsr_delta_weights delta;
+    tsr_conv_weights conv;
     tsr_tensor *attn_gate; /* gates of attention's result: a row for each element, or for each head */
     tsr_tensor *latent_q, *latent_q_norm;             /* latent attention: compression of queries, ... */
     tsr_tensor *latent_kv, *latent_kv_norm, *key_rot; /* of keys and values; the rotated part of all keys */

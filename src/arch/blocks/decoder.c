@@ -13,7 +13,8 @@ tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
     for (int l = 0; l < (int)hp->n_layers; l++)
         TSR_TRY(layer(w, hp, l));
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
-                                &w->output_norm, "output_norm.weight"));
+                                &w->output_norm, "%s.weight",
+                                hp->output_norm ? hp->output_norm : "output_norm"));
     if (hp->layer_norm)
         TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
                                     &w->output_norm_bias, "output_norm.bias"));
@@ -111,12 +112,25 @@ out:
     return status;
 }
 
+static tsr_tensor *mix(const tsr_layer *at, tsr_tensor *h)
+{
+    switch (at->kind->mixer) {
+    case TSR_MIXER_ATTENTION:
+        break;
+    case TSR_MIXER_DELTA:
+        return tsr_block_delta(at, h);
+    case TSR_MIXER_LATENT:
+        return tsr_block_latent(at, h);
+    case TSR_MIXER_CONV:
+        return tsr_block_short_conv(at, h);
+    }
+    return tsr_block_attention(at, h);
+}
+
 tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
 {
     tsr_tensor *h = tsr_block_norm(at, x, at->w->attn_norm);
-    tsr_tensor *y = at->kind->mixer == TSR_MIXER_DELTA    ? tsr_block_delta(at, h)
-                    : at->kind->mixer == TSR_MIXER_LATENT ? tsr_block_latent(at, h)
-                                                          : tsr_block_attention(at, h);
+    tsr_tensor *y = mix(at, h);
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
     x = tsr_block_outputs(at, x);
     y = tsr_block_norm(at, x, at->w->ffn_norm);

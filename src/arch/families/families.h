@@ -59,7 +59,9 @@
     X(exaone4) \
     X(qwen3next) \
     X(qwen35) \
-    X(qwen35moe)
+    X(qwen35moe) \
+    X(lfm2) \
+    X(lfm2moe)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

@@ -26,7 +26,7 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
         const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
         const bool latent = kind->mixer == TSR_MIXER_LATENT;
         layers[l].devices = group->devices;
-        if (kind->mixer == TSR_MIXER_DELTA) {
+        if (tsr_layer_is_recurrent(kind)) {
             tsr_split_group_states(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l],
                                    layers[l].state);
             continue;
