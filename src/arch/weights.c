@@ -46,6 +46,17 @@ out:
     return status;
 }
 
+/* The dimensions other than 1, in ne_out; their number. Converters keep some dimensions of 1 that an original
+ * tensor has: [1, n, 1, 1] has the elements of [n], in the same order. */
+static int without_ones(const int64_t *ne, int n, int64_t ne_out[4])
+{
+    int n_kept = 0;
+    for (int i = 0; i < n; i++)
+        if (ne[i] != 1)
+            ne_out[n_kept++] = ne[i];
+    return n_kept;
+}
+
 tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *source, tsr_weight_role role,
                               int layer, tsr_weight **weight_out)
 {
@@ -58,8 +69,11 @@ tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *sourc
     weight->layer = layer;
     weight->tensor.type = source->type;
     snprintf(weight->tensor.name, sizeof weight->tensor.name, "%s", source->name);
-    weight->tensor.ne[0] = source->ne[0];
-    weight->tensor.ne[1] = source->ne[1] * source->ne[2] * source->ne[3];
+    int64_t ne[4];
+    const int64_t n_rows = source->ne[1] * source->ne[2] * source->ne[3];
+    const bool vector = without_ones(source->ne, 4, ne) <= 1;
+    weight->tensor.ne[0] = vector ? source->ne[0] * n_rows : source->ne[0];
+    weight->tensor.ne[1] = vector ? 1 : n_rows;
     weight->tensor.ne[2] = weight->tensor.ne[3] = 1;
     *weight_out = weight;
     return TSR_OK;
@@ -82,7 +96,10 @@ static tsr_status declare_unfounded(tsr_weights *weights, tsr_weight_role role, 
 
 static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor *source, const int64_t ne[3])
 {
-    if (source->ne[0] == ne[0] && source->ne[1] == ne[1] && source->ne[2] == ne[2] && source->ne[3] == 1)
+    int64_t got[4], wanted[4];
+    const int n = without_ones(source->ne, 4, got);
+    if (n == without_ones(ne, 3, wanted) && memcmp(got, wanted, (size_t)n * sizeof *got) == 0 &&
+        (n <= 1 || source->ne[0] == ne[0]))
         return TSR_OK;
     return tsr_fail(TSR_ERR_FORMAT,
                     "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld, %lld, 1]",
@@ -154,7 +171,9 @@ tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_wei
         return TSR_OK;
     size_t row_bytes = tsr_type_row_bytes(source->type, rows.ne0);
     tsr_gguf_tensor part = *source;
-    part.ne[vector ? 0 : 1] = rows.ne1;
+    part.ne[0] = vector ? rows.ne1 : rows.ne0;
+    part.ne[1] = vector ? 1 : rows.ne1;
+    part.ne[2] = part.ne[3] = 1;
     part.bytes = (size_t)rows.ne1 * row_bytes;
     if (source->data)
         part.data = (const unsigned char *)source->data + (size_t)rows.first * row_bytes;
