@@ -208,6 +208,7 @@ static void the_family_of_a_template_is_recognised(void **state)
          "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>'}}"},
         {"chatml",
          "{{- bos_token -}}{{- '<|im_start|>' + m['role'] + '\n' -}}{{- content + '<|im_end|>\n' -}}"},
+        {"kimi-k2", "<|im_user|>user<|im_middle|>{{ m }}<|im_end|><|im_assistant|>assistant<|im_middle|>"},
         {"phi4", "{{'<|im_start|>user<|im_sep|>' + m['content'] + '<|im_end|>'}}"},
         {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"},
         {"llama2", "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + content.strip() + ' [/INST]' }}"},

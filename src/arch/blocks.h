@@ -56,6 +56,11 @@ tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_
  * ssm_norm and ssm_out. */
 tsr_status tsr_declare_delta(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* A gated delta rule with a decay for each row of the state: attn_q, attn_k and attn_v, each with its
+ * ssm_conv1d; ssm_f_a and ssm_f_b of the decay; ssm_g_a and ssm_g_b of the gate; ssm_beta, ssm_a, ssm_dt,
+ * ssm_norm and attn_output. */
+tsr_status tsr_declare_delta_rows(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
 /* A short convolution: shortconv.in_proj, shortconv.conv and shortconv.out_proj. */
 tsr_status tsr_declare_short_conv(tsr_weights *weights, const tsr_hparams *hparams, int l);
 

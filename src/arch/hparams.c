@@ -120,7 +120,7 @@ static tsr_status read_latent(tsr_keys *keys, tsr_hparams *hp)
     TSR_TRY(tsr_keys_int(keys, "rope.dimension_count", TSR_ALL_LAYERS, true, 2, key - 2, &latent->n_rot));
     row = rank + latent->n_rot;
     TSR_TRY(tsr_keys_int(keys, "attention.key_length", TSR_ALL_LAYERS, false, row, row, &row));
-    TSR_TRY(tsr_keys_int(keys, "attention.value_length", TSR_ALL_LAYERS, false, rank, rank, &rank));
+    tsr_keys_ignore(keys, "attention.value_length"); /* kimi-linear: not that of the compressed row */
     latent->kv_rank = rank;
     latent->n_plain = key - latent->n_rot;
     if (latent->n_plain % 2 != 0)
@@ -170,8 +170,10 @@ static tsr_status read_groups(tsr_keys *keys, tsr_hparams *hp)
     tsr_status status = TSR_OK;
     int64_t n = 0;
     TSR_TRY(tsr_keys_int(keys, "expert_group_count", TSR_ALL_LAYERS, false, 0, TSR_MAX_EXPERT_GROUPS, &n));
-    if (n <= 1)
+    if (n <= 1) {
+        tsr_keys_ignore(keys, "expert_group_used_count");
         return TSR_OK;
+    }
     TSR_TRY(
         tsr_keys_int(keys, "expert_group_used_count", TSR_ALL_LAYERS, true, 1, n, &hp->n_expert_groups_used));
     hp->n_expert_groups = n;

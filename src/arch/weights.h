@@ -36,6 +36,7 @@ typedef struct tsr_ffn_weights {
 
 /* A gated delta rule. */
 typedef struct tsr_delta_weights {
+    tsr_tensor *alpha_low, *z_low;         /* compressions of what alpha and wz multiply; NULL: none */
     tsr_tensor *wq, *wk, *conv_q, *conv_k; /* queries and keys, and their convolutions */
     tsr_weight_parts wv, conv_v, wz;       /* values, their convolution, gate of the output */
     tsr_tensor *ba;                        /* per key head first the betas, then the alphas; */

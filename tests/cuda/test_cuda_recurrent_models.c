@@ -15,6 +15,7 @@ int main(void)
         {"value heads of a key head are neighbours", check, NULL, NULL, (void *)"qwen3next"},
         {"value heads are in parts", check, NULL, NULL, (void *)"qwen35"},
         {"short convolutions", check, NULL, NULL, (void *)"lfm2"},
+        {"a decay for each row, beside latent attention", check, NULL, NULL, (void *)"kimi-linear"},
     };
     return cmocka_run_group_tests_name("recurrent models on simulated GPUs", tests, NULL, NULL);
 }

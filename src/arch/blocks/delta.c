@@ -1,8 +1,10 @@
-/* The gated delta rule behind causal convolutions (Gated DeltaNet, arXiv:2412.06464). Divided by key heads,
- * each with the value heads that use it, so no device computes anything twice. Where these value heads are no
- * neighbours, everything by value heads is in parts (tsr_weight_parts), in each of which they are: then
- * ssm_out, whose columns are in the order of the file, needs the whole output. Otherwise ssm_out takes each
- * device's value heads. Either way it yields a sum over devices. */
+/* The gated delta rule behind causal convolutions (Gated DeltaNet, arXiv:2412.06464), with a decay for each
+ * head, or for each row of a head's state (Kimi Delta Attention, arXiv:2510.26692). Divided by key heads,
+ * each with the value heads that use it. No device computes anything twice but the few rows that compress
+ * the input for decays by row and their gate. Where these value heads are no neighbours, everything by value
+ * heads is in parts (tsr_weight_parts), in each of which they are: then ssm_out, whose columns are in the
+ * order of the file, needs the whole output. Otherwise ssm_out takes each device's value heads. Either way it
+ * yields a sum over devices. */
 #include <stdio.h>
 
 #include "core/status.h"
@@ -80,6 +82,47 @@ out:
     return status;
 }
 
+/* The part of the state's decay, or of the output's gate, that is compressed to the length of a head. */
+static tsr_status declare_compressed(tsr_weights *w, const tsr_hparams *hp, int l, char letter,
+                                     tsr_tensor **low, tsr_weight_parts *parts)
+{
+    tsr_status status = TSR_OK;
+    const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
+    const int64_t rank = k->head_dim, n = k->n_head * k->head_dim;
+    char name[TSR_MAX_NAME];
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, rank, low,
+                                "blk.%d.ssm_%c_a.weight", l, letter));
+    snprintf(name, sizeof name, "ssm_%c_b.weight", letter);
+    TSR_TRY(declare_parts(w, k, l, (delta_rows){rank, 0, n, n}, name, parts));
+out:
+    return status;
+}
+
+tsr_status tsr_declare_delta_rows(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_delta_weights *layer = &w->layers[l].delta;
+    const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
+    const int64_t n_head = k->n_head, n = n_head * k->head_dim;
+    const delta_rows matrix = {hp->n_embd, 0, n, n}, conv = {k->conv_kernel, 0, n, n}, each = {1, 0, n, n};
+    TSR_TRY(declare_rows(w, k, l, matrix, "attn_q.weight", &layer->wq));
+    TSR_TRY(declare_rows(w, k, l, matrix, "attn_k.weight", &layer->wk));
+    TSR_TRY(declare_parts(w, k, l, matrix, "attn_v.weight", &layer->wv));
+    TSR_TRY(declare_rows(w, k, l, conv, "ssm_conv1d_q.weight", &layer->conv_q));
+    TSR_TRY(declare_rows(w, k, l, conv, "ssm_conv1d_k.weight", &layer->conv_k));
+    TSR_TRY(declare_parts(w, k, l, conv, "ssm_conv1d_v.weight", &layer->conv_v));
+    TSR_TRY(declare_compressed(w, hp, l, 'f', &layer->alpha_low, &layer->alpha));
+    TSR_TRY(declare_compressed(w, hp, l, 'g', &layer->z_low, &layer->wz));
+    TSR_TRY(
+        declare_parts(w, k, l, (delta_rows){hp->n_embd, 0, n_head, n_head}, "ssm_beta.weight", &layer->beta));
+    TSR_TRY(declare_parts(w, k, l, (delta_rows){1, 0, n_head, n_head}, "ssm_a", &layer->a));
+    TSR_TRY(declare_parts(w, k, l, each, "ssm_dt.bias", &layer->dt_bias));
+    TSR_DECLARE(norm, true, TSR_WEIGHT_ATTENTION_WHOLE, k->head_dim, 1, "ssm_norm.weight");
+    TSR_DECLARE(out, true, TSR_WEIGHT_Q_COLUMNS, n, hp->n_embd, "attn_output.weight");
+out:
+    return status;
+}
+
 /* W h behind its convolution and SiLU. */
 static tsr_tensor *convolved(const tsr_layer *at, const tsr_weight_parts *weights,
                              const tsr_weight_parts *conv, int part, tsr_tensor *h)
@@ -101,7 +144,7 @@ tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h)
     const tsr_layer_kind *k = at->kind;
     const int64_t group = k->n_head / k->parts / k->n_head_kv;
     const tsr_weight_parts wq = one(w->wq), wk = one(w->wk), conv_q = one(w->conv_q), conv_k = one(w->conv_k);
-    tsr_tensor *z = tsr_mul_mat_parts(graph, &w->wz, h);
+    tsr_tensor *z = tsr_mul_mat_parts(graph, &w->wz, w->z_low ? tsr_mul_mat(graph, w->z_low, h) : h);
     tsr_recurrence_operands operands = {.q = convolved(at, &wq, &conv_q, TSR_STATE_CONV_Q, h),
                                         .k = convolved(at, &wk, &conv_k, TSR_STATE_CONV_K, h),
                                         .v = convolved(at, &w->wv, &w->conv_v, TSR_STATE_CONV_V, h),
@@ -116,9 +159,11 @@ tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h)
         operands.alpha = tsr_take_columns(graph, ba, (tsr_columns){2 * group, group, group});
     } else {
         operands.beta = tsr_mul_mat_parts(graph, &w->beta, h);
-        operands.alpha = tsr_mul_mat_parts(graph, &w->alpha, h);
+        operands.alpha =
+            tsr_mul_mat_parts(graph, &w->alpha, w->alpha_low ? tsr_mul_mat(graph, w->alpha_low, h) : h);
     }
     const tsr_state_part matrices = {at->step->kv, at->index, TSR_STATE_CONV_V + (int)k->parts};
     tsr_tensor *y = tsr_recurrence(graph, &operands, matrices, &at->step->state_inputs);
-    return tsr_mul_mat_joined(graph, w->out, tsr_swiglu(graph, z, tsr_block_norm(at, y, w->norm)));
+    y = tsr_glu(graph, w->z_low ? TSR_GLU_SIGMOID : TSR_GLU_SILU, 0, z, tsr_block_norm(at, y, w->norm));
+    return tsr_mul_mat_joined(graph, w->out, y);
 }
