@@ -124,6 +124,37 @@ static const char *write_with(const char *folder, const new_tensor *tensors, con
     return copy;
 }
 
+/* A copy with one more key, of an integer, before the others. */
+static const char *write_with_key(const char *folder, const char *key, uint32_t value, const char *name)
+{
+    enum { HEADER = 24, UINT32 = 4 };
+    char path[128];
+    static const char zeros[32];
+    snprintf(path, sizeof path, "../shared/ref/hf/%s/model.gguf", folder);
+    bytes b = read_file(path);
+    const size_t begin = data_begin(path), end = infos_end(path, &b, begin);
+    const uint64_t length = strlen(key);
+    const uint32_t type = UINT32;
+    uint64_t n_keys;
+    memcpy(&n_keys, b.at + 16, sizeof n_keys);
+    n_keys++;
+    memcpy(b.at + 16, &n_keys, sizeof n_keys);
+    const char *copy = directory_file(name);
+    FILE *file = fopen(copy, "wb");
+    assert_non_null(file);
+    fwrite(b.at, 1, HEADER, file);
+    fwrite(&length, sizeof length, 1, file);
+    fwrite(key, 1, (size_t)length, file);
+    fwrite(&type, sizeof type, 1, file);
+    fwrite(&value, sizeof value, 1, file);
+    fwrite(b.at + HEADER, 1, end - HEADER, file);
+    fwrite(zeros, 1, (size_t)(-ftell(file) & 31), file);
+    fwrite(b.at + begin, 1, b.n - begin, file);
+    assert_int_equal(fclose(file), 0);
+    free(b.at);
+    return copy;
+}
+
 /* -- comparing -- */
 
 static bool is_missing(const char *folder)
@@ -214,12 +245,24 @@ static void files_of_older_converters_are_told_so(void **state)
                   "convert the model anew");
 }
 
+static void layers_beside_short_convolutions_may_have_a_window(void **state)
+{
+    (void)state;
+    if (is_missing("lfm2"))
+        skip();
+    static const char key[] = "lfm2.attention.sliding_window";
+    const char *const plain = "../shared/ref/hf/lfm2/model.gguf";
+    assert_true(same_logits(write_with_key("lfm2", key, N_TOKENS, "wide.gguf"), plain));
+    assert_false(same_logits(write_with_key("lfm2", key, N_TOKENS - 1, "narrow.gguf"), plain));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_of_layers_that_read_others_change_nothing),
         cmocka_unit_test(half_a_rotation_takes_half_of_the_factors),
         cmocka_unit_test(files_of_older_converters_are_told_so),
+        cmocka_unit_test(layers_beside_short_convolutions_may_have_a_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

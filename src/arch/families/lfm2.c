@@ -1,5 +1,5 @@
-/* LFM2 (arXiv:2511.23404): short convolutions in most layers, attention with norms of heads in the others. A
- * file has 0 KV heads for a layer with a convolution.
+/* LFM2 (arXiv:2511.23404): short convolutions in most layers, attention with norms of heads in the others,
+ * and a sliding window there in some models. A file has 0 KV heads for a layer with a convolution.
  *
  *     x = x + mix(norm(x))
  *     x = x + ffn(norm(x))
@@ -15,7 +15,7 @@ static tsr_status read_lfm2(tsr_keys *keys, tsr_hparams *hp)
     tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     hp->expert_normalize = true;
     hp->output_norm = "token_embd_norm";
-    return TSR_OK;
+    return tsr_hparams_read_window(keys, 0, hp);
 }
 
 static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
@@ -27,6 +27,7 @@ static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, t
     if (layer->n_head_kv > 0)
         return TSR_OK;
     layer->mixer = TSR_MIXER_CONV;
+    layer->window = 0;
     layer->rope_q = layer->rope_k = -1;
     layer->conv_kernel = kernel;
     layer->head_dim = tsr_gcd(hp->n_embd, hp->head_dim);
