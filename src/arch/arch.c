@@ -58,25 +58,25 @@ static void drop_unused_rotations(tsr_hparams *hp)
             hp->rope[i] = (tsr_rope_params){0};
 }
 
-/* Older files have one tensor per expert. */
+/* Files have a tensor for gate and up of all experts, a tensor for each of them, or a tensor per expert. */
 static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
+    static const char *const kinds[] = {"gate_up_exps", "gate.0", "gate_exps"};
     char tensor[TSR_MAX_NAME];
-    snprintf(tensor, sizeof tensor, "blk.%d.ffn_gate_up_exps.weight", (int)hp->n_dense_layers);
-    if (arch->experts && tsr_gguf_find_tensor(gguf, tensor))
-        return TSR_OK;
-    snprintf(tensor, sizeof tensor, "blk.%d.ffn_gate_exps.weight", (int)hp->n_dense_layers);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(tensor, sizeof tensor, "blk.%d.ffn_%s.weight", (int)hp->n_dense_layers, kinds[i]);
+        if (arch->experts && tsr_gguf_find_tensor(gguf, tensor))
+            return TSR_OK;
+    }
     if (!arch->experts)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: architecture %s with a mixture of %lld experts is not supported",
                         tsr_gguf_path(gguf), arch->name, (long long)hp->n_expert);
-    if (!tsr_gguf_find_tensor(gguf, tensor))
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "%s: gate, up and down of the %lld experts are not a tensor each (%s is missing); convert "
-            "the model anew",
-            tsr_gguf_path(gguf), (long long)hp->n_expert, tensor);
-    return TSR_OK;
+    return tsr_fail(
+        TSR_ERR_UNSUPPORTED,
+        "%s: gate, up and down of the %lld experts are not a tensor each (%s is missing), nor those of "
+        "each expert; convert the model anew",
+        tsr_gguf_path(gguf), (long long)hp->n_expert, tensor);
 }
 
 /* The means over the layers, for predictions of time. Layers with a window read no more positions than the
@@ -233,6 +233,16 @@ static bool is_of_shared_kv(const tsr_hparams *hp, const char *name)
             strcmp(end, ".attn_k_norm.weight") == 0);
 }
 
+/* Mark the tensors of the file that are the source of a weight. */
+static void mark_used(const tsr_gguf *gguf, const tsr_weight *weight, const tsr_hparams *hp, bool *used)
+{
+    const tsr_gguf_tensor *first = tsr_gguf_tensor_at(gguf, 0);
+    if (!weight->experts)
+        used[tsr_gguf_find_tensor(gguf, weight->source->name) - first] = true;
+    for (int64_t i = 0; weight->experts && i < hp->n_expert; i++)
+        used[weight->experts[i] - first] = true;
+}
+
 tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -241,7 +251,7 @@ tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams 
     int64_t n = tsr_gguf_n_tensors(gguf);
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *used, "the list of used tensors", &used));
     for (int i = 0; i < weights->n; i++)
-        used[tsr_gguf_find_tensor(gguf, weights->list[i]->source->name) - tsr_gguf_tensor_at(gguf, 0)] = true;
+        mark_used(gguf, weights->list[i], hp, used);
     for (int64_t i = 0; i < n; i++) {
         const char *name = tsr_gguf_tensor_at(gguf, i)->name;
         if (used[i] || is_rope_factors(hp, name) || is_of_prediction_layer(hp, name) ||

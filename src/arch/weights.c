@@ -20,8 +20,11 @@ tsr_status tsr_weights_init(tsr_weights *weights, const tsr_gguf *gguf, int64_t 
 void tsr_weights_free(tsr_weights *weights)
 {
     tsr_buffer_destroy(weights->buffer);
-    for (int i = 0; i < weights->n; i++)
+    for (int i = 0; i < weights->n; i++) {
+        tsr_mem_free(weights->list[i]->experts);
+        tsr_mem_free((void *)weights->list[i]->layout.parts);
         tsr_mem_free(weights->list[i]);
+    }
     tsr_mem_free(weights->list);
     tsr_mem_free(weights->layers);
     *weights = (tsr_weights){0};
@@ -116,9 +119,8 @@ static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *
     return TSR_OK;
 }
 
-/* Find a tensor of the file and check it. *source_out = NULL: the tensor is absent and optional. */
-static tsr_status find_source(const tsr_weights *weights, bool required, const char *name,
-                              const int64_t ne[3], bool matrix, const tsr_gguf_tensor **source_out)
+tsr_status tsr_weights_find(const tsr_weights *weights, bool required, const char *name, const int64_t ne[3],
+                            bool matrix, const tsr_gguf_tensor **source_out)
 {
     tsr_status status = TSR_OK;
     *source_out = tsr_gguf_find_tensor(weights->gguf, name);
@@ -148,7 +150,7 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
     *tensor_out = NULL;
     if (!weights->gguf)
         return required ? declare_unfounded(weights, role, layer, ne0, ne1, tensor_out) : TSR_OK;
-    TSR_TRY(find_source(weights, required, name, (const int64_t[]){ne0, ne1, 1}, ne1 > 1, &source));
+    TSR_TRY(tsr_weights_find(weights, required, name, (const int64_t[]){ne0, ne1, 1}, ne1 > 1, &source));
     if (!source)
         return TSR_OK;
     TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
@@ -166,7 +168,7 @@ tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_wei
     bool vector = rows.ne0 == 1;
     *tensor_out = NULL;
     const int64_t ne[] = {vector ? rows.all : rows.ne0, vector ? 1 : rows.all, 1};
-    TSR_TRY(find_source(weights, required, name, ne, !vector, &source));
+    TSR_TRY(tsr_weights_find(weights, required, name, ne, !vector, &source));
     if (!source)
         return TSR_OK;
     size_t row_bytes = tsr_type_row_bytes(source->type, rows.ne0);
@@ -192,61 +194,9 @@ tsr_status tsr_weights_declare_heads(tsr_weights *weights, int layer, int64_t ne
     tsr_status status = TSR_OK;
     const tsr_gguf_tensor *source;
     tsr_weight *weight;
-    TSR_TRY(find_source(weights, true, name, (const int64_t[]){ne0, ne1, n_heads}, true, &source));
+    TSR_TRY(tsr_weights_find(weights, true, name, (const int64_t[]){ne0, ne1, n_heads}, true, &source));
     TSR_TRY(tsr_weights_append(weights, source, TSR_WEIGHT_Q_ROWS, layer, &weight));
     *tensor_out = &weight->tensor;
-out:
-    return status;
-}
-
-/* Make the source of the weight some of each expert's rows. */
-static void take_rows_of_experts(tsr_weight *weight, const tsr_weight_experts *e)
-{
-    const size_t row_bytes = tsr_type_row_bytes(weight->source->type, e->ne0);
-    weight->part = *weight->source;
-    weight->part.ne[1] = e->ne1;
-    weight->part.bytes = (size_t)(e->ne1 * e->n_experts) * row_bytes;
-    if (weight->source->data)
-        weight->part.data = (const unsigned char *)weight->source->data + (size_t)e->first_row * row_bytes;
-    weight->source = &weight->part;
-    weight->source_stride = (size_t)e->all_rows * row_bytes;
-}
-
-tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
-                                       tsr_weight_experts e, tsr_tensor **tensor_out, const char *name)
-{
-    tsr_status status = TSR_OK;
-    const tsr_gguf_tensor *source;
-    tsr_weight *weight;
-    bool in_rows = e.by_expert || role == TSR_WEIGHT_EXPERT_ROWS; /* an expert in each */
-    int64_t all_rows = e.all_rows > 0 ? e.all_rows : e.ne1;
-    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, all_rows, e.n_experts}, true, &source));
-    TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
-    if (e.all_rows > 0)
-        take_rows_of_experts(weight, &e);
-    weight->expert = true;
-    weight->by_expert = e.by_expert;
-    weight->tensor.ne[0] = in_rows ? e.ne0 * e.ne1 : e.ne0;
-    weight->tensor.ne[1] = in_rows ? e.n_experts : e.ne1 * e.n_experts;
-    *tensor_out = &weight->tensor;
-out:
-    return status;
-}
-
-tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_role role, int layer, int64_t n,
-                                             const tsr_weight_experts *e, tsr_tensor **tensor_out,
-                                             const char *name)
-{
-    tsr_status status = TSR_OK;
-    TSR_TRY(tsr_weights_declare(weights, false, role, layer, n, e->n_experts, tensor_out, "%s", name));
-    if (!*tensor_out)
-        return TSR_OK;
-    if ((*tensor_out)->type != TSR_TYPE_F32)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
-                        tsr_gguf_path(weights->gguf), name, tsr_type_name((*tensor_out)->type));
-    weights->list[weights->n - 1]->expert = true;
-    weights->list[weights->n - 1]->by_expert = e->by_expert;
-    weights->list[weights->n - 1]->vectors = true;
 out:
     return status;
 }
@@ -362,7 +312,7 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     tsr_placement place = {.sharding = TSR_SHARDING_SPLIT,
                            .axis = rows_axis(weight),
                            .devices = group->devices,
-                           .source_stride = weight->source_stride};
+                           .source = weight->layout};
     switch (weight->role) {
     case TSR_WEIGHT_ATTENTION_WHOLE:
     case TSR_WEIGHT_FFN_WHOLE:

@@ -92,7 +92,8 @@ typedef struct tsr_weight {
     int64_t per_head; /* elements of the divided axis for each KV head (of a recurrent layer: key head), where
                        * the class's axis has other numbers; 0: the same */
     int64_t granule;  /* elements of the divided axis that stay together; 0: the map of the role decides */
-    size_t source_stride; /* as in tsr_placement */
+    tsr_source_layout layout;        /* of the source, as in tsr_placement; parts are owned */
+    const tsr_gguf_tensor **experts; /* [experts] tensors of the file that are the source; NULL: one tensor */
 } tsr_weight;
 
 typedef struct tsr_weights {
@@ -117,6 +118,11 @@ void tsr_weights_free(tsr_weights *weights);
 tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
                                ...) TSR_PRINTF(8, 9);
+
+/* Find a tensor of the file and check its shape and type. *source_out = NULL: the tensor is absent and not
+ * required. */
+tsr_status tsr_weights_find(const tsr_weights *weights, bool required, const char *name, const int64_t ne[3],
+                            bool matrix, const tsr_gguf_tensor **source_out);
 
 /* Declare rows [first, first + ne1) of a tensor [ne0, all] as a tensor of its own, for files that have
  * several matrices in one tensor, and for matrices that may have one row. Each matrix is divided by itself,
@@ -146,6 +152,13 @@ typedef struct tsr_weight_experts {
 
 tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
                                        tsr_weight_experts experts, tsr_tensor **tensor_out, const char *name);
+
+/* The same for a file with a tensor for each expert: blk.<layer>.ffn_<kind>.<expert>.weight, [ne0, ne1]. The
+ * tensor is called as in other files, blk.<layer>.ffn_<kind>_exps.weight. TSR_ERR_UNSUPPORTED: the types
+ * differ. */
+tsr_status tsr_weights_declare_expert_tensors(tsr_weights *weights, tsr_weight_role role, int layer,
+                                              tsr_weight_experts experts, tsr_tensor **tensor_out,
+                                              const char *kind);
 
 /* Declare the biases of experts, of n elements each: [n, n_experts], F32, optional. The role is
  * TSR_WEIGHT_EXPERT_COLUMNS (gate, up) or TSR_WEIGHT_EXPERTS (down). */

@@ -104,10 +104,26 @@ tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *pl
     return TSR_OK;
 }
 
-size_t tsr_placement_source_stride(const tsr_tensor *tensor, const tsr_placement *placement)
+uintptr_t tsr_placement_source_row(const tsr_tensor *tensor, const tsr_placement *placement,
+                                   const void *source, int64_t row)
 {
-    return placement->source_stride > 0 ? placement->source_stride
-                                        : tsr_type_row_bytes(tensor->type, tensor->ne[0]);
+    const tsr_source_layout *s = &placement->source;
+    const size_t row_bytes = tsr_type_row_bytes(tensor->type, tensor->ne[0]);
+    const int64_t part_rows = TSR_MAX(s->part_rows, 1), part = row / part_rows;
+    const size_t stride = s->part_stride > 0 ? s->part_stride : (size_t)part_rows * row_bytes;
+    const uintptr_t begin = s->parts ? (uintptr_t)s->parts[part] : (uintptr_t)source + (size_t)part * stride;
+    return begin + (size_t)(row % part_rows) * row_bytes;
+}
+
+int64_t tsr_placement_source_run(const tsr_tensor *tensor, const tsr_placement *placement, int64_t row,
+                                 int64_t n, size_t *stride_out)
+{
+    const tsr_source_layout *s = &placement->source;
+    const int64_t part_rows = TSR_MAX(s->part_rows, 1);
+    const bool even = !s->parts && (part_rows == 1 || s->part_stride == 0);
+    *stride_out =
+        even && s->part_stride > 0 ? s->part_stride : tsr_type_row_bytes(tensor->type, tensor->ne[0]);
+    return even ? n : TSR_MIN(n, part_rows - row % part_rows);
 }
 
 tsr_window tsr_placement_window(const tsr_tensor *tensor, const tsr_placement *placement, int index)

@@ -15,6 +15,14 @@
 
 enum { TSR_MAX_NAME = 64, TSR_MAX_SRC = 8 };
 
+/* The layout of a weight's source: parts of part_rows adjacent rows each. Zeros: all rows are adjacent. A
+ * tensor with parts of several rows is divided by columns or not at all. */
+typedef struct tsr_source_layout {
+    int64_t part_rows;        /* 0: 1 */
+    size_t part_stride;       /* bytes from the beginning of a part to that of the next */
+    const void *const *parts; /* where each part begins, if their distances differ; otherwise NULL */
+} tsr_source_layout;
+
 /* Where a tensor is stored. SPLIT along axis 1 divides rows, along axis 0 columns. A device outside
  * `devices` has nothing of it; a device in the mask may have an empty shard. */
 typedef struct tsr_placement {
@@ -22,13 +30,14 @@ typedef struct tsr_placement {
     int axis;
     tsr_device_set devices;
     const tsr_shard_map *map; /* SPLIT: borrowed from the buffer type, plan or source tensor */
-    size_t source_stride;     /* bytes from row to row of the source of a weight; 0: it is dense */
+    tsr_source_layout source; /* of a weight; parts are borrowed */
 } tsr_placement;
 
-/* One device's bytes: row r (of the rows held here) starts at data + r * row_stride. */
+/* One device's bytes: row r (of the rows held here) starts at data + r * row_stride. A view of a source in
+ * parts of several rows has a part_stride, from part to part; otherwise it is 0. */
 typedef struct tsr_shard {
     void *data;
-    size_t row_stride;
+    size_t row_stride, part_stride;
 } tsr_shard;
 
 struct tsr_buffer;
@@ -72,8 +81,14 @@ tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, c
  * tensor. */
 tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *placement);
 
-/* Bytes from row to row of the source. */
-size_t tsr_placement_source_stride(const tsr_tensor *tensor, const tsr_placement *placement);
+/* The beginning of a row in the source, which begins at `source`: a number, because C allows no offset to
+ * NULL. */
+uintptr_t tsr_placement_source_row(const tsr_tensor *tensor, const tsr_placement *placement,
+                                   const void *source, int64_t row);
+
+/* How many of the n rows from `row` on have one distance from row to row in the source, and the distance. */
+int64_t tsr_placement_source_run(const tsr_tensor *tensor, const tsr_placement *placement, int64_t row,
+                                 int64_t n, size_t *stride_out);
 
 /* Elements [begin, end) of the columns (within a row) and of the rows that device `index` holds. Empty ones
  * (0 to 0) for a device that holds nothing. */

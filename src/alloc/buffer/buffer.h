@@ -46,7 +46,7 @@ struct tsr_buffer {
 };
 
 /* One tensor that is being placed in a buffer. `shards` is [n_devices]; source is the whole tensor in host
- * memory, its rows placement.source_stride apart (weights only). */
+ * memory, laid out as placement.source says (weights only). */
 typedef struct tsr_buffer_item {
     tsr_tensor *tensor;
     tsr_placement placement;
@@ -117,10 +117,11 @@ typedef struct tsr_buffer_load_config {
  * read-only memory (a mapped file) that outlives the buffer.
  *
  * Without TSR_LOAD_COPY every shard is a view of the source (device->ops->wrap) on devices that do not prefer
- * copies. Making a view touches no byte of the source and charges exactly the shard's bytes. A device that
- * prefers copies, or whose wrap returns TSR_ERR_UNSUPPORTED, gets copies: packed, dense shards at the
- * device's alignment, uploaded to all devices in parallel (alloc/buffer/upload.h). On dry-run devices sources
- * may be NULL; views are then fake addresses.
+ * copies, except where the parts of a source have no common distance (tsr_source_layout). Making a view
+ * touches no byte of the source and charges exactly the shard's bytes. A device that prefers copies, or whose
+ * wrap returns TSR_ERR_UNSUPPORTED, gets copies: packed, dense shards at the device's alignment, uploaded to
+ * all devices in parallel (alloc/buffer/upload.h). On dry-run devices sources may be NULL; views are then
+ * fake addresses.
  *
  * With a previous buffer of the same tensors both buffers exist during the switch. A device whose part of
  * every tensor is unchanged borrows the previous regions (tsr_buffer_inherit()). On other devices, the part

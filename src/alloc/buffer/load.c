@@ -13,30 +13,62 @@ typedef struct loading {
     tsr_buffer_item *items; /* [n] */
     int n;
     const tsr_buffer_load_config *config;
+    tsr_device_set viewing; /* devices with views of all sources that have views */
     tsr_upload_part *parts; /* of the copies that are being filled */
     int n_parts;
 } loading;
 
-/* Views of the sources for every shard on one device. */
-static tsr_status view_device(tsr_buffer *buffer, int d, tsr_buffer_item *items, int n)
+/* Whether the item's shards can be views: a shard has one distance from part to part. */
+static bool has_views(const tsr_buffer_item *item)
+{
+    return !item->placement.source.parts;
+}
+
+/* Whether the item's shard on a device is a view. */
+static bool is_view(const loading *l, const tsr_buffer_item *item, int d)
+{
+    return tsr_device_set_has(l->viewing, d) && has_views(item);
+}
+
+/* A view of an item's part on one device. */
+static tsr_status view_item(tsr_buffer *buffer, int d, tsr_buffer_item *item)
 {
     tsr_status status = TSR_OK;
-    for (int i = 0; i < n; i++) {
-        tsr_buffer_item *item = &items[i];
-        tsr_window window = tsr_placement_window(item->tensor, &item->placement, d);
-        size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, d);
-        if (bytes == 0)
-            continue;
-        /* From the first byte of the shard to the last, including other devices' columns in between. */
-        size_t row_bytes = tsr_placement_source_stride(item->tensor, &item->placement);
-        size_t width = tsr_type_row_bytes(item->tensor->type, window.col_end - window.col_begin);
-        size_t span = (size_t)(window.row_end - window.row_begin - 1) * row_bytes + width;
-        const void *wrapped;
-        TSR_TRY(tsr_buffer_add_wrapped(buffer, d, tsr_upload_source(item, window), span, bytes,
-                                       item->tensor->name, &wrapped));
-        item->shards[d] = (tsr_shard){(void *)wrapped, row_bytes};
-    }
+    const tsr_source_layout *layout = &item->placement.source;
+    tsr_window window = tsr_placement_window(item->tensor, &item->placement, d), last = window;
+    size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, d), row_stride;
+    if (bytes == 0)
+        return TSR_OK;
+    /* From the first byte of the shard to the last, including other devices' columns in between. */
+    last.row_begin = window.row_end - 1;
+    const void *first = tsr_upload_source(item, window);
+    const size_t span =
+        (uintptr_t)tsr_upload_source(item, last) - (uintptr_t)first + tsr_window_width(item->tensor, window);
+    const void *wrapped;
+    TSR_TRY(tsr_buffer_add_wrapped(buffer, d, first, span, bytes, item->tensor->name, &wrapped));
+    (void)tsr_placement_source_run(item->tensor, &item->placement, window.row_begin, 1, &row_stride);
+    item->shards[d] =
+        (tsr_shard){(void *)wrapped, row_stride, layout->part_rows > 1 ? layout->part_stride : 0};
 out:
+    return status;
+}
+
+/* Views of the sources for the shards on one device; *all_out: for all of them. On failure no shard is a
+ * view. */
+static tsr_status view_device(loading *l, int d, bool *all_out)
+{
+    tsr_status status = TSR_OK;
+    *all_out = true;
+    for (int i = 0; i < l->n; i++) {
+        if (has_views(&l->items[i]))
+            TSR_TRY(view_item(l->buffer, d, &l->items[i]));
+        else if (tsr_placement_bytes(l->items[i].tensor, &l->items[i].placement, d) > 0)
+            *all_out = false;
+    }
+    l->viewing |= tsr_device_set_one(d);
+out:
+    for (int i = 0; i < l->n && status != TSR_OK; i++)
+        l->items[i].shards[d] = (tsr_shard){0};
     return status;
 }
 
@@ -139,6 +171,8 @@ static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
     bool keeps = previous && tsr_buffer_has_copies(previous, d) && !(l->config->flags & TSR_LOAD_VERIFY);
     int begin = l->n_parts;
     for (int i = 0; i < l->n; i++) {
+        if (is_view(l, &l->items[i], d))
+            continue;
         tsr_window all = window_of(&l->items[i], d);
         tsr_window kept = keeps ? common_window(all, previous_window(l, i, d)) : (tsr_window){0};
         if (kept.row_begin < kept.row_end)
@@ -152,29 +186,48 @@ out:
 
 /* -- loading -- */
 
-/* Allocate memory for one device's shards, or make views. *copied_out: the memory must be filled. */
+/* Allocate memory for the shards on one device that are no views. */
+static tsr_status lay_out_copies(loading *l, int d)
+{
+    tsr_status status = TSR_OK;
+    tsr_buffer_item *copies = NULL;
+    size_t bytes = 0;
+    int n = 0;
+    TSR_TRY(tsr_mem_array((size_t)l->n, sizeof *copies, "a list of weights", &copies));
+    for (int i = 0; i < l->n; i++)
+        if (!is_view(l, &l->items[i], d))
+            copies[n++] = l->items[i];
+    TSR_TRY(tsr_buffer_lay_out(l->buffer, l->buffer->rt->devices[d], copies, n, &bytes));
+out:
+    tsr_mem_free(copies);
+    return status;
+}
+
+/* Allocate memory for one device's shards, or make views. *copied_out: some of the memory must be filled. */
 static tsr_status load_device(loading *l, int d, bool *copied_out)
 {
-    tsr_status status = TSR_ERR_UNSUPPORTED;
+    tsr_status status = TSR_OK;
     tsr_buffer *buffer = l->buffer;
     int n_kept = buffer->n_regions;
-    size_t bytes = 0;
+    bool all;
     tsr_device *device = buffer->rt->devices[d];
 
     *copied_out = false;
     if (is_unchanged(l, d))
         return borrow_device(l, d);
     if (!(l->config->flags & TSR_LOAD_COPY) && !device->prefers_copies) {
-        status = view_device(buffer, d, l->items, l->n);
+        status = view_device(l, d, &all);
         if (status == TSR_ERR_UNSUPPORTED) {
             tsr_log(&buffer->rt->logger, TSR_LOG_INFO, "device %s gets copies of the weights: %s",
                     device->name, tsr_last_error());
             tsr_buffer_drop_regions(buffer, n_kept);
             tsr_fail_clear();
+        } else if (status != TSR_OK || all) {
+            return status;
         }
     }
-    *copied_out = status == TSR_ERR_UNSUPPORTED;
-    return *copied_out ? tsr_buffer_lay_out(buffer, device, l->items, l->n, &bytes) : status;
+    *copied_out = true;
+    return lay_out_copies(l, d);
 }
 
 static size_t part_bytes(const tsr_upload_job *job)

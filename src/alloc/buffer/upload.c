@@ -19,11 +19,11 @@
 /* Bytes of a piece: a thread checks for a failure and reports progress once per piece. */
 enum { PIECE_BYTES = 16 << 20, MAX_THREADS_PER_DEVICE = 8 };
 
-/* Some rows of a part, `width` bytes each. */
+/* Some rows of a part, `width` bytes each, source_stride apart in the source. */
 typedef struct piece {
     const tsr_buffer_item *item;
     tsr_window window;
-    size_t height, width;
+    size_t height, width, source_stride;
 } piece;
 
 /* A device's pieces that no thread has taken yet. */
@@ -55,11 +55,10 @@ typedef struct uploader {
 
 /* -- pieces -- */
 
-/* Computed as integers, because C allows no offset to NULL. */
 const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window)
 {
-    size_t row_bytes = tsr_placement_source_stride(item->tensor, &item->placement);
-    return (const void *)((uintptr_t)item->source + (size_t)window.row_begin * row_bytes +
+    return (const void *)(tsr_placement_source_row(item->tensor, &item->placement, item->source,
+                                                   window.row_begin) +
                           tsr_type_row_bytes(item->tensor->type, window.col_begin));
 }
 
@@ -79,11 +78,13 @@ static bool next_piece(queue *q, piece *piece_out)
         size_t n_rows = tsr_window_height(window), width = tsr_window_width(part->item->tensor, window);
         if (q->next_row >= n_rows || width == 0)
             continue;
-        size_t step = TSR_MAX((size_t)PIECE_BYTES / width, (size_t)1);
-        size_t height = TSR_MIN(step, n_rows - q->next_row);
+        size_t step = TSR_MAX((size_t)PIECE_BYTES / width, (size_t)1), stride;
         window.row_begin += (int64_t)q->next_row;
+        size_t height =
+            (size_t)tsr_placement_source_run(part->item->tensor, &part->item->placement, window.row_begin,
+                                             (int64_t)TSR_MIN(step, n_rows - q->next_row), &stride);
         window.row_end = window.row_begin + (int64_t)height;
-        *piece_out = (piece){part->item, window, height, width};
+        *piece_out = (piece){part->item, window, height, width, stride};
         q->next_row += height;
         return true;
     }
@@ -192,7 +193,7 @@ static tsr_status upload_piece(const uploader *u, const piece *p)
 {
     tsr_status status = TSR_OK;
     tsr_device *device = u->queue->device;
-    size_t source_stride = tsr_placement_source_stride(p->item->tensor, &p->item->placement);
+    const size_t source_stride = p->source_stride;
     size_t stride = p->item->shards[device->index].row_stride;
     if (device->elsewhere) /* the device's own process reads the file */
         return TSR_OK;

@@ -11,6 +11,9 @@ static tsr_status declare_one(tsr_weights *w, tsr_weight_role role, int l, tsr_w
                               const char *kind, tsr_tensor **tensor_out)
 {
     char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.ffn_%s.0.weight", l, kind);
+    if (tsr_gguf_find_tensor(w->gguf, name))
+        return tsr_weights_declare_expert_tensors(w, role, l, experts, tensor_out, kind);
     snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", l, kind);
     return tsr_weights_declare_experts(w, role, l, experts, tensor_out, name);
 }

@@ -35,7 +35,7 @@ static tsr_expert_range held(const tsr_emission *e)
 }
 
 /* A matrix whose rows have `k` elements, `n_rows` of them per expert. A row of a shard is either one such
- * row or a whole expert. */
+ * row or a whole expert. In a view of a file with a tensor per expert, experts need not be adjacent. */
 static tsr_expert_matrix matrix(const tsr_emission *e, const tsr_tensor *w, int64_t k, int64_t n_rows)
 {
     const tsr_shard *shard = &w->shards[e->d];
@@ -44,7 +44,9 @@ static tsr_expert_matrix matrix(const tsr_emission *e, const tsr_tensor *w, int6
     return (tsr_expert_matrix){.type = w->type,
                                .data = shard->data,
                                .row_stride = row_stride,
-                               .expert_stride = rows ? row_stride * (size_t)n_rows : shard->row_stride};
+                               .expert_stride = !rows                    ? shard->row_stride
+                                                : shard->part_stride > 0 ? shard->part_stride
+                                                                         : row_stride * (size_t)n_rows};
 }
 
 /* `held`: the experts whose biases are in the shard. */
