@@ -115,11 +115,17 @@ static void conv_is_close_to_its_formula(void **state)
         }
 }
 
-static const recurrence_setup setups[] = {{40, 4, 2, 16, 16, false, 0},
-                                          {40, 4, 2, 16, 16, false, 3},
-                                          {9, 6, 6, 20, 24, true, 0},
-                                          {70, 2, 1, 128, 128, false, 0},
-                                          {3, 1, 1, 256, 5, true, 2}};
+/* The Mamba-2 with three heads has all key heads; two heads of the first one are elsewhere. */
+static const recurrence_setup setups[] = {
+    {40, 4, 2, 16, 16, false, 0},
+    {40, 4, 2, 16, 16, false, 3},
+    {9, 6, 6, 20, 24, true, 0},
+    {70, 2, 1, 128, 128, false, 0},
+    {3, 1, 1, 256, 5, true, 2},
+    {40, 4, 2, 16, 16, false, 3, TSR_RECURRENCE_MAMBA, 0, 0},
+    {9, 3, 3, 20, 24, false, 0, TSR_RECURRENCE_MAMBA, 2, 4},
+    {3, 2, 1, 256, 5, false, 0, TSR_RECURRENCE_MAMBA, 0, 0},
+};
 enum { N_SETUPS = sizeof setups / sizeof *setups };
 
 static void recurrence_is_close_to_its_formula(void **state)
@@ -142,7 +148,8 @@ static void recurrence_does_not_depend_on_the_heads_held(void **state)
     enum { TOKENS = 40, HEADS = 4, KEYS = 2, D = 16, MINE = HEADS / KEYS };
     const tsr_kernel_set *set = kernel_run_set(0);
     recurrent_case c;
-    recurrent_case_recurrence(&c, (recurrence_setup){TOKENS, HEADS, KEYS, D, D, false, 0});
+    recurrent_case_recurrence(
+        &c, (recurrence_setup){.n_tokens = TOKENS, .n_heads = HEADS, .n_key_heads = KEYS, .dk = D, .dv = D});
     const tsr_op_recurrence *all = &c.op.recurrence;
     (void)kernel_run(set, &c.op, 1);
     float q[TOKENS][D], k[TOKENS][D], v[TOKENS][MINE][D], alpha[TOKENS][MINE], beta[TOKENS][MINE];

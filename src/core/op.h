@@ -307,22 +307,32 @@ typedef struct tsr_op_conv {
     bool silu;      /* act(x) = x / (1 + exp(-x)); otherwise x */
 } tsr_op_conv;
 
-/* The gated delta rule (Yang et al., arXiv:2412.06464) on the state S [dk][dv] of every head:
+/* How a recurrence changes its state. */
+typedef enum tsr_recurrence_rule {
+    TSR_RECURRENCE_DELTA = 0, /* the gated delta rule (Yang et al., arXiv:2412.06464) */
+    TSR_RECURRENCE_MAMBA      /* Mamba-2 (Dao and Gu, arXiv:2405.21060) */
+} tsr_recurrence_rule;
+
+/* A recurrence on the state S [dk][dv] of every head. The gated delta rule:
  *
  *     k' = k / sqrt(sum k^2 + eps)                       q' = scale * q / sqrt(sum q^2 + eps)
  *     g = a * softplus(alpha + dt_bias)                  (one per head, or one per row of S: n_decay)
  *     S = diag(exp g) S;  u = sigmoid(beta) (v - S^T k');  S = S + k' u^T;  y = S^T q'
  *
- * Head h uses the queries and keys of key head h / (n_heads / n_key_heads). Always token after token: forms
- * that multiply many tokens at a time round otherwise, so the result would depend on the division of a prompt
- * into batches. Sums over dk are in one fixed order. */
+ * Mamba-2, where q, k, v and alpha are called C, B, x and dt; n_decay is 1:
+ *
+ *     dt = softplus(alpha + dt_bias);  S = exp(a dt) S + (dt k) v^T;  y = S^T q + skip v
+ *
+ * Head h uses the queries and keys of key head (first_head + h) / group. Always token after token: forms that
+ * multiply many tokens at a time round otherwise, so the result would depend on the division of a prompt into
+ * batches. Sums over dk are in one fixed order. */
 typedef struct tsr_op_recurrence {
     tsr_state_view state; /* [n_heads][dk][dv] */
     tsr_state_index index;
     const float *q, *k;   /* [n_tokens][n_key_heads][dk], dense */
     const float *v;       /* [n_tokens][heads_stride][dv], n_heads used */
     const float *alpha;   /* [n_tokens][heads_stride][n_decay] */
-    const float *beta;    /* [n_tokens][heads_stride] */
+    const float *beta;    /* [n_tokens][heads_stride]; NULL with Mamba-2 */
     const float *a;       /* [n_heads] */
     const float *dt_bias; /* [n_heads][n_decay] */
     float *y;             /* [n_tokens][heads_stride][dv]; no operand */
@@ -330,6 +340,10 @@ typedef struct tsr_op_recurrence {
     int64_t heads_stride; /* heads from one token to the next */
     int64_t n_decay;      /* 1 or dk */
     float eps, scale;
+    int64_t group;      /* heads of a key head */
+    int64_t first_head; /* heads before the first one, of the first key head held here */
+    tsr_recurrence_rule rule;
+    const float *skip; /* [n_heads]; of Mamba-2 */
 } tsr_op_recurrence;
 
 /* An FFN without a gate applies the activation as its own gate: gate and up are the same buffer. */

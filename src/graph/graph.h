@@ -38,15 +38,17 @@ typedef struct tsr_weight_parts {
     int n;
 } tsr_weight_parts;
 
-/* The operands of a gated delta rule (core/op.h). q and k are [n_key_heads * dk, n_tokens]. Of n parts, each
- * with n_heads, v is [n_heads * dv, n * n_tokens], alpha [n_heads * n_decay, n * n_tokens], beta [n_heads,
- * n * n_tokens]; a and dt_bias are F32 weights of one row, [n_heads] and [n_heads * n_decay]. All are divided
- * alike, by key heads with their heads. */
+/* The operands of a recurrence (core/op.h). q and k are [n_key_heads * dk, n_tokens]. Of n parts, each with
+ * n_heads, v is [n_heads * dv, n * n_tokens], alpha [n_heads * n_decay, n * n_tokens], beta [n_heads, n *
+ * n_tokens]; a, dt_bias and skip are F32 weights of one row, [n_heads], [n_heads * n_decay] and [n_heads].
+ * All are divided alike, by key heads with their heads; or q and k are whole, and the others are divided by
+ * heads. */
 typedef struct tsr_recurrence_operands {
-    tsr_tensor *q, *k, *v, *alpha, *beta;
+    tsr_tensor *q, *k, *v, *alpha, *beta; /* beta NULL: Mamba-2 */
     tsr_weight_parts a, dt_bias;
     int64_t n_heads, n_key_heads;
     float eps;
+    tsr_tensor *skip; /* of Mamba-2, which has one part; otherwise NULL */
 } tsr_recurrence_operands;
 
 /* Elements [first, first + n) of every `period` elements of a row. */
@@ -102,7 +104,7 @@ typedef struct tsr_routing_rule {
 typedef struct tsr_node_args {
     float eps;                          /* RMS_NORM */
     bool center;                        /* RMS_NORM: compute LayerNorm instead */
-    tsr_tensor *bias;                   /* RMS_NORM: placed like the weight; NULL: none */
+    tsr_tensor *bias;                   /* RMS_NORM, CONV: placed like the weight; NULL: none */
     float factor;                       /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
     float softcap;                      /* ATTENTION, SOFTCAP */
     int64_t window;                     /* ATTENTION */
@@ -157,9 +159,10 @@ static inline bool tsr_tensor_is_f32(const tsr_tensor *x)
     return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
 }
 
-/* LayerNorm without a bias over each head of x, with a weight [ne0 of x] that has elements for each head and
- * is SPLIT like x between heads. */
-tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, float eps);
+/* RMS norm, or LayerNorm (`center`) without a bias, over each head of x, with a weight [ne0 of x] that has
+ * elements for each head and is SPLIT like x between heads. */
+tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, bool center,
+                           float eps);
 
 /* x / rms(x) over every n elements of ne0 (each head), without a weight. */
 tsr_tensor *tsr_rms_norm_plain(tsr_graph *graph, tsr_tensor *x, int64_t n, float eps);
@@ -189,7 +192,11 @@ tsr_tensor *tsr_mul_mat_joined(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x);
 tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, const tsr_weight_parts *weights, bool silu,
                      tsr_state_part state, const tsr_state_inputs *inputs);
 
-/* The gated delta rule, divided like v. */
+/* Add a bias to the sums of a convolution of one part: an F32 weight [n], divided like the weight. Both may
+ * be NULL. Returns the convolution. */
+tsr_tensor *tsr_conv_bias(tsr_graph *graph, tsr_tensor *conv, tsr_tensor *bias);
+
+/* The recurrence, divided like v. */
 tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *operands, tsr_state_part state,
                            const tsr_state_inputs *inputs);
 

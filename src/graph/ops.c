@@ -141,7 +141,8 @@ tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, 
     return y;
 }
 
-tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, float eps)
+tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, bool center,
+                           float eps)
 {
     tsr_tensor *y = tsr_layer_norm(graph, x, weight, NULL, eps);
     if (!y)
@@ -149,6 +150,7 @@ tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, 
     if (head_dim < 1 || x->ne[0] % head_dim != 0)
         return bad(graph, "heads_norm", x, weight, "head_dim must divide ne[0] of x");
     ((tsr_node *)y)->args.head_dim = head_dim;
+    ((tsr_node *)y)->args.center = center;
     return y;
 }
 

@@ -101,32 +101,55 @@ tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, const tsr_weight_parts *we
     return &node->tensor;
 }
 
-tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *o, tsr_state_part state,
-                           const tsr_state_inputs *inputs)
+tsr_tensor *tsr_conv_bias(tsr_graph *graph, tsr_tensor *conv, tsr_tensor *bias)
 {
-    tsr_tensor *const operands[] = {o->q, o->k, o->v, o->alpha, o->beta, inputs->rows, inputs->next};
-    const int n = o->a.n;
-    if (missing(graph, "recurrence", operands, 7) || missing(graph, "recurrence", o->a.at, n) ||
-        missing(graph, "recurrence", o->dt_bias.at, n))
-        return NULL;
-    int64_t dk = o->q->ne[0] / o->n_key_heads, n_decay = o->alpha->ne[0] / o->n_heads;
+    if (!conv || !bias)
+        return conv;
+    tsr_node_args *args = &((tsr_node *)conv)->args;
+    const tsr_weight_parts as_parts = {.at = {bias}, .n = 1};
+    if (conv->op != TSR_OP_CONV || args->parts.n != 1 || !are_parts(&as_parts, conv->ne[0], 1))
+        return tsr_graph_refuse(graph, "conv_bias", conv,
+                                "the bias must be F32, with an element per channel");
+    args->bias = bias;
+    return conv;
+}
+
+/* Whether the operands of n parts have the shapes of one recurrence. */
+static bool is_recurrence(const tsr_recurrence_operands *o, int64_t dk, int n)
+{
+    const tsr_weight_parts skip = {.at = {o->skip}, .n = 1};
+    int64_t n_decay = o->alpha->ne[0] / o->n_heads;
     bool shaped = o->n_heads % o->n_key_heads == 0 && o->q->ne[0] == o->n_key_heads * dk &&
                   o->k->ne[0] == o->q->ne[0] && o->v->ne[0] % o->n_heads == 0 && dk >= 1 &&
                   dk <= TSR_MAX_STATE_ROWS && (n_decay == 1 || n_decay == dk) &&
-                  o->alpha->ne[0] == o->n_heads * n_decay && o->beta->ne[0] == o->n_heads &&
-                  o->dt_bias.n == n && are_parts(&o->a, o->n_heads, 1) &&
-                  are_parts(&o->dt_bias, o->n_heads * n_decay, 1);
-    for (int i = 0; i < 5; i++)
-        shaped =
-            shaped && tsr_tensor_is_f32(operands[i]) && operands[i]->ne[1] == o->q->ne[1] * (i < 2 ? 1 : n);
+                  o->alpha->ne[0] == o->n_heads * n_decay && o->dt_bias.n == n &&
+                  are_parts(&o->a, o->n_heads, 1) && are_parts(&o->dt_bias, o->n_heads * n_decay, 1);
+    return shaped && (o->beta ? o->beta->ne[0] == o->n_heads
+                              : n == 1 && n_decay == 1 && o->skip && are_parts(&skip, o->n_heads, 1));
+}
+
+tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *o, tsr_state_part state,
+                           const tsr_state_inputs *inputs)
+{
+    tsr_tensor *operands[] = {o->q, o->k, o->v, o->alpha, inputs->rows, inputs->next, o->beta};
+    const int n = o->a.n, n_operands = o->skip ? 6 : 7;
+    if (missing(graph, "recurrence", operands, n_operands) || missing(graph, "recurrence", o->a.at, n) ||
+        missing(graph, "recurrence", o->dt_bias.at, n))
+        return NULL;
+    int64_t dk = o->q->ne[0] / o->n_key_heads;
+    bool shaped = is_recurrence(o, dk, n);
+    for (int i = 0; i < n_operands; i++)
+        shaped = shaped &&
+                 (i == 4 || i == 5 ||
+                  (tsr_tensor_is_f32(operands[i]) && operands[i]->ne[1] == o->q->ne[1] * (i < 2 ? 1 : n)));
     if (!shaped)
         return tsr_graph_refuse(graph, "recurrence", o->q,
-                                "the operands do not have the shapes of one gated delta rule");
+                                "the operands do not have the shapes of one recurrence");
     tsr_node *node =
         tsr_graph_append(graph, TSR_OP_RECURRENCE, TSR_TYPE_F32, o->v->ne[0], o->v->ne[1], "recurrence");
     if (!node)
         return NULL;
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < n_operands; i++)
         node->tensor.src[i] = operands[i];
     node->args.recurrence = *o;
     node->args.factor = (float)(1 / sqrt((double)dk));

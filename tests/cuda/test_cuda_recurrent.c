@@ -94,11 +94,16 @@ static void conv_is_close_to_its_formula(void **state)
 static void recurrence_is_close_to_its_formula(void **state)
 {
     (void)state;
-    static const recurrence_setup setups[] = {{20, 4, 2, 16, 16, false, 0},
-                                              {20, 4, 2, 16, 16, false, 3},
-                                              {9, 6, 6, 20, 24, true, 0},
-                                              {12, 2, 1, 128, 128, false, 0},
-                                              {3, 1, 1, 256, 5, true, 2}};
+    static const recurrence_setup setups[] = {
+        {20, 4, 2, 16, 16, false, 0},
+        {20, 4, 2, 16, 16, false, 3},
+        {9, 6, 6, 20, 24, true, 0},
+        {12, 2, 1, 128, 128, false, 0},
+        {3, 1, 1, 256, 5, true, 2},
+        {20, 4, 2, 16, 16, false, 3, TSR_RECURRENCE_MAMBA, 0, 0},
+        {9, 3, 3, 20, 24, false, 0, TSR_RECURRENCE_MAMBA, 2, 4},
+        {3, 2, 1, 256, 5, false, 0, TSR_RECURRENCE_MAMBA, 0, 0},
+    };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         recurrent_case c;
         recurrent_case_recurrence(&c, setups[i]);

@@ -114,7 +114,7 @@ static void exact_recurrence(const recurrent_case *c, int64_t t, int64_t h)
 {
     const tsr_op_recurrence *op = &c->op.recurrence;
     int64_t dk = op->dk, dv = op->dv, at = t * op->heads_stride + h;
-    int64_t key_head = h / (op->n_heads / op->n_key_heads);
+    int64_t key_head = (op->first_head + h) / op->group;
     const float *q = op->q + (t * op->n_key_heads + key_head) * dk;
     const float *k = op->k + (t * op->n_key_heads + key_head) * dk;
     double of_q = (double)op->scale * unit(q, dk, (double)op->eps), of_k = unit(k, dk, (double)op->eps);
@@ -138,6 +138,42 @@ static void exact_recurrence(const recurrent_case *c, int64_t t, int64_t h)
     }
 }
 
+static void exact_mamba(const recurrent_case *c, int64_t t, int64_t h)
+{
+    const tsr_op_recurrence *op = &c->op.recurrence;
+    int64_t dk = op->dk, dv = op->dv, at = t * op->heads_stride + h;
+    int64_t key = (t * op->n_key_heads + (op->first_head + h) / op->group) * dk;
+    double dt = log1p(exp((double)op->alpha[at] + (double)op->dt_bias[h]));
+    double *state = exact_state(c, t) + h * dk * dv;
+    for (int64_t j = 0; j < dv; j++) {
+        double v = (double)op->v[at * dv + j], y = (double)op->skip[h] * v;
+        for (int64_t i = 0; i < dk; i++) {
+            double *s = &state[i * dv + j];
+            *s = exp((double)op->a[h] * dt) * *s + dt * (double)op->k[key + i] * v;
+            y += *s * (double)op->q[key + i];
+        }
+        c->exact_y[at * dv + j] = y;
+    }
+}
+
+static void add_recurrence_arrays(recurrent_case *c, const recurrence_setup *s, int64_t n_decay)
+{
+    tsr_op_recurrence *op = &c->op.recurrence;
+    const bool mamba = s->rule == TSR_RECURRENCE_MAMBA;
+    const int64_t n_keys = s->n_tokens * s->n_key_heads * s->dk,
+                  n_heads = s->n_tokens * (s->n_heads + s->gap);
+    add_array(c, &op->q, n_keys, mamba ? -0.2f : -2, mamba ? 0.2f : 2);
+    add_array(c, &op->k, n_keys, mamba ? -0.2f : -2, mamba ? 0.2f : 2);
+    add_array(c, &op->v, n_heads * s->dv, -2, 2);
+    add_array(c, &op->alpha, n_heads * n_decay, -9, 3);
+    if (mamba)
+        add_array(c, &op->skip, s->n_heads, -1, 1);
+    else
+        add_array(c, &op->beta, n_heads, -5, 5);
+    add_array(c, &op->a, s->n_heads, -2, 0);
+    add_array(c, &op->dt_bias, s->n_heads * n_decay, -3, 1);
+}
+
 void recurrent_case_recurrence(recurrent_case *c, recurrence_setup s)
 {
     tsr_op_recurrence *op = &c->op.recurrence;
@@ -145,13 +181,7 @@ void recurrent_case_recurrence(recurrent_case *c, recurrence_setup s)
     *c = (recurrent_case){.op.kind = TSR_OP_RECURRENCE,
                           .n_y = s.n_tokens * (s.n_heads + s.gap) * s.dv,
                           .slot_elems = s.n_heads * s.dk * s.dv};
-    add_array(c, &op->q, s.n_tokens * s.n_key_heads * s.dk, -2, 2);
-    add_array(c, &op->k, s.n_tokens * s.n_key_heads * s.dk, -2, 2);
-    add_array(c, &op->v, s.n_tokens * (s.n_heads + s.gap) * s.dv, -2, 2);
-    add_array(c, &op->alpha, s.n_tokens * (s.n_heads + s.gap) * n_decay, -9, 3);
-    add_array(c, &op->beta, s.n_tokens * (s.n_heads + s.gap), -5, 5);
-    add_array(c, &op->a, s.n_heads, -2, 0);
-    add_array(c, &op->dt_bias, s.n_heads * n_decay, -3, 1);
+    add_recurrence_arrays(c, &s, n_decay);
     add_states(c, s.n_tokens);
     op->state = (tsr_state_view){c->slots, c->slot_elems};
     op->index = (tsr_state_index){c->rows, RECURRENT_ROWS, c->next};
@@ -162,12 +192,15 @@ void recurrent_case_recurrence(recurrent_case *c, recurrence_setup s)
     op->dk = s.dk;
     op->dv = s.dv;
     op->n_decay = n_decay;
+    op->group = s.group > 0 ? s.group : s.n_heads / s.n_key_heads;
+    op->first_head = s.first_head;
+    op->rule = s.rule;
     op->heads_stride = s.n_heads + s.gap;
     op->eps = 1e-6f;
     op->scale = 1 / sqrtf((float)s.dk);
     for (int64_t t = 0; t < s.n_tokens; t++)
         for (int64_t h = 0; h < s.n_heads; h++)
-            exact_recurrence(c, t, h);
+            (s.rule == TSR_RECURRENCE_MAMBA ? exact_mamba : exact_recurrence)(c, t, h);
 }
 
 void recurrent_case_destroy(recurrent_case *c)

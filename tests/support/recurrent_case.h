@@ -39,6 +39,8 @@ typedef struct recurrence_setup {
     int64_t n_tokens, n_heads, n_key_heads, dk, dv;
     bool by_row; /* a decay per row of the state, instead of one per head */
     int64_t gap; /* heads between two tokens that belong to others */
+    tsr_recurrence_rule rule;
+    int64_t first_head, group; /* 0, 0: the key heads are those of the heads */
 } recurrence_setup;
 
 void recurrent_case_conv(recurrent_case *c, conv_setup s);

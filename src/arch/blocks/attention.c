@@ -140,7 +140,7 @@ out:
 static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
 {
     if (weight && at->hp->layer_norm)
-        return tsr_heads_norm(at->step->graph, x, weight, at->kind->head_dim, at->hp->norm_eps);
+        return tsr_heads_norm(at->step->graph, x, weight, at->kind->head_dim, true, at->hp->norm_eps);
     return tsr_block_norm(at, x, weight);
 }
 

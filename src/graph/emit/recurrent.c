@@ -48,6 +48,7 @@ bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
                              .index = state_index(e, 1),
                              .x = part_of(e, tsr_emit_in(e, 0), n),
                              .w = weight->shards[e->d].data,
+                             .bias = args->bias ? args->bias->shards[e->d].data : NULL,
                              .y = part_of(e, tsr_emit_out(e), n),
                              .n_tokens = e->out->ne1 / args->parts.n,
                              .n = n,
@@ -62,24 +63,30 @@ bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
     const tsr_recurrence_operands *o = &e->instr->args->recurrence;
     const int64_t dk = o->q->ne[0] / o->n_key_heads, dv = o->v->ne[0] / o->n_heads;
     const int64_t n_heads = tsr_value_cols(e->out, e->d) / dv, n_decay = o->alpha->ne[0] / o->n_heads;
-    op->recurrence = (tsr_op_recurrence){.state = state_view(e),
-                                         .index = state_index(e, 5),
-                                         .q = tsr_emit_in(e, 0),
-                                         .k = tsr_emit_in(e, 1),
-                                         .v = part_of(e, tsr_emit_in(e, 2), n_heads * dv),
-                                         .alpha = part_of(e, tsr_emit_in(e, 3), n_heads * n_decay),
-                                         .beta = part_of(e, tsr_emit_in(e, 4), n_heads),
-                                         .a = o->a.at[e->instr->part]->shards[e->d].data,
-                                         .dt_bias = o->dt_bias.at[e->instr->part]->shards[e->d].data,
-                                         .y = part_of(e, tsr_emit_out(e), n_heads * dv),
-                                         .n_tokens = e->out->ne1 / o->a.n,
-                                         .n_heads = n_heads,
-                                         .n_key_heads = tsr_value_cols(tsr_emit_in_value(e, 0), e->d) / dk,
-                                         .dk = dk,
-                                         .dv = dv,
-                                         .heads_stride = o->a.n * n_heads,
-                                         .n_decay = n_decay,
-                                         .eps = o->eps,
-                                         .scale = e->instr->args->factor};
+    const bool whole_keys = tsr_recurrence_keys_are_whole(tsr_emit_in_value(e, 0), e->out);
+    op->recurrence =
+        (tsr_op_recurrence){.state = state_view(e),
+                            .index = state_index(e, 4),
+                            .q = tsr_emit_in(e, 0),
+                            .k = tsr_emit_in(e, 1),
+                            .v = part_of(e, tsr_emit_in(e, 2), n_heads * dv),
+                            .alpha = part_of(e, tsr_emit_in(e, 3), n_heads * n_decay),
+                            .beta = o->beta ? part_of(e, tsr_emit_in(e, 6), n_heads) : NULL,
+                            .a = o->a.at[e->instr->part]->shards[e->d].data,
+                            .dt_bias = o->dt_bias.at[e->instr->part]->shards[e->d].data,
+                            .y = part_of(e, tsr_emit_out(e), n_heads * dv),
+                            .n_tokens = e->out->ne1 / o->a.n,
+                            .n_heads = n_heads,
+                            .n_key_heads = tsr_value_cols(tsr_emit_in_value(e, 0), e->d) / dk,
+                            .dk = dk,
+                            .dv = dv,
+                            .heads_stride = o->a.n * n_heads,
+                            .n_decay = n_decay,
+                            .eps = o->eps,
+                            .scale = e->instr->args->factor,
+                            .group = o->n_heads / o->n_key_heads,
+                            .first_head = whole_keys ? tsr_shard_map_first(e->out->map, e->d) / dv : 0,
+                            .rule = o->skip ? TSR_RECURRENCE_MAMBA : TSR_RECURRENCE_DELTA,
+                            .skip = o->skip ? o->skip->shards[e->d].data : NULL};
     return op->recurrence.n_heads > 0 && op->recurrence.n_tokens > 0;
 }

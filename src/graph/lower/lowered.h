@@ -61,6 +61,12 @@ int64_t tsr_value_cols(const tsr_value *value, int d);
 /* Bytes of a value on device `d`, rounded up to the arena's alignment; TSR_ERR_INVALID on overflow. */
 tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out);
 
+/* Whether a recurrence's queries are whole and its values are not. */
+static inline bool tsr_recurrence_keys_are_whole(const tsr_value *q, const tsr_value *v)
+{
+    return q->sharding == TSR_SHARDING_REPLICATED && v->sharding == TSR_SHARDING_SPLIT;
+}
+
 /* Operands [first, end) that the result may be written over if their life ends with the instruction. */
 void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out);
 

@@ -147,7 +147,7 @@ static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, 
                      .collective = -1};
     tsr_instr scale = {.weight = weight, .in = {x}, .n_in = 2};
     const bool by_head = args->head_dim > 0 && like.map->granule % args->head_dim == 0;
-    if (args->center != by_head || !same_division(tsr_lowering_value(low, x), &like))
+    if ((args->center || args->head_dim > 0) != by_head || !same_division(tsr_lowering_value(low, x), &like))
         return tsr_fail(TSR_ERR_INVALID, "%s: weight %s and %s are divided differently", node->name,
                         weight->name, node->src[0]->name);
     if (by_head)

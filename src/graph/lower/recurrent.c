@@ -92,42 +92,55 @@ out:
 tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
+    const tsr_tensor *bias = ((const tsr_node_args *)node->args)->bias;
     const tsr_weight_parts *parts = &((const tsr_node_args *)node->args)->parts;
     tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}};
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
     for (int i = 0; i < parts->n; i++)
         TSR_TRY(check_weight(parts->at[i], 1, tsr_lowering_value(low, instr.in[0]), 1));
+    if (bias)
+        TSR_TRY(check_weight(bias, 1, tsr_lowering_value(low, instr.in[0]), 1));
     TSR_TRY(need_inputs(low, node, 1, tsr_lowering_value(low, instr.in[0])->devices, &instr));
     return emit_parts(low, node, *tsr_lowering_value(low, instr.in[0]), instr, parts, parts->n);
 out:
     return status;
 }
 
+/* With whole queries and keys, the unit that is divided is a head; otherwise it is a key head. */
 tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_recurrence_operands *o = &((const tsr_node_args *)node->args)->recurrence;
-    int64_t group = o->n_heads / o->n_key_heads, dv = o->v->ne[0] / o->n_heads;
-    /* elements of the operands for a key head */
-    const int64_t per[] = {o->q->ne[0] / o->n_key_heads, o->k->ne[0] / o->n_key_heads, group * dv,
-                           o->alpha->ne[0] / o->n_key_heads, group};
+    static const int divided[] = {0, 1, 2, 3, 6}; /* not the inputs */
+    const int n_divided = o->beta ? 5 : 4;
     tsr_instr instr = {0};
-    for (int i = 0; i < 5; i++)
-        TSR_TRY(tsr_lowering_need_summed(low, tsr_lowering_value_of(low, node->src[i]), &instr.in[i]));
+    for (int i = 0; i < n_divided; i++)
+        TSR_TRY(tsr_lowering_need_summed(low, tsr_lowering_value_of(low, node->src[divided[i]]),
+                                         &instr.in[divided[i]]));
     tsr_value v = *tsr_lowering_value(low, instr.in[2]);
-    for (int i = 0; i < 5; i++) {
-        const tsr_value *x = tsr_lowering_value(low, instr.in[i]);
-        bool alike = x->sharding == v.sharding && x->devices == v.devices;
-        if (!alike ||
-            (v.sharding == TSR_SHARDING_SPLIT && !tsr_lowering_same_heads(x->map, per[i], v.map, per[2])))
+    const bool whole_keys = tsr_recurrence_keys_are_whole(tsr_lowering_value(low, instr.in[0]), &v);
+    const int64_t unit = whole_keys ? 1 : o->n_heads / o->n_key_heads; /* heads */
+    /* elements of the operands for a unit */
+    const int64_t per[] = {o->q->ne[0] / o->n_key_heads, o->k->ne[0] / o->n_key_heads,
+                           unit * (o->v->ne[0] / o->n_heads), unit * (o->alpha->ne[0] / o->n_heads), unit};
+    for (int i = 0; i < n_divided; i++) {
+        const tsr_value *x = tsr_lowering_value(low, instr.in[divided[i]]);
+        const bool whole = whole_keys && i < 2;
+        bool alike = x->devices == v.devices && (whole || x->sharding == v.sharding);
+        if (alike && !whole && v.sharding == TSR_SHARDING_SPLIT)
+            alike = tsr_lowering_same_heads(x->map, per[i], v.map, per[2]);
+        if (!alike)
             return tsr_fail(TSR_ERR_INVALID, "recurrence: %s and %s are divided differently", x->name,
                             v.name);
     }
     for (int i = 0; i < o->a.n; i++) {
-        TSR_TRY(check_weight(o->a.at[i], group, &v, per[2]));
+        TSR_TRY(check_weight(o->a.at[i], unit, &v, per[2]));
         TSR_TRY(check_weight(o->dt_bias.at[i], per[3], &v, per[2]));
     }
-    TSR_TRY(need_inputs(low, node, 5, v.devices, &instr));
+    if (o->skip)
+        TSR_TRY(check_weight(o->skip, unit, &v, per[2]));
+    TSR_TRY(need_inputs(low, node, 4, v.devices, &instr));
+    instr.n_in += o->beta != NULL;
     return emit_parts(low, node, v, instr, NULL, o->a.n);
 out:
     return status;

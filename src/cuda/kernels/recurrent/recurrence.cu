@@ -1,5 +1,7 @@
 /* recurrence (core/op.h): one block for 32 columns of a head's state, for one sequence, token after token.
  *
+ * Of Mamba-2 a key is its element times dt, and nothing is taken off the value.
+ *
  * A warp has eight columns. Four of its lanes share a column: lane l has rows l / 8, l / 8 + 4, ..., in
  * registers from the first token to the last. All warps need the same queries, keys and decays, so the block
  * makes them once per token, in one of two buffers: one barrier per token keeps the writers of a buffer apart
@@ -28,23 +30,26 @@ TSR_DEVICE float recurrence_unit(const tsr_op_recurrence &op, const float *x, fl
     return length / sqrtf(tsr_warp_sum(squares) + op.eps);
 }
 
-/* Queries and keys at their lengths, and decays, of one token and head; zeros behind dk. */
-template <int ROWS>
+/* Queries and keys with their factors, and decays, of one token and head; zeros behind dk. */
+template <int ROWS, tsr_recurrence_rule RULE>
 TSR_DEVICE void recurrence_load(const tsr_op_recurrence &op, int64_t t, int64_t head,
                                 recurrence_rows<ROWS> *rows)
 {
-    const int64_t key_head = head / (op.n_heads / op.n_key_heads);
+    const bool mamba = RULE == TSR_RECURRENCE_MAMBA;
+    const int64_t key_head = (op.first_head + head) / op.group;
     const float *q = op.q + (t * op.n_key_heads + key_head) * op.dk;
     const float *k = op.k + (t * op.n_key_heads + key_head) * op.dk;
     const float *alpha = op.alpha + (t * op.heads_stride + head) * op.n_decay;
     const float *dt_bias = op.dt_bias + head * op.n_decay;
-    const float of_q = recurrence_unit(op, q, op.scale), of_k = recurrence_unit(op, k, 1.0f);
+    const float of_q = mamba ? 1.0f : recurrence_unit(op, q, op.scale);
+    const float of_k = mamba ? 1.0f : recurrence_unit(op, k, 1.0f);
     for (int i = threadIdx.x; i < ROWS; i += RECURRENCE_THREADS) {
-        const int64_t d = op.n_decay > 1 ? i : 0;
+        const int64_t d = !mamba && op.n_decay > 1 ? i : 0;
         const bool used = i < op.dk;
+        const float dt = used ? tsr_softplus(alpha[d] + dt_bias[d]) : 0.0f;
         rows->q[i] = used ? of_q * q[i] : 0.0f;
-        rows->k[i] = used ? of_k * k[i] : 0.0f;
-        rows->decay[i] = used ? expf(op.a[head] * tsr_softplus(alpha[d] + dt_bias[d])) : 0.0f;
+        rows->k[i] = used ? (mamba ? dt : of_k) * k[i] : 0.0f;
+        rows->decay[i] = used ? expf(op.a[head] * dt) : 0.0f;
     }
 }
 
@@ -58,8 +63,23 @@ TSR_DEVICE float recurrence_sum(float even, float odd)
     return sum;
 }
 
-/* PER_LANE rows of a lane. */
+/* What the token adds to a column of the state for each element of the key; the state decays. */
 template <int PER_LANE>
+TSR_DEVICE float recurrence_delta(const tsr_op_recurrence &op, int64_t at, float v, const float *k,
+                                  const float *decay, int first, float *state)
+{
+    float sums[2] = {0.0f, 0.0f};
+    TSR_UNROLL
+    for (int j = 0; j < PER_LANE; j++) {
+        const int i = first + j * RECURRENCE_LANES;
+        state[j] = decay[i] * state[j];
+        sums[j % 2] = fmaf(k[i], state[j], sums[j % 2]);
+    }
+    return (v - recurrence_sum(sums[0], sums[1])) / (1.0f + expf(-op.beta[at]));
+}
+
+/* PER_LANE rows of a lane. */
+template <int PER_LANE, tsr_recurrence_rule RULE>
 static __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const tsr_op_recurrence op)
 {
     __shared__ recurrence_rows<PER_LANE * RECURRENCE_LANES> shared[2];
@@ -69,7 +89,7 @@ static __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(c
     const int64_t column =
         ((int64_t)blockIdx.x * RECURRENCE_WARPS + threadIdx.x / TSR_WARP) * RECURRENCE_COLUMNS +
         lane % RECURRENCE_COLUMNS;
-    const bool used = column < op.dv;
+    const bool used = column < op.dv, mamba = RULE == TSR_RECURRENCE_MAMBA;
     const int64_t offset = head * op.dk * op.dv + column;
     if (row.first < 0)
         return;
@@ -83,29 +103,22 @@ static __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(c
     }
     int buffer = 0;
     for (int64_t t = row.first; t >= 0; t = op.index.next[t], buffer ^= 1) {
-        recurrence_load(op, t, head, &shared[buffer]);
+        recurrence_load<PER_LANE * RECURRENCE_LANES, RULE>(op, t, head, &shared[buffer]);
         __syncthreads();
         const float *q = shared[buffer].q, *k = shared[buffer].k, *decay = shared[buffer].decay;
         const int64_t at = t * op.heads_stride + head;
+        const float v = used ? op.v[at * op.dv + column] : 0.0f;
+        const float u = mamba ? v : recurrence_delta<PER_LANE>(op, at, v, k, decay, first, state);
         float sums[2] = {0.0f, 0.0f};
         TSR_UNROLL
         for (int j = 0; j < PER_LANE; j++) {
             const int i = first + j * RECURRENCE_LANES;
-            state[j] = decay[i] * state[j];
-            sums[j % 2] = fmaf(k[i], state[j], sums[j % 2]);
-        }
-        const float v = used ? op.v[at * op.dv + column] : 0.0f;
-        const float u = (v - recurrence_sum(sums[0], sums[1])) / (1.0f + expf(-op.beta[at]));
-        sums[0] = sums[1] = 0.0f;
-        TSR_UNROLL
-        for (int j = 0; j < PER_LANE; j++) {
-            const int i = first + j * RECURRENCE_LANES;
-            state[j] = fmaf(k[i], u, state[j]);
+            state[j] = fmaf(k[i], u, mamba ? decay[i] * state[j] : state[j]);
             sums[j % 2] = fmaf(q[i], state[j], sums[j % 2]);
         }
         const float y = recurrence_sum(sums[0], sums[1]);
         if (used && first == 0)
-            op.y[at * op.dv + column] = y;
+            op.y[at * op.dv + column] = mamba ? fmaf(op.skip[head], v, y) : y;
     }
     TSR_UNROLL
     for (int j = 0; j < PER_LANE; j++) {
@@ -115,13 +128,14 @@ static __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(c
     }
 }
 
-template <int PER_LANE> static tsr_status launch(const tsr_op_recurrence *op, const tsr_cuda_stream *s)
+template <int PER_LANE, tsr_recurrence_rule RULE>
+static tsr_status launch(const tsr_op_recurrence *op, const tsr_cuda_stream *s)
 {
     const int64_t columns = RECURRENCE_WARPS * RECURRENCE_COLUMNS;
     const dim3 grid((unsigned)((op->dv + columns - 1) / columns), (unsigned)op->n_heads,
                     (unsigned)op->index.n_rows);
     return tsr_cuda_result(
-        TSR_LAUNCH((recurrence_kernel<PER_LANE>), grid, dim3(RECURRENCE_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH((recurrence_kernel<PER_LANE, RULE>), grid, dim3(RECURRENCE_THREADS), 0, s->stream, *op),
         "recurrence_kernel");
 }
 
@@ -129,5 +143,8 @@ extern "C" tsr_status tsr_cuda_recurrence(const tsr_op_recurrence *op, const tsr
 {
     if (op->n_tokens == 0 || op->n_heads == 0)
         return TSR_OK;
-    return op->dk <= 128 ? launch<32>(op, s) : launch<64>(op, s);
+    if (op->rule == TSR_RECURRENCE_MAMBA)
+        return op->dk <= 128 ? launch<32, TSR_RECURRENCE_MAMBA>(op, s)
+                             : launch<64, TSR_RECURRENCE_MAMBA>(op, s);
+    return op->dk <= 128 ? launch<32, TSR_RECURRENCE_DELTA>(op, s) : launch<64, TSR_RECURRENCE_DELTA>(op, s);
 }

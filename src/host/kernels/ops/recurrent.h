@@ -63,13 +63,17 @@ static void kernel_conv(const tsr_op *record, const tsr_kernel_env *env)
 
 /* -- recurrence -- */
 
+/* The first element of the token's query or key of a head. */
+ALWAYS_INLINE int64_t key_at(const tsr_op_recurrence *op, int64_t t, int64_t head)
+{
+    return (t * op->n_key_heads + (op->first_head + head) / op->group) * op->dk;
+}
+
 /* The token's queries and keys at unit length, and the factors on the rows of the state; zeros behind dk. */
 static void recurrence_load(const tsr_op_recurrence *op, int64_t t, int64_t head, recurrent_scratch *s)
 {
-    const int64_t dk = op->dk, group = op->n_heads / op->n_key_heads;
-    const int64_t key_head = head / group;
-    const float *q = op->q + (t * op->n_key_heads + key_head) * dk;
-    const float *k = op->k + (t * op->n_key_heads + key_head) * dk;
+    const int64_t dk = op->dk;
+    const float *q = op->q + key_at(op, t, head), *k = op->k + key_at(op, t, head);
     const float *alpha = op->alpha + (t * op->heads_stride + head) * op->n_decay;
     const float *dt_bias = op->dt_bias + head * op->n_decay;
     const float of_q = op->scale / __builtin_sqrtf(dot_f32(q, q, dk) + op->eps);
@@ -139,6 +143,44 @@ static void recurrence_token(const tsr_op_recurrence *op, int64_t t, int64_t hea
     v16_store_n(op->y + at * op->dv + c, add_four(sums), n);
 }
 
+/* The token's keys times dt; all decays are the one that is returned. Zeros behind dk. */
+static v16 mamba_load(const tsr_op_recurrence *op, int64_t t, int64_t head, recurrent_scratch *s)
+{
+    const float *q = op->q + key_at(op, t, head), *k = op->k + key_at(op, t, head);
+    const float alpha = op->alpha[t * op->heads_stride + head];
+    const v16 dt = v16_softplus(v16_set1(alpha + op->dt_bias[head]));
+    for (int64_t i = 0; i < op->dk; i += 16) {
+        const int64_t n = op->dk - i < 16 ? op->dk - i : 16;
+        v16_store_n(s->q + i, v16_load_n(q + i, n), n);
+        v16_store_n(s->k + i, v16_mul(dt, v16_load_n(k + i, n)), n);
+    }
+    return v16_exp(v16_mul(v16_set1(op->a[head]), dt));
+}
+
+/* Row i of the state after the token, and its part of the product with the query. */
+ALWAYS_INLINE v16 mamba_row(recurrent_scratch *s, int64_t i, v16 decay, v16 v, v16 sum)
+{
+    const v16 row = v16_fma(v16_set1(s->k[i]), v, v16_mul(decay, v16_load(s->state[i])));
+    v16_store(s->state[i], row);
+    return v16_fma(v16_set1(s->q[i]), row, sum);
+}
+
+/* recurrence_token() of Mamba-2. */
+static void mamba_token(const tsr_op_recurrence *op, int64_t t, int64_t head, int64_t c, int64_t n,
+                        recurrent_scratch *s)
+{
+    const int64_t at = (t * op->heads_stride + head) * op->dv + c;
+    const v16 decay = mamba_load(op, t, head, s), v = v16_load_n(op->v + at, n);
+    four_sums sums = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
+    for (int64_t i = 0; i < op->dk; i += 4) {
+        sums.a = mamba_row(s, i, decay, v, sums.a);
+        sums.b = mamba_row(s, i + 1, decay, v, sums.b);
+        sums.c = mamba_row(s, i + 2, decay, v, sums.c);
+        sums.d = mamba_row(s, i + 3, decay, v, sums.d);
+    }
+    v16_store_n(op->y + at, v16_fma(v16_set1(op->skip[head]), v, add_four(sums)), n);
+}
+
 static void recurrence_tile(const tsr_op_recurrence *op, const tsr_state_row *row, int64_t head, int64_t c,
                             int64_t n, recurrent_scratch *s)
 {
@@ -147,8 +189,12 @@ static void recurrence_tile(const tsr_op_recurrence *op, const tsr_state_row *ro
     for (int64_t i = 0; row->read >= 0 && i < op->dk; i++)
         memcpy(s->state[i], state_slot(&op->state, row->read) + offset + i * op->dv,
                (size_t)n * sizeof(float));
-    for (int64_t t = row->first; t >= 0; t = op->index.next[t])
-        recurrence_token(op, t, head, c, n, s);
+    for (int64_t t = row->first; t >= 0; t = op->index.next[t]) {
+        if (op->rule == TSR_RECURRENCE_MAMBA)
+            mamba_token(op, t, head, c, n, s);
+        else
+            recurrence_token(op, t, head, c, n, s);
+    }
     for (int64_t i = 0; i < op->dk; i++)
         memcpy(state_slot(&op->state, row->write) + offset + i * op->dv, s->state[i],
                (size_t)n * sizeof(float));
