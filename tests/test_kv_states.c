@@ -15,9 +15,10 @@
 #include "support/fake_device.h"
 #include "support/kv_case.h"
 
-enum { KEYS = 10, VALUES = 20, KEY_FLOATS = 3, VALUE_FLOATS = 7 };
+enum { KEYS = 10, VALUES = 20, KEY_FLOATS = 3, VALUE_FLOATS = 7, WHOLE_FLOATS = 11, N_PARTS = 3 };
 
-/* Layer 1 is recurrent, with a state of VALUES * VALUE_FLOATS and KEYS * KEY_FLOATS floats. */
+/* Layer 1 is recurrent, with a state of VALUES * VALUE_FLOATS and KEYS * KEY_FLOATS floats, and WHOLE_FLOATS
+ * that every device has. */
 typedef struct fixture {
     kv_fixture f;
     tsr_shard_map values, keys;
@@ -31,8 +32,9 @@ static void describe(fixture *s, const int64_t counts[N_DEVICES])
     assert_int_equal(tsr_shard_map_init(KEYS, KEYS / 5, N_DEVICES, counts, &s->keys), TSR_OK);
     f->layers[1].kv_heads = NULL;
     f->layers[1].devices = 7;
-    f->layers[1].state[0] = (tsr_kv_state_part){&s->values, VALUE_FLOATS * sizeof(float)};
-    f->layers[1].state[1] = (tsr_kv_state_part){&s->keys, KEY_FLOATS * sizeof(float)};
+    f->layers[1].state[0] = (tsr_kv_state_part){&s->values, VALUE_FLOATS * sizeof(float), false};
+    f->layers[1].state[1] = (tsr_kv_state_part){&s->keys, KEY_FLOATS * sizeof(float), false};
+    f->layers[1].state[2] = (tsr_kv_state_part){&s->values, WHOLE_FLOATS * sizeof(float), true};
 }
 
 static void open_with(fixture *s, const int64_t counts[N_DEVICES])
@@ -50,7 +52,9 @@ static float *floats_of(const fixture *s, int device, int part, int32_t slot, in
 {
     tsr_state_view view;
     tsr_kv_state_view_of(s->f.kv, device, 1, part, &view);
-    *n_out = tsr_shard_map_count(part ? &s->keys : &s->values, device) * (part ? KEY_FLOATS : VALUE_FLOATS);
+    *n_out = part == 2 ? WHOLE_FLOATS
+                       : tsr_shard_map_count(part ? &s->keys : &s->values, device) *
+                             (part ? KEY_FLOATS : VALUE_FLOATS);
     return view.base + slot * view.slot_elems;
 }
 
@@ -61,7 +65,7 @@ static void step(fixture *s, int seq, int n, float mark)
     tsr_state_row row = tsr_kv_state_row(s->f.kv, seq);
     assert_true(row.write >= 0 && row.write != row.read);
     for (int d = 0; d < N_DEVICES; d++)
-        for (int part = 0; part < 2; part++) {
+        for (int part = 0; part < N_PARTS; part++) {
             int64_t k;
             const float *from = row.read >= 0 ? floats_of(s, d, part, row.read, &k) : NULL;
             float *to = floats_of(s, d, part, row.write, &k);
@@ -83,7 +87,7 @@ static void check_state(const fixture *s, int seq, float expected)
     tsr_state_row row = tsr_kv_state_row(s->f.kv, seq);
     assert_true(row.read >= 0);
     for (int d = 0; d < N_DEVICES; d++)
-        for (int part = 0; part < 2; part++) {
+        for (int part = 0; part < N_PARTS; part++) {
             int64_t n;
             const float *x = floats_of(s, d, part, row.read, &n);
             for (int64_t i = 0; i < n; i++)
@@ -203,7 +207,7 @@ static void compaction_keeps_states(void **state)
 static unsigned char *numbered(const fixture *s)
 {
     size_t bytes = tsr_kv_state_bytes(s->f.kv);
-    assert_int_equal(bytes, (VALUES * VALUE_FLOATS + KEYS * KEY_FLOATS) * sizeof(float));
+    assert_int_equal(bytes, (VALUES * VALUE_FLOATS + KEYS * KEY_FLOATS + WHOLE_FLOATS) * sizeof(float));
     float *x = malloc(bytes);
     for (size_t i = 0; i < bytes / sizeof *x; i++)
         x[i] = (float)i;

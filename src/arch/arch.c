@@ -79,6 +79,11 @@ static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, cons
         tsr_gguf_path(gguf), (long long)hp->n_expert, tensor);
 }
 
+static bool has_kv_heads(const tsr_layer_kind *k)
+{
+    return k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT;
+}
+
 /* The means over the layers, for predictions of time. Layers with a window read no more positions than the
  * window. */
 static void summarize_kv(tsr_hparams *hp)
@@ -87,7 +92,7 @@ static void summarize_kv(tsr_hparams *hp)
     hp->kv = (tsr_kv_shape){.window = hp->window};
     for (int64_t l = 0; l < hp->n_layers; l++) {
         const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-        if (tsr_layer_is_recurrent(k) || tsr_hparams_kv_layer(hp, l) < l)
+        if (!has_kv_heads(k) || tsr_hparams_kv_layer(hp, l) < l)
             continue;
         const bool latent = k->mixer == TSR_MIXER_LATENT;
         const int64_t elems = latent ? hp->latent.kv_rank + hp->latent.n_rot : k->n_head_kv * k->head_dim;
@@ -100,12 +105,12 @@ static void summarize_kv(tsr_hparams *hp)
 
 static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_kind *k)
 {
-    if (!tsr_layer_is_recurrent(k) && (k->n_head < 1 || k->n_head_kv < 1))
+    if (has_kv_heads(k) && (k->n_head < 1 || k->n_head_kv < 1))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: layer %lld has %lld heads and %lld KV heads; layers "
                         "without attention are not supported for this architecture",
                         tsr_gguf_path(gguf), (long long)l, (long long)k->n_head, (long long)k->n_head_kv);
-    if (k->n_head % k->n_head_kv != 0)
+    if (k->mixer != TSR_MIXER_NONE && k->n_head % k->n_head_kv != 0)
         return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
                         tsr_gguf_path(gguf), (long long)k->n_head, (long long)k->n_head_kv);
     if (k->ffn == TSR_FFN_DENSE && k->n_ff < 1)
@@ -178,10 +183,13 @@ static void cut_attention(tsr_weights *weights, const tsr_hparams *hp, const tsr
 {
     for (int i = 0; i < weights->n; i++) {
         tsr_weight *weight = weights->list[i];
-        if (weight->layer < 0 || (hp->kind_of[weight->layer] == granules->main_kind && weight->per_head == 0))
+        if (weight->layer < 0)
             continue;
-        const tsr_layer_kind *k = tsr_hparams_layer(hp, weight->layer);
-        int64_t heads = granules->kind_heads[hp->kind_of[weight->layer]], group = k->n_head / k->n_head_kv;
+        const int kind = tsr_weight_kind(weight, hp);
+        const tsr_layer_kind *k = &hp->kinds[kind];
+        if (k->n_head_kv == 0 || (kind == granules->main_kind && weight->per_head == 0))
+            continue;
+        int64_t heads = granules->kind_heads[kind], group = k->n_head / k->n_head_kv;
         if (weight->per_head > 0)
             weight->granule = heads * weight->per_head;
         else if (weight->role == TSR_WEIGHT_KV_ROWS)

@@ -22,6 +22,9 @@
 tsr_status tsr_layer_rotate_windows(tsr_keys *keys, const tsr_hparams *hparams, int64_t l,
                                     tsr_layer_kind *layer);
 
+/* Read the shape of a layer's Mamba-2, which *layer becomes. */
+tsr_status tsr_layer_read_mamba(tsr_keys *keys, int64_t l, tsr_layer_kind *layer);
+
 /* -- declaring -- */
 
 /* Declare the embedding, every layer with `layer`, the last norm, and the output matrix (the embedding again
@@ -64,6 +67,9 @@ tsr_status tsr_declare_delta_rows(tsr_weights *weights, const tsr_hparams *hpara
 /* A short convolution: shortconv.in_proj, shortconv.conv and shortconv.out_proj. */
 tsr_status tsr_declare_short_conv(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* Mamba-2: ssm_in, ssm_conv1d (its bias is optional), ssm_a, ssm_d, ssm_dt, ssm_norm (optional), ssm_out. */
+tsr_status tsr_declare_mamba(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
 /* The same over all query heads, and over all key heads, of a token. */
 tsr_status tsr_declare_wide_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
@@ -91,7 +97,8 @@ tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *h
  * hparams->ungated_ffn is set, or the mixture of experts. All biases are optional. */
 tsr_status tsr_declare_layer_norm_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* The layer of most models: norms before both blocks, attention, a dense FFN or a mixture of experts. */
+/* The layer of most models: norms before both blocks, attention or Mamba-2, a dense FFN or a mixture of
+ * experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* tsr_declare_plain_layer() for files that call the norm before the FFN post_attention_norm. */
@@ -145,6 +152,9 @@ tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h);
 
 /* The short convolution of the normed h, shortconv.out_proj included. */
 tsr_tensor *tsr_block_short_conv(const tsr_layer *at, tsr_tensor *h);
+
+/* Mamba-2 of the normed h, ssm_out included. */
+tsr_tensor *tsr_block_mamba(const tsr_layer *at, tsr_tensor *h);
 
 /* Latent attention of the normed h, W_o included. */
 tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h);

@@ -303,7 +303,7 @@ static int rope_slot(const tsr_hparams *hp, int slot)
 tsr_status tsr_layer_kind_read(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *kind_out)
 {
     tsr_status status = TSR_OK;
-    tsr_layer_kind k = {.n_head = hp->n_head, .head_dim = hp->head_dim};
+    tsr_layer_kind k = {.n_head = hp->n_head, .head_dim = hp->head_dim, .beside = -1};
     k.ffn = hp->n_expert > 0 && l >= hp->n_dense_layers ? TSR_FFN_EXPERTS : TSR_FFN_DENSE;
     TSR_TRY(tsr_keys_int(keys, "attention.head_count", l, false, 0, 1 << 16, &k.n_head));
     k.n_head_kv = k.n_head;
@@ -318,7 +318,7 @@ out:
     return status;
 }
 
-_Static_assert(sizeof(tsr_layer_kind) == 8 * sizeof(int64_t) + 4 * sizeof(int) + 2 * sizeof(float),
+_Static_assert(sizeof(tsr_layer_kind) == 10 * sizeof(int64_t) + 4 * sizeof(int) + 2 * sizeof(float),
                "kinds are compared as bytes, so they have no padding");
 
 tsr_status tsr_hparams_set_layer(tsr_hparams *hp, int64_t l, const tsr_layer_kind *kind)

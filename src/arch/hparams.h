@@ -61,10 +61,12 @@ typedef enum tsr_mixer {
     TSR_MIXER_ATTENTION = 0,
     TSR_MIXER_DELTA,  /* the gated delta rule behind a convolution */
     TSR_MIXER_LATENT, /* attention over compressed keys and values (blocks/latent.c) */
-    TSR_MIXER_CONV    /* a short convolution (blocks/short_conv.c) */
+    TSR_MIXER_CONV,   /* a short convolution (blocks/short_conv.c) */
+    TSR_MIXER_MAMBA,  /* Mamba-2 (blocks/mamba.c) */
+    TSR_MIXER_NONE    /* nothing: the layer is an FFN */
 } tsr_mixer;
 
-typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS } tsr_ffn;
+typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS, TSR_FFN_NONE } tsr_ffn;
 
 /* The shape of a layer. Layers of equal shape are of one kind. Compared as bytes: no padding. */
 typedef struct tsr_layer_kind {
@@ -77,6 +79,11 @@ typedef struct tsr_layer_kind {
      * a part has n_head / parts / n_head_kv value heads for each key head, in the order of the key heads.
      * TSR_MIXER_CONV has n_head = n_head_kv groups of head_dim channels, and only conv_kernel besides. */
     int64_t key_dim, conv_kernel, parts;
+
+    /* Of Mamba-2: groups of heads, each with a key (B) and a query (C). Where they are not n_head_kv, that is
+     * the number of heads: heads are divided, and every device has the keys and queries of all groups. */
+    int64_t n_groups;
+    int64_t beside; /* the kind of a mixer that reads the layer's input, too; -1: none */
     tsr_mixer mixer;
     tsr_ffn ffn;
     int rope_q, rope_k;            /* rotations of queries and keys, tsr_rope_slot; -1: none */
@@ -170,10 +177,10 @@ static inline const tsr_layer_kind *tsr_hparams_layer(const tsr_hparams *hparams
     return &hparams->kinds[hparams->kind_of[l]];
 }
 
-/* Whether the layer has a state per sequence instead of keys and values. */
-static inline bool tsr_layer_is_recurrent(const tsr_layer_kind *kind)
+/* Whether a mixer has a state per sequence instead of keys and values. */
+static inline bool tsr_mixer_is_recurrent(tsr_mixer mixer)
 {
-    return kind->mixer == TSR_MIXER_DELTA || kind->mixer == TSR_MIXER_CONV;
+    return mixer == TSR_MIXER_DELTA || mixer == TSR_MIXER_CONV || mixer == TSR_MIXER_MAMBA;
 }
 
 /* The layer whose keys and values layer l reads: l, or the last layer before the n_shared_kv last ones with

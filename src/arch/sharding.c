@@ -11,6 +11,8 @@ static tsr_status find_attention(const tsr_hparams *hp, const int64_t *blocks, t
     tsr_status status = TSR_OK;
     for (int i = 0; i < hp->n_kinds; i++) {
         const tsr_layer_kind *k = &hp->kinds[i];
+        if (k->mixer == TSR_MIXER_NONE)
+            continue;
         TSR_TRY(tsr_granule_attention(k->head_dim, k->n_head, k->n_head_kv, blocks[i], &g->kind_heads[i]));
         int64_t n = (k->n_head_kv + g->kind_heads[i] - 1) / g->kind_heads[i];
         if (n > g->n[TSR_CLASS_ATTENTION]) {
@@ -253,10 +255,13 @@ void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hp,
     int64_t values = k->n_head / k->parts / k->n_head_kv * k->head_dim; /* for a key head, in a part */
     tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->key_dim, heads * k->key_dim, &maps[0]);
     tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * values, heads * values, &maps[1]);
-    parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] = (tsr_kv_state_part){&maps[0], kept};
+    const bool whole = k->mixer == TSR_MIXER_MAMBA && k->n_groups != k->n_head_kv;
+    const size_t of_all = (size_t)(k->n_groups * k->key_dim) * kept;
+    parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] =
+        whole ? (tsr_kv_state_part){&maps[1], of_all, true} : (tsr_kv_state_part){&maps[0], kept, false};
     for (int i = 0; i < (int)k->parts; i++) {
-        parts[TSR_STATE_CONV_V + i] = (tsr_kv_state_part){&maps[1], kept};
+        parts[TSR_STATE_CONV_V + i] = (tsr_kv_state_part){&maps[1], kept, false};
         parts[TSR_STATE_CONV_V + k->parts + i] =
-            (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float)};
+            (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float), false};
     }
 }

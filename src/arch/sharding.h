@@ -111,7 +111,7 @@ tsr_status tsr_split_group_init_alone(const tsr_hparams *hparams, const tsr_mode
 /* The group of a block; `layer` is used for attention and FFN only. */
 const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_block block, int64_t layer);
 
-/* The parts of the state of a recurrent layer of a kind: the inputs that the convolutions of queries, of keys
+/* The parts of the state of a recurrent mixer of a kind: the inputs that the convolutions of queries, of keys
  * and of each part of the values keep, then the matrices of each part; of a short convolution its inputs
  * alone. maps_out[2], of keys and of a part of
  * the values, must live as long as the parts. */

@@ -201,6 +201,28 @@ out:
     return status;
 }
 
+static tsr_status check_vectors(const tsr_weights *weights, const tsr_tensor *tensor)
+{
+    if (tensor && tensor->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(weights->gguf), tensor->name, tsr_type_name(tensor->type));
+    return TSR_OK;
+}
+
+tsr_status tsr_weights_declare_vector(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                                      int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(weights, required, role, layer, ne0, ne1, tensor_out, "%s", name));
+    TSR_TRY(check_vectors(weights, *tensor_out));
+    if (*tensor_out) {
+        (*tensor_out)->ne[0] = ne0 * ne1;
+        (*tensor_out)->ne[1] = 1;
+    }
+out:
+    return status;
+}
+
 tsr_status tsr_weights_tie_output(tsr_weights *weights)
 {
     tsr_weight *weight;
@@ -298,6 +320,12 @@ void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head)
 {
     if (tensor)
         ((tsr_weight *)tensor)->per_head = per_head;
+}
+
+int tsr_weight_kind(const tsr_weight *weight, const tsr_hparams *hp)
+{
+    const int kind = hp->kind_of[weight->layer];
+    return weight->beside ? (int)hp->kinds[kind].beside : kind;
 }
 
 /* Matrices are divided by rows; one-dimensional tensors (biases) along their only axis. */

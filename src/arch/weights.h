@@ -50,6 +50,15 @@ typedef struct tsr_conv_weights {
     tsr_tensor *before, *after, *x, *conv, *out;
 } tsr_conv_weights;
 
+/* Mamba-2. */
+typedef struct tsr_mamba_weights {
+    tsr_tensor *wz, *wx, *wb, *wc, *wdt; /* gate of the output, values, keys, queries, steps */
+    tsr_tensor *conv_x, *conv_b, *conv_c;
+    tsr_tensor *bias_x, *bias_b, *bias_c; /* of the convolutions; NULL: none */
+    tsr_tensor *a, *dt_bias, *skip, *out;
+    tsr_tensor *norm; /* NULL: none */
+} tsr_mamba_weights;
+
 /* The tensors of one layer; NULL: the model has no such tensor. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
@@ -58,6 +67,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *sinks;
     tsr_delta_weights delta;
     tsr_conv_weights conv;
+    tsr_mamba_weights mamba;
     tsr_tensor *attn_gate; /* gates of attention's result: a row for each element, or for each head */
     tsr_tensor *latent_q, *latent_q_norm;             /* latent attention: compression of queries, ... */
     tsr_tensor *latent_kv, *latent_kv_norm, *key_rot; /* of keys and values; the rotated part of all keys */
@@ -94,6 +104,7 @@ typedef struct tsr_weight {
     int64_t granule;  /* elements of the divided axis that stay together; 0: the map of the role decides */
     tsr_source_layout layout;        /* of the source, as in tsr_placement; parts are owned */
     const tsr_gguf_tensor **experts; /* [experts] tensors of the file that are the source; NULL: one tensor */
+    bool beside;                     /* of the mixer beside the layer's own */
 } tsr_weight;
 
 typedef struct tsr_weights {
@@ -173,6 +184,14 @@ void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule);
 /* Say that a declared tensor of an attention class has `per_head` elements of the divided axis for each KV
  * head; NULL: no effect. */
 void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head);
+
+/* The kind whose heads divide the tensors of an attention class: that of the layer, or of the mixer beside
+ * it. */
+int tsr_weight_kind(const tsr_weight *weight, const tsr_hparams *hparams);
+
+/* Declare a matrix [ne0, ne1] of the file, F32, as a vector of all its elements. */
+tsr_status tsr_weights_declare_vector(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                                      int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name);
 
 /* Declare a tensor of the file, of any shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */

@@ -26,7 +26,7 @@ static tsr_status find_granules(const tsr_weights *weights, const tsr_hparams *h
     for (int i = 0; i < weights->n; i++) {
         const tsr_weight *w = weights->list[i];
         if (w->role == TSR_WEIGHT_Q_COLUMNS) {
-            int64_t *of_kind = &attention[hp->kind_of[w->layer]];
+            int64_t *of_kind = &attention[tsr_weight_kind(w, hp)];
             *of_kind = tsr_weight_common_block(w, *of_kind);
         } else if (w->role == down && (hp->n_expert > 0 || w->tensor.ne[0] == hp->n_ff)) {
             ffn = tsr_weight_common_block(w, ffn);

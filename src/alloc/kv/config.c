@@ -67,9 +67,9 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
     tsr_status status = TSR_OK;
     const tsr_kv_layer *layer = &config->layers[index];
     const tsr_shard_map *map = layer->kv_heads;
-    if (layer->state[0].map && !map)
-        return check_states(rt, config, index);
-    if (!map && layer->k_dim == 0) /* attention reads the rows of another layer */
+    if (layer->state[0].map)
+        TSR_TRY(check_states(rt, config, index));
+    if (!map && (layer->state[0].map || layer->k_dim == 0)) /* without rows, or they are another layer's */
         return TSR_OK;
     if (!map || map->n_devices != rt->n_devices || map->extent < 1)
         return tsr_fail(TSR_ERR_INVALID,

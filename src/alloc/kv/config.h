@@ -13,10 +13,12 @@
 
 enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4, TSR_KV_STATE_PARTS = 18 };
 
-/* A part of a recurrent layer's state: unit_bytes for each element of the map. */
+/* A part of a recurrent layer's state: unit_bytes for each element of the map; with `whole`, all of the part
+ * is one unit, and every device of the layer holds it. */
 typedef struct tsr_kv_state_part {
     const tsr_shard_map *map; /* NULL: no part */
     size_t unit_bytes;
+    bool whole;
 } tsr_kv_state_part;
 
 /* One layer: the devices that keep its KV heads, and the elements of a key and of a value. A device holds its
@@ -32,7 +34,7 @@ typedef struct tsr_kv_layer {
     int64_t k_dim, v_dim;          /* whole blocks of type_k and type_v */
     int64_t window;                /* positions that a token sees, its own included; 0: all */
     bool whole, v_in_k;
-    tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a recurrent layer: its parts, in order */
+    tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a layer with a recurrence: its parts, in order */
 } tsr_kv_layer;
 
 typedef struct tsr_kv_config {

@@ -22,7 +22,7 @@ static size_t part_bytes(const tsr_kv_layer *layer, const tsr_kv_state_part *par
 {
     if (!tsr_device_set_has(layer->devices, device))
         return 0;
-    return (size_t)tsr_shard_map_count(part->map, device) * part->unit_bytes;
+    return part->whole ? part->unit_bytes : (size_t)tsr_shard_map_count(part->map, device) * part->unit_bytes;
 }
 
 static tsr_status lay_out(tsr_kv_region *region, const tsr_kv_config *config)
@@ -32,16 +32,18 @@ static tsr_status lay_out(tsr_kv_region *region, const tsr_kv_config *config)
         for (int p = 0; p < count_parts(&config->layers[l]); p++, i++) {
             const tsr_kv_state_part *part = &config->layers[l].state[p];
             size_t whole, bytes = part_bytes(&config->layers[l], part, device);
-            if (!tsr_mul_size((size_t)part->map->extent, part->unit_bytes, &whole) ||
+            const size_t n_units = part->whole ? 1 : (size_t)part->map->extent;
+            const size_t first = part->whole ? 0 : (size_t)tsr_shard_map_first(part->map, device);
+            if (!tsr_mul_size(n_units, part->unit_bytes, &whole) ||
                 whole > (size_t)PTRDIFF_MAX / 2 - region->whole_bytes)
                 return tsr_fail(TSR_ERR_INVALID, "device %s: a state of layer %d exceeds the address space",
                                 region->device->name, l);
-            region->parts[i] =
-                (tsr_kv_part){.k_offset = region->page_bytes,
-                              .k_bytes = bytes,
-                              .k_whole = region->whole_bytes +
-                                         (size_t)tsr_shard_map_first(part->map, device) * part->unit_bytes,
-                              .n_heads = bytes > 0};
+            region->parts[i] = (tsr_kv_part){
+                .k_offset = region->page_bytes,
+                .k_bytes = bytes,
+                .k_whole = region->whole_bytes + first * part->unit_bytes,
+                .n_heads = bytes > 0,
+                .repeated = part->whole && device > tsr_device_set_first(config->layers[l].devices)};
             region->whole_bytes += whole;
             region->page_bytes += tsr_align_up(bytes, TSR_KV_PART_ALIGNMENT);
         }

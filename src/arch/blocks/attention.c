@@ -111,17 +111,9 @@ out:
 static tsr_status declare_heads_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, int64_t n_heads,
                                      const char *name, tsr_tensor **norm_out)
 {
-    tsr_status status = TSR_OK;
-    TSR_TRY(tsr_weights_declare(w, false, role, l, n, n_heads, norm_out, "blk.%d.%s.weight", l, name));
-    if (!*norm_out)
-        return TSR_OK;
-    if ((*norm_out)->type != TSR_TYPE_F32)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
-                        tsr_gguf_path(w->gguf), (*norm_out)->name, tsr_type_name((*norm_out)->type));
-    (*norm_out)->ne[0] = n * n_heads;
-    (*norm_out)->ne[1] = 1;
-out:
-    return status;
+    char full[TSR_MAX_NAME];
+    snprintf(full, sizeof full, "blk.%d.%s.weight", l, name);
+    return tsr_weights_declare_vector(w, false, role, l, n, n_heads, norm_out, full);
 }
 
 tsr_status tsr_declare_heads_norms(tsr_weights *w, const tsr_hparams *hp, int l)

@@ -106,7 +106,10 @@ tsr_status tsr_declare_plain_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_declare_pre_norms(w, hp, l));
-    TSR_TRY(tsr_declare_attention(w, hp, l));
+    if (tsr_hparams_layer(hp, l)->mixer == TSR_MIXER_MAMBA)
+        TSR_TRY(tsr_declare_mamba(w, hp, l));
+    else
+        TSR_TRY(tsr_declare_attention(w, hp, l));
     TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
 out:
     return status;
@@ -116,6 +119,7 @@ static tsr_tensor *mix(const tsr_layer *at, tsr_tensor *h)
 {
     switch (at->kind->mixer) {
     case TSR_MIXER_ATTENTION:
+    case TSR_MIXER_NONE:
         break;
     case TSR_MIXER_DELTA:
         return tsr_block_delta(at, h);
@@ -123,6 +127,8 @@ static tsr_tensor *mix(const tsr_layer *at, tsr_tensor *h)
         return tsr_block_latent(at, h);
     case TSR_MIXER_CONV:
         return tsr_block_short_conv(at, h);
+    case TSR_MIXER_MAMBA:
+        return tsr_block_mamba(at, h);
     }
     return tsr_block_attention(at, h);
 }

@@ -62,7 +62,8 @@
     X(qwen35moe) \
     X(lfm2) \
     X(lfm2moe) \
-    X(kimi_linear)
+    X(kimi_linear) \
+    X(granitehybrid)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

@@ -1,6 +1,7 @@
-/* granite, granitemoe (with a mixture of experts) and minicpm: llamas with factors on the embedding, on the
- * results of blocks, on scores and on logits. With these factors a large model can be trained with the
- * settings of a small one (arXiv:2203.03466, arXiv:2404.06395).
+/* granite, granitemoe (with a mixture of experts), granitehybrid and minicpm: llamas with factors on the
+ * embedding, on the results of blocks, on scores and on logits. With these factors a large model can be
+ * trained with the settings of a small one (arXiv:2203.03466, arXiv:2404.06395). Most layers of granitehybrid
+ * have Mamba-2 instead of attention.
  *
  *     x = x + residual_scale Wo attn(norm(x))
  *     x = x + residual_scale Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
@@ -48,6 +49,18 @@ out:
     return status;
 }
 
+static tsr_status read_granitehybrid(tsr_keys *keys, tsr_hparams *hp)
+{
+    hp->expert_normalize = true;
+    return read_granite(keys, hp);
+}
+
+static tsr_status read_hybrid_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
+{
+    (void)hp;
+    return layer->n_head_kv > 0 ? TSR_OK : tsr_layer_read_mamba(keys, l, layer);
+}
+
 static tsr_status read_granitemoe(tsr_keys *keys, tsr_hparams *hp)
 {
     hp->expert_normalize = true;
@@ -72,6 +85,12 @@ const tsr_arch tsr_arch_granitemoe = {.name = "granitemoe",
                                       .read_hparams = read_granitemoe,
                                       .declare_layer = tsr_declare_plain_layer,
                                       .build_layer = tsr_build_layer};
+const tsr_arch tsr_arch_granitehybrid = {.name = "granitehybrid",
+                                         .experts = true,
+                                         .read_hparams = read_granitehybrid,
+                                         .read_layer = read_hybrid_layer,
+                                         .declare_layer = tsr_declare_plain_layer,
+                                         .build_layer = tsr_build_layer};
 const tsr_arch tsr_arch_minicpm = {.name = "minicpm",
                                    .read_hparams = read_minicpm,
                                    .declare_layer = tsr_declare_plain_layer,

@@ -9,32 +9,30 @@
 
 /* -- creation -- */
 
-/* The maps of the heads follow the layers in the same block of memory: KV heads, or the elements of keys and
- * of values of a recurrent layer. */
+/* The maps follow the layers in the same block of memory: of each layer those of the elements of keys and of
+ * values of a recurrence, then that of the KV heads. */
 tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
 {
     const tsr_hparams *hp = &shape->hparams;
     tsr_kv_layer *layers = NULL;
     tsr_status status =
-        tsr_mem_array((size_t)hp->n_layers, sizeof *layers + 2 * sizeof(tsr_shard_map), "KV layers", &layers);
+        tsr_mem_array((size_t)hp->n_layers, sizeof *layers + 3 * sizeof(tsr_shard_map), "KV layers", &layers);
     if (status != TSR_OK)
         return status;
     tsr_shard_map *maps = (tsr_shard_map *)(layers + hp->n_layers);
     for (int l = 0; l < hp->n_layers; l++) {
         const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
         const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
-        const bool latent = kind->mixer == TSR_MIXER_LATENT;
+        const bool latent = kind->mixer == TSR_MIXER_LATENT, recurs = tsr_mixer_is_recurrent(kind->mixer);
         layers[l].devices = group->devices;
-        if (tsr_layer_is_recurrent(kind)) {
-            tsr_split_group_states(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l],
-                                   layers[l].state);
+        if (recurs || kind->beside >= 0)
+            tsr_split_group_states(group, hp, &shape->granules, recurs ? hp->kind_of[l] : (int)kind->beside,
+                                   &maps[3 * l], layers[l].state);
+        if (recurs || kind->mixer == TSR_MIXER_NONE || tsr_hparams_kv_layer(hp, l) < l)
             continue;
-        }
-        if (tsr_hparams_kv_layer(hp, l) < l)
-            continue;
-        tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[2 * l]);
-        layers[l].kv_heads = &maps[2 * l];
+        tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[3 * l + 2]);
+        layers[l].kv_heads = &maps[3 * l + 2];
         layers[l].k_dim = latent ? hp->latent.kv_rank + hp->latent.n_rot : kind->head_dim;
         layers[l].v_dim = latent ? hp->latent.kv_rank : kind->head_dim;
         layers[l].window = kind->window;
