@@ -58,20 +58,21 @@ static void drop_unused_rotations(tsr_hparams *hp)
             hp->rope[i] = (tsr_rope_params){0};
 }
 
-/* Files have a tensor for gate and up of all experts, a tensor for each of them, or a tensor per expert. */
+/* Files have a tensor of all experts, or a tensor per expert. */
 static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
-    static const char *const kinds[] = {"gate_up_exps", "gate.0", "gate_exps"};
+    static const char *const kinds[] = {"down.0", "down_exps"};
     char tensor[TSR_MAX_NAME];
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        snprintf(tensor, sizeof tensor, "blk.%d.ffn_%s.weight", (int)hp->n_dense_layers, kinds[i]);
-        if (arch->experts && tsr_gguf_find_tensor(gguf, tensor))
-            return TSR_OK;
-    }
     if (!arch->experts)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: architecture %s with a mixture of %lld experts is not supported",
                         tsr_gguf_path(gguf), arch->name, (long long)hp->n_expert);
+    for (int64_t l = hp->n_layers - 1; l >= hp->n_dense_layers; l--) /* some have no FFN */
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            snprintf(tensor, sizeof tensor, "blk.%d.ffn_%s.weight", (int)l, kinds[i]);
+            if (tsr_gguf_find_tensor(gguf, tensor))
+                return TSR_OK;
+        }
     return tsr_fail(
         TSR_ERR_UNSUPPORTED,
         "%s: gate, up and down of the %lld experts are not a tensor each (%s is missing), nor those of "

@@ -270,10 +270,10 @@ out:
 
 tsr_status tsr_hparams_read_norm(tsr_keys *keys, tsr_hparams *hp)
 {
-    double eps;
+    double eps = (double)hp->norm_eps;
     tsr_status status = tsr_keys_real(
-        keys, hp->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", true, 0,
-        1, &eps);
+        keys, hp->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps == 0,
+        0, 1, &eps);
     if (status == TSR_OK)
         hp->norm_eps = (float)eps;
     return status;

@@ -151,6 +151,7 @@ typedef struct tsr_hparams {
     tsr_latent latent;
     int64_t n_expert_groups, n_expert_groups_used; /* 0 or 1: experts are not chosen by groups */
     const char *output_norm;                       /* the name of the last norm's tensor; NULL: output_norm */
+    int64_t n_expert_embd; /* length of what the chosen experts read and write; 0: n_embd */
 } tsr_hparams;
 
 enum { TSR_WINDOW_BY_LAYER = -1 };
@@ -162,7 +163,8 @@ tsr_status tsr_hparams_read(tsr_keys *keys, bool latent, tsr_hparams *hparams_ou
 /* The gating of files without a key for it. */
 void tsr_hparams_default_gating(tsr_keys *keys, tsr_gating gating, tsr_hparams *hparams);
 
-/* Read the epsilon of the kind of norm that the model has (hparams->layer_norm). */
+/* Read the epsilon of the kind of norm that the model has (hparams->layer_norm). The key may be missing if
+ * hparams->norm_eps is set. */
 tsr_status tsr_hparams_read_norm(tsr_keys *keys, tsr_hparams *hparams);
 
 /* The shape of layer l as the keys say, with the windows and rotations of *hparams. */

@@ -79,8 +79,9 @@ typedef struct tsr_layer_weights {
     tsr_tensor *router_bias, *choice_bias;                      /* bias of the router's logits; bias for
                                                                  * the choice only */
     tsr_tensor *expert_gate_bias, *expert_up_bias, *expert_down_bias;
-    tsr_tensor *router_scale;                                     /* gemma4: factors on the router's input */
-    tsr_tensor *expert_scales;                                    /* factors on the weights of the experts */
+    tsr_tensor *expert_in, *expert_out; /* from and to the length that the chosen experts have */
+    tsr_tensor *router_scale;           /* gemma4: factors on the router's input */
+    tsr_tensor *expert_scales;          /* factors on the weights of the experts */
     tsr_tensor *dense_post_norm, *expert_norm, *expert_post_norm; /* gemma4: of a dense FFN beside experts */
     tsr_tensor *input_gate, *input_proj, *input_norm;             /* blocks/layer_input.c */
     tsr_tensor *output_scale;                                     /* a factor on the layer's result */

@@ -42,7 +42,8 @@ tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role rol
     const tsr_gguf_tensor *source;
     tsr_weight *weight;
     int64_t all_rows = e.all_rows > 0 ? e.all_rows : e.ne1;
-    TSR_TRY(tsr_weights_find(weights, true, name, (const int64_t[]){e.ne0, all_rows, e.n_experts}, true, &source));
+    TSR_TRY(tsr_weights_find(weights, true, name, (const int64_t[]){e.ne0, all_rows, e.n_experts}, true,
+                             &source));
     TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
     if (e.all_rows > 0)
         take_rows_of_experts(weight, &e);
@@ -60,7 +61,8 @@ static tsr_status find_expert_tensors(const tsr_weights *weights, int layer, con
     for (int64_t i = 0; i < e->n_experts; i++) {
         char name[TSR_MAX_NAME];
         snprintf(name, sizeof name, "blk.%d.ffn_%s.%d.weight", layer, kind, (int)i);
-        TSR_TRY(tsr_weights_find(weights, true, name, (const int64_t[]){e->ne0, e->ne1, 1}, true, &tensors[i]));
+        TSR_TRY(
+            tsr_weights_find(weights, true, name, (const int64_t[]){e->ne0, e->ne1, 1}, true, &tensors[i]));
         if (tensors[i]->type != tensors[0]->type)
             return tsr_fail(TSR_ERR_UNSUPPORTED,
                             "%s: tensor %s is %s and tensor %s is %s; all experts of a layer must have one "

@@ -129,13 +129,19 @@ static void overrider_free(overrider *o, int n_offload_rules)
     tsr_mem_free(o->which);
 }
 
+/* Nemotron-H calls the norm before any block attn_norm: this name does not say where an FFN is. */
+static bool is_misnamed(const tsr_weight *weight)
+{
+    return tsr_weight_block(weight) == TSR_BLOCK_FFN && strstr(weight->tensor.name, ".attn_norm.");
+}
+
 static tsr_status match_names(overrider *o, const tsr_weights *weights)
 {
     tsr_status status = TSR_OK;
     for (int i = 0; i < weights->n; i++) {
         bool found = false;
         o->which[i] = UNNAMED;
-        for (int s = 0; s < o->n && !found; s++) {
+        for (int s = 0; s < o->n && !found && !is_misnamed(weights->list[i]); s++) {
             TSR_TRY(search(o, &o->searchers[s], weights->list[i]->tensor.name, &found));
             if (found)
                 o->which[i] = s;

@@ -133,14 +133,24 @@ static tsr_tensor *mix(const tsr_layer *at, tsr_tensor *h)
     return tsr_block_attention(at, h);
 }
 
-tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
+/* x and what the layer's mixers add to it. */
+static tsr_tensor *mixed(const tsr_layer *at, tsr_tensor *x)
 {
     tsr_tensor *h = tsr_block_norm(at, x, at->w->attn_norm);
     tsr_tensor *y = mix(at, h);
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
+    return at->kind->beside >= 0 ? tsr_block_residual(at, x, tsr_block_mamba(at, h)) : x;
+}
+
+tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
+{
+    if (at->kind->mixer != TSR_MIXER_NONE)
+        x = mixed(at, x);
     x = tsr_block_outputs(at, x);
-    y = tsr_block_norm(at, x, at->w->ffn_norm);
-    y = at->w->router ? tsr_block_experts(at, y, y) : tsr_block_ffn(at, y);
+    if (at->kind->ffn == TSR_FFN_NONE)
+        return x;
+    tsr_tensor *h = tsr_block_norm(at, x, at->w->ffn_norm);
+    tsr_tensor *y = at->w->router ? tsr_block_experts(at, h, h) : tsr_block_ffn(at, h);
     return tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->ffn_post_norm));
 }
 

@@ -18,22 +18,26 @@ static tsr_status declare_one(tsr_weights *w, tsr_weight_role role, int l, tsr_w
     return tsr_weights_declare_experts(w, role, l, experts, tensor_out, name);
 }
 
-/* Gate and up: a tensor each, or in one the rows of gate, then the rows of up, of each expert. */
-static tsr_status declare_gate_and_up(tsr_weights *w, int l, const tsr_weight_experts *rows)
+/* Gate and up: a tensor each, or in one the rows of gate, then the rows of up, of each expert. Without a gate
+ * it is up (core/op.h, tsr_glu_kind). */
+static tsr_status declare_gate_and_up(tsr_weights *w, int l, bool gated, const tsr_weight_experts *rows)
 {
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
     tsr_weight_experts of_gate = *rows, of_up = *rows;
     char name[TSR_MAX_NAME];
     snprintf(name, sizeof name, "blk.%d.ffn_gate_up_exps.weight", l);
-    const bool joined = tsr_gguf_find_tensor(w->gguf, name) != NULL;
+    const bool joined = gated && tsr_gguf_find_tensor(w->gguf, name);
     if (joined) {
         of_gate.all_rows = of_up.all_rows = 2 * rows->ne1;
         of_up.first_row = rows->ne1;
     }
-    TSR_TRY(
-        declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, of_gate, joined ? "gate_up" : "gate", &layer->expert_gate));
+    if (gated)
+        TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, of_gate, joined ? "gate_up" : "gate",
+                            &layer->expert_gate));
     TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, of_up, joined ? "gate_up" : "up", &layer->expert_up));
+    if (!gated)
+        layer->expert_gate = layer->expert_up;
 out:
     return status;
 }
@@ -51,29 +55,53 @@ tsr_status tsr_declare_experts(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
 
-    const tsr_weight_experts rows = {hp->n_embd, hp->n_ff, hp->n_expert, hp->by_expert, 0, 0};
-    const tsr_weight_experts columns = {hp->n_ff, hp->n_embd, hp->n_expert, hp->by_expert, 0, 0};
+    const int64_t n_embd = hp->n_expert_embd > 0 ? hp->n_expert_embd : hp->n_embd;
+    const tsr_weight_experts rows = {n_embd, hp->n_ff, hp->n_expert, hp->by_expert, 0, 0};
+    const tsr_weight_experts columns = {hp->n_ff, n_embd, hp->n_expert, hp->by_expert, 0, 0};
 
     TSR_DECLARE(router, true, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, hp->n_expert, "ffn_gate_inp.weight");
-    TSR_TRY(declare_gate_and_up(w, l, &rows));
+    TSR_TRY(declare_gate_and_up(w, l, !hp->ungated_ffn, &rows));
     TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_COLUMNS, l, columns, "down", &layer->expert_down));
     TSR_DECLARE(router_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_expert, 1, "ffn_gate_inp.bias");
     TSR_DECLARE(choice_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_expert, 1, "exp_probs_b.bias");
-    TSR_TRY(
-        declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "gate", &layer->expert_gate_bias));
     TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "up", &layer->expert_up_bias));
-    TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERTS, l, hp->n_embd, &columns, "down", &layer->expert_down_bias));
+    layer->expert_gate_bias = layer->expert_up_bias;
+    if (!hp->ungated_ffn)
+        TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "gate",
+                               &layer->expert_gate_bias));
+    TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERTS, l, n_embd, &columns, "down", &layer->expert_down_bias));
+    if (hp->n_expert_embd > 0) {
+        TSR_DECLARE(expert_in, true, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, n_embd, "ffn_latent_down.weight");
+        TSR_DECLARE(expert_out, true, TSR_WEIGHT_FFN_WHOLE, n_embd, hp->n_embd, "ffn_latent_up.weight");
+    }
     if (hp->n_ff_shared > 0)
         TSR_TRY(tsr_declare_shared_experts(w, hp, l));
 out:
     return status;
 }
 
+static tsr_glu_kind activation(const tsr_layer *at)
+{
+    const tsr_hparams *hp = at->hp;
+    if (hp->ungated_ffn)
+        return hp->relu_squared ? TSR_GLU_RELU : TSR_GLU_GELU_GATE;
+    return at->kind->expert_limit > 0 ? TSR_GLU_CAPPED : hp->ffn_activation;
+}
+
+/* The chosen experts between two matrices of their own. Their sum is one all-reduce, that of the shared
+ * experts another. */
+static tsr_tensor *in_latent_space(const tsr_layer *at, tsr_tensor *h, tsr_tensor *routing,
+                                   const tsr_expert_weights *weights)
+{
+    tsr_graph *graph = at->step->graph;
+    tsr_tensor *x = tsr_mul_mat(graph, at->w->expert_in, h);
+    return tsr_mul_mat(graph, at->w->expert_out, tsr_experts(graph, x, routing, weights));
+}
+
 tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *router_input)
 {
     const tsr_hparams *hp = at->hp;
     tsr_graph *graph = at->step->graph;
-    const float limit = at->kind->expert_limit;
     const tsr_routing_rule rule = {.n_used = hp->n_expert_used,
                                    .gating = hp->expert_gating,
                                    .normalize = hp->expert_normalize,
@@ -91,10 +119,14 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *ro
                                         .n_experts = hp->n_expert,
                                         .n_ff = hp->n_ff,
                                         .granule = at->ffn_columns,
-                                        .glu = limit > 0 ? TSR_GLU_CAPPED : hp->ffn_activation,
-                                        .limit = limit};
+                                        .glu = activation(at),
+                                        .limit = at->kind->expert_limit};
     tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, router_input);
     tsr_tensor *routing = tsr_route(graph, logits, &rule);
+    if (at->w->expert_in) {
+        tsr_tensor *y = in_latent_space(at, h, routing, &weights);
+        return at->w->shared.down ? tsr_add(graph, tsr_block_shared_experts(at, h), y) : y;
+    }
     tsr_tensor *shared = at->w->shared.down ? tsr_block_shared_experts(at, h) : NULL;
     tsr_tensor *y = tsr_experts(graph, h, routing, &weights);
     return at->w->shared.down_bias ? tsr_add(graph, y, shared) : tsr_experts_onto(graph, y, shared);

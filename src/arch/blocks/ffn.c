@@ -99,7 +99,7 @@ tsr_status tsr_declare_shared_experts(tsr_weights *w, const tsr_hparams *hp, int
 {
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
-    const ffn_place p = {w, l, "_shexp", hp->n_embd, hp->n_ff_shared, true};
+    const ffn_place p = {w, l, "_shexp", hp->n_embd, hp->n_ff_shared, !hp->ungated_ffn};
     TSR_TRY(declare_with_own_granules(&p, &layer->shared));
     TSR_DECLARE(shared_gate, false, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, 1, "ffn_gate_inp_shexp.weight");
 out:

@@ -63,7 +63,10 @@
     X(lfm2) \
     X(lfm2moe) \
     X(kimi_linear) \
-    X(granitehybrid)
+    X(granitehybrid) \
+    X(nemotron_h) \
+    X(nemotron_h_moe) \
+    X(falcon_h1)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;
