@@ -16,6 +16,10 @@ int main(void)
         {"value heads are in parts", check, NULL, NULL, (void *)"qwen35"},
         {"short convolutions", check, NULL, NULL, (void *)"lfm2"},
         {"a decay for each row, beside latent attention", check, NULL, NULL, (void *)"kimi-linear"},
+        {"Mamba-2 divided by groups", check, NULL, NULL, (void *)"granitehybrid"},
+        {"layers of one block, experts without a gate in a latent space", check, NULL, NULL,
+         (void *)"nemotron_h_moe-latent"},
+        {"Mamba-2 divided by heads, beside attention", check, NULL, NULL, (void *)"falcon-h1"},
     };
     return cmocka_run_group_tests_name("recurrent models on simulated GPUs", tests, NULL, NULL);
 }
