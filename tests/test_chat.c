@@ -103,6 +103,16 @@ static void families_write_conversations_as_published(void **state)
 static void families_write_what_their_templates_print(void **state)
 {
     (void)state;
+    check(
+        "nemotron-nano-v2", true,
+        "<SPECIAL_10>System\nBe brief.\n<SPECIAL_11>User\nHi!\n<SPECIAL_11>Assistant\nHello.\n<SPECIAL_12>\n"
+        "<SPECIAL_11>User\nWhy?\n<SPECIAL_11>Assistant\n<think>\n");
+    check("nemotron-nano-v2", false,
+          "<SPECIAL_10>System\n\n<SPECIAL_11>User\nHi!\n<SPECIAL_11>Assistant\nHello.\n<SPECIAL_12>\n"
+          "<SPECIAL_11>User\nWhy?\n<SPECIAL_11>Assistant\n<think>\n");
+    check("nemotron-h", true,
+          "<SPECIAL_10>System\nBe brief.\n<SPECIAL_11>User\nHi!\n<SPECIAL_11>Assistant\nHello."
+          "\n<SPECIAL_11>User\nWhy?\n<SPECIAL_11>Assistant\n");
     check("glm4.5", true,
           "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHi!<|assistant|>\n<think></think>\nHello.<|user|>\n "
           "Why? <|assistant|>");
@@ -221,6 +231,10 @@ static void the_family_of_a_template_is_recognised(void **state)
         {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"},
         {"phi3", "{{'<|user|>' + '\n' + message['content'] + '<|end|>' + '\n' + '<|assistant|>' + '\n'}}"},
         {"granite", "{{ '<|start_of_role|>user<|end_of_role|>' + m + '<|end_of_text|>\n' }}"},
+        {"nemotron-nano-v2", "{{- '<SPECIAL_10>System\n' -}}{{- '<SPECIAL_11>Assistant\n' + content.strip() "
+                             "+ '\n<SPECIAL_12>\n' }}"},
+        {"nemotron-h",
+         "{{ '<SPECIAL_10>System\n' }}{{ '\n<SPECIAL_11>User\n' + m + '\n<SPECIAL_11>Assistant\n' }}"},
         {"zephyr", "{{ '<|user|>\n' + message['content'] + eos_token }}{{ '<|assistant|>' }}"},
         {"tulu", "{{ bos_token }}{{ '<|user|>\n' + m + '\n' }}{{ '<|assistant|>\n' + m + eos_token }}"},
         {"glm4", "[gMASK]<sop>{% for item in messages %}<|{{ item['role'] }}|>\n{{ item['content'] }}"},
