@@ -58,6 +58,20 @@ static void drop_unused_rotations(tsr_hparams *hp)
             hp->rope[i] = (tsr_rope_params){0};
 }
 
+/* Files of models without rotations may have any number here. */
+static tsr_status check_rotation(tsr_keys *keys, const tsr_hparams *hp)
+{
+    const int64_t n = hp->rope[TSR_ROPE_MAIN].n_rot;
+    const int64_t most = hp->latent.kv_rank > 0 ? hp->latent.n_rot : hp->head_dim;
+    if (n % 2 != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: rope.dimension_count %lld is odd", tsr_gguf_path(keys->gguf),
+                        (long long)n);
+    if (n > most)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s.rope.dimension_count is %lld; it must be in [2, %lld]",
+                        tsr_gguf_path(keys->gguf), keys->architecture, (long long)n, (long long)most);
+    return TSR_OK;
+}
+
 /* Files have a tensor of all experts, or a tensor per expert. */
 static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
@@ -172,6 +186,7 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
         tsr_keys_ignore(&keys, "rope.dimension_sections");
     TSR_TRY(tsr_keys_refuse_unread(&keys, hp.n_expert == 0));
     drop_unused_rotations(&hp);
+    TSR_TRY(check_rotation(&keys, &hp));
     summarize_kv(&hp);
     *hparams_out = hp;
 out:

@@ -86,12 +86,8 @@ static tsr_status check_longrope(tsr_keys *keys, const tsr_rope_params *rope)
 static tsr_status read_rope(tsr_keys *keys, const tsr_hparams *hp, tsr_rope_params *rope)
 {
     tsr_status status = TSR_OK;
-    const int64_t most = hp->latent.kv_rank > 0 ? hp->latent.n_rot : hp->head_dim;
-    rope->n_rot = most;
-    TSR_TRY(tsr_keys_int(keys, "rope.dimension_count", TSR_ALL_LAYERS, false, 2, most, &rope->n_rot));
-    if (rope->n_rot % 2 != 0)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: rope.dimension_count %lld is odd", tsr_gguf_path(keys->gguf),
-                        (long long)rope->n_rot);
+    rope->n_rot = hp->latent.kv_rank > 0 ? hp->latent.n_rot : hp->head_dim;
+    TSR_TRY(tsr_keys_int(keys, "rope.dimension_count", TSR_ALL_LAYERS, false, 2, 1 << 16, &rope->n_rot));
     rope->base = 10000;
     TSR_TRY(tsr_keys_real(keys, "rope.freq_base", false, 1e-3, 1e12, &rope->base));
     TSR_TRY(read_rope_scaling(keys, (double)hp->n_ctx_train, rope));

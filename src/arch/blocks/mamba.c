@@ -1,6 +1,6 @@
 /* Mamba-2 (arXiv:2405.21060): ssm_in makes gates, values, keys, queries (in the papers' words z, x, B, C) and
  * steps of time; values, keys and queries go through convolutions; the recurrence; a gate; a norm over the
- * heads of each group, in most models; ssm_out.
+ * heads of each group; ssm_out. Falcon-H1, where it is beside attention, has models without the norm.
  *
  * The heads of a group share keys and queries. Where a norm joins them, too, whole groups are divided. With
  * one group, or without a norm, heads are divided, so that the work can be cut at any head, and every device
@@ -127,7 +127,7 @@ tsr_status tsr_declare_mamba(tsr_weights *w, const tsr_hparams *hp, int l)
     TSR_TRY(declare_vector(&p, true, 1, k->n_head, "ssm_a", &m->a));
     TSR_TRY(declare_vector(&p, true, 1, k->n_head, "ssm_d", &m->skip));
     TSR_TRY(declare_vector(&p, true, k->n_head, 1, "ssm_dt.bias", &m->dt_bias));
-    TSR_TRY(declare_vector(&p, false, n_x / k->n_groups, k->n_groups, "ssm_norm.weight", &m->norm));
+    TSR_TRY(declare_vector(&p, !p.beside, n_x / k->n_groups, k->n_groups, "ssm_norm.weight", &m->norm));
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_Q_COLUMNS, l, n_x, embd, &m->out, "blk.%d.ssm_out.weight",
                                 l));
     cut(&p, m->out, n_x);
