@@ -131,6 +131,8 @@ static void attention_is_close_and_does_not_depend_on_threads(void **state)
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 70, 32, 32, 0, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 128, 0, .sinks = true},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 3, 32, 32, 46, 0, .chunked = true}, /* 45 and 46 in two chunks */
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 64, 10, 24, 0, .chunked = true},
         {TSR_TYPE_F16, TSR_TYPE_F32, 2, 3, 64, 32, 0, 0, .value_dim = 100},
         {TSR_TYPE_F32, TSR_TYPE_F32, 1, 5, 40, 7, 0, 0, .value_dim = 24, .v_in_k = true},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 33, 0, 0, .value_dim = 64, .v_in_k = true},
@@ -152,6 +154,7 @@ static void spans_of_long_contexts_are_joined_by_any_number_of_threads(void **st
         {TSR_TYPE_F16, TSR_TYPE_F16, 2, 2, 32, 48, 0, 0},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 5, 32, 33, 700, 0, .sinks = true},
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 1, 20, 7, 0, 30},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 2, 32, 32, 1020, 0, .chunked = true},
     };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         check_setup(setups[i], 511, 1);
@@ -192,7 +195,8 @@ static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
         {TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 5, 96, 10, 0, 0, .value_dim = 40, .v_in_k = true},
-        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
+        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 60, 0, .chunked = true}};
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         check_batch(setups[i], 50);
         check_batch(setups[i], 1010);

@@ -72,21 +72,30 @@ static tsr_status check_rotation(tsr_keys *keys, const tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* Files have a tensor of all experts, or a tensor per expert. */
-static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
+static tsr_status check_mixture_known(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
-    static const char *const kinds[] = {"down.0", "down_exps"};
-    char tensor[TSR_MAX_NAME];
-    if (!arch->experts)
+    if (hp->n_expert > 0 && !arch->experts)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: architecture %s with a mixture of %lld experts is not supported",
                         tsr_gguf_path(gguf), arch->name, (long long)hp->n_expert);
-    for (int64_t l = hp->n_layers - 1; l >= hp->n_dense_layers; l--) /* some have no FFN */
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-            snprintf(tensor, sizeof tensor, "blk.%d.ffn_%s.weight", (int)l, kinds[i]);
-            if (tsr_gguf_find_tensor(gguf, tensor))
-                return TSR_OK;
-        }
+    return TSR_OK;
+}
+
+/* Files have a tensor of all experts, or a tensor per expert. */
+static tsr_status check_experts(const tsr_gguf *gguf, const tsr_hparams *hp)
+{
+    static const char *const kinds[] = {"down.0", "down_exps"};
+    char tensor[TSR_MAX_NAME];
+    int l = 0;
+    while (l < (int)hp->n_layers && tsr_hparams_layer(hp, l)->ffn != TSR_FFN_EXPERTS)
+        l++;
+    if (l == (int)hp->n_layers)
+        return TSR_OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(tensor, sizeof tensor, "blk.%d.ffn_%s.weight", l, kinds[i]);
+        if (tsr_gguf_find_tensor(gguf, tensor))
+            return TSR_OK;
+    }
     return tsr_fail(
         TSR_ERR_UNSUPPORTED,
         "%s: gate, up and down of the %lld experts are not a tensor each (%s is missing), nor those of "
@@ -174,11 +183,11 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
     tsr_hparams hp;
     tsr_keys keys = {.gguf = gguf, .architecture = arch->name};
     TSR_TRY(tsr_hparams_read(&keys, arch->latent, &hp));
-    if (hp.n_expert > 0)
-        TSR_TRY(check_experts(arch, gguf, &hp));
+    TSR_TRY(check_mixture_known(arch, gguf, &hp));
     if (arch->read_hparams)
         TSR_TRY(arch->read_hparams(&keys, &hp));
     TSR_TRY(read_layers(arch, &keys, &hp));
+    TSR_TRY(check_experts(gguf, &hp));
     TSR_TRY(tsr_hparams_read_norm(&keys, &hp));
     if (hp.n_expert > 0) /* files may say otherwise than their architecture does */
         TSR_TRY(tsr_keys_bool(&keys, "expert_weights_norm", &hp.expert_normalize));

@@ -221,6 +221,8 @@ static tsr_status read_experts(tsr_keys *keys, tsr_hparams *hp)
     TSR_TRY(tsr_keys_int(keys, "expert_feed_forward_length", TSR_ALL_LAYERS, false, 1, 1 << 22, &hp->n_ff));
     TSR_TRY(tsr_keys_int(keys, "leading_dense_block_count", TSR_ALL_LAYERS, false, 0, hp->n_layers,
                          &hp->n_dense_layers));
+    TSR_TRY(
+        tsr_keys_int(keys, "interleave_moe_layer_step", TSR_ALL_LAYERS, false, 0, 1 << 12, &hp->expert_step));
     TSR_TRY(tsr_keys_int(keys, "expert_shared_count", TSR_ALL_LAYERS, false, 0, 1 << 10, &n_shared));
     hp->n_ff_shared = n_shared * hp->n_ff;
     TSR_TRY(tsr_keys_int(keys, "expert_shared_feed_forward_length", TSR_ALL_LAYERS, false, 0, 1 << 22,
@@ -296,11 +298,16 @@ static int rope_slot(const tsr_hparams *hp, int slot)
     return hp->rope[slot].n_rot > 0 ? slot : -1;
 }
 
+static bool has_experts(const tsr_hparams *hp, int64_t l)
+{
+    return hp->n_expert > 0 && l >= hp->n_dense_layers && (l + 1) % TSR_MAX(hp->expert_step, 1) == 0;
+}
+
 tsr_status tsr_layer_kind_read(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *kind_out)
 {
     tsr_status status = TSR_OK;
     tsr_layer_kind k = {.n_head = hp->n_head, .head_dim = hp->head_dim, .beside = -1};
-    k.ffn = hp->n_expert > 0 && l >= hp->n_dense_layers ? TSR_FFN_EXPERTS : TSR_FFN_DENSE;
+    k.ffn = has_experts(hp, l) ? TSR_FFN_EXPERTS : TSR_FFN_DENSE;
     TSR_TRY(tsr_keys_int(keys, "attention.head_count", l, false, 0, 1 << 16, &k.n_head));
     k.n_head_kv = k.n_head;
     TSR_TRY(tsr_keys_int(keys, "attention.head_count_kv", l, false, 0, 1 << 16, &k.n_head_kv));

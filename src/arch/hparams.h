@@ -34,6 +34,7 @@ typedef struct tsr_rope_params {
     bool exact_ramp;             /* YaRN: the ramp's ends are not rounded to whole pairs */
     double temperature; /* position p's cos and sin grow by 1 + temperature ln(1 + floor(p / n_ctx_orig)) */
     double temperature_length; /* instead of n_ctx_orig there; 0: none */
+    double temperature_offset; /* added to the position there */
 } tsr_rope_params;
 
 /* The rotations of a model. Layers without a rotation of their own kind use the main one. */
@@ -152,6 +153,10 @@ typedef struct tsr_hparams {
     int64_t n_expert_groups, n_expert_groups_used; /* 0 or 1: experts are not chosen by groups */
     const char *output_norm;                       /* the name of the last norm's tensor; NULL: output_norm */
     int64_t n_expert_embd; /* length of what the chosen experts read and write; 0: n_embd */
+    int64_t expert_step;      /* only every n-th layer has a mixture; 0 or 1: every one */
+    bool weigh_expert_inputs; /* weights of experts are factors of their inputs */
+    bool chunked;             /* windows are chunks (tsr_op_attention) */
+    bool rotated_norm;        /* rotated queries and keys have an RMS norm without a weight over every head */
 } tsr_hparams;
 
 enum { TSR_WINDOW_BY_LAYER = -1 };

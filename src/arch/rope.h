@@ -7,9 +7,9 @@
 
 typedef struct tsr_rope_tables {
     int64_t n_rot;
-    double *inverse_frequency;              /* [n_rot / 2] radians per position */
-    double magnitude;                       /* factor on cos and sin */
-    double temperature, temperature_length; /* see tsr_rope_params */
+    double *inverse_frequency;                                  /* [n_rot / 2] radians per position */
+    double magnitude;                                           /* factor on cos and sin */
+    double temperature, temperature_length, temperature_offset; /* see tsr_rope_params */
 } tsr_rope_tables;
 
 /* `factors` (of each pair that is not fixed; NULL = ones) divide the frequencies (the tensors

@@ -249,7 +249,8 @@ static inline int64_t tsr_kv_write_dim(const tsr_kv_view *kv)
 enum { TSR_MAX_HEAD_DIM = 1024 };
 
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
- * (position[t] - window, position[t]] (window 0: from 0); scores pass through softcap * tanh(s / softcap)
+ * (position[t] - window, position[t]] (window 0: from 0; `chunked`: from the last multiple of window on, so
+ * that positions form chunks that do not see each other); scores pass through softcap * tanh(s / softcap)
  * when softcap > 0. Online softmax in one fixed order, which depends on pages and positions only. A head's
  * sink is one more score of the softmax, after all others, without a value: it takes weight from the
  * positions and adds nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
@@ -262,6 +263,7 @@ typedef struct tsr_op_attention {
     float scale, softcap;
     int64_t window;
     const float *sinks; /* [n_heads]; NULL: none */
+    bool chunked;
 } tsr_op_attention;
 
 /* The row of a sequence of the batch: its state before the batch is stored in slot `read` (-1: zeros), its
@@ -478,9 +480,9 @@ typedef struct tsr_expert_bias {
 } tsr_expert_bias;
 
 /* y[s][r] = act(sum_k gate[e][r][k] * x[t][k]) * (sum_k up[e][r][k] * x[t][k]) for every slot s of the
- * routing whose expert e is held here, t its token; the sums are those of a mul_mat that is not partial, and
- * biases are added to them. Rows of other slots are not written. No weight of an expert that no token uses is
- * read. */
+ * routing whose expert e is held here, t its token; the sums are those of a mul_mat that is not partial,
+ * multiplied by weight[s] if the routing weighs inputs, and biases are added to them. Rows of other slots are
+ * not written. No weight of an expert that no token uses is read. */
 typedef struct tsr_op_experts_glu {
     tsr_glu_kind kind;
     float limit; /* TSR_GLU_CAPPED */
@@ -494,12 +496,12 @@ typedef struct tsr_op_experts_glu {
     float *y;       /* [n_slots][n_rows], dense */
 } tsr_op_experts_glu;
 
-/* y[t][r] = sum over the slots s of token t whose expert e is held here, of weight[s] * sum_k
- * down[e][r][k] * x[s][k]; zeros if there is no such slot. K is cut into granules as in mul_mat, and a
- * granule's sum is multiplied by the weight, rounded to f32. EXACT: y is int64, the sum of
- * tsr_fixed_from_f32() of these products, hence the same whether columns or whole experts are divided; out
- * of `limit` raises the range fault. F32: experts ascending, granules in order. BF16: slots in order, each
- * one f32 sum over k; rounded once.
+/* y[t][r] = sum over the slots s of token t whose expert e is held here, of weight[s] * sum_k down[e][r][k] *
+ * x[s][k], without weight[s] if the routing weighs inputs; zeros if there is no such slot. K is cut into
+ * granules as in mul_mat, and a granule's sum is multiplied by the weight, rounded to f32. EXACT: y is int64,
+ * the sum of tsr_fixed_from_f32() of these products, hence the same whether columns or whole experts are
+ * divided; out of `limit` raises the range fault. F32: experts ascending, granules in order. BF16: slots in
+ * order, each one f32 sum over k; rounded once.
  *
  * weight[s] * bias[e][r] is one more such product, after those of e's granules. The bias of an expert is
  * held by exactly one device, independently of the expert's weights. */

@@ -8,6 +8,7 @@
 #ifndef TSR_CORE_ROUTING_H
 #define TSR_CORE_ROUTING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@ typedef struct tsr_routing {
     int32_t *begin;     /* [n_experts + 1] slots of expert e are order[begin[e]] .. order[begin[e + 1] - 1] */
     int32_t *touched;   /* [*n_touched] experts with any slot, ascending; room for n_experts */
     int32_t *n_touched; /* [1] */
+    bool weigh_inputs;  /* weights are factors of the experts' inputs instead of their results */
 } tsr_routing;
 
 /* 4-byte words of a routing. */
@@ -42,7 +44,7 @@ static inline tsr_routing tsr_routing_at(void *memory, int64_t n_tokens, int64_t
 {
     const int64_t n_slots = n_tokens * n_used;
     int32_t *words = (int32_t *)memory;
-    tsr_routing r = {n_tokens, n_used, n_experts, NULL, NULL, NULL, NULL, NULL, NULL};
+    tsr_routing r = {n_tokens, n_used, n_experts, NULL, NULL, NULL, NULL, NULL, NULL, false};
     r.expert = words;
     r.weight = (float *)(words + n_slots);
     r.order = words + 2 * n_slots;

@@ -98,6 +98,7 @@ typedef struct tsr_routing_rule {
     tsr_tensor *bias;                /* F32 weight [n_experts], whole on every device; NULL: none */
     int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
     tsr_tensor *factors;             /* of the experts, a tensor like the bias; NULL: none */
+    bool weigh_inputs;               /* weights are factors of the experts' inputs */
 } tsr_routing_rule;
 
 /* Parameters of a node, by its op. */
@@ -116,6 +117,7 @@ typedef struct tsr_node_args {
     bool interleaved;                   /* ROPE */
     struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
     int layer;                          /* KV_WRITE, ATTENTION */
+    bool chunked;                       /* ATTENTION */
     tsr_tensor *sinks;                  /* ATTENTION; NULL: none */
     tsr_columns columns;                /* COPY; period 0: all */
     tsr_state_part state;               /* CONV, RECURRENCE */
@@ -125,6 +127,7 @@ typedef struct tsr_node_args {
     tsr_routing_rule route;             /* ROUTE */
     int64_t n_used;                     /* ROUTE, EXPERTS_*: experts per token */
     int64_t n_experts;                  /* ROUTE, EXPERTS_* */
+    bool weigh_inputs;                  /* EXPERTS_*: of the routing's rule */
     tsr_expert_weights experts;         /* EXPERTS_* */
 } tsr_node_args;
 
@@ -211,10 +214,17 @@ tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_
 tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
                          const tsr_kv_inputs *inputs);
 
+/* What a query sees, and how its scores become weights: the arguments of ATTENTION (core/op.h). */
+typedef struct tsr_attention_rule {
+    float scale, softcap;
+    int64_t window;
+    bool chunked;
+} tsr_attention_rule;
+
 /* Attention of q ([n_heads * k_dim, n_tokens], SPLIT by head) over the stored keys and values of its
  * sequence. [n_heads * v_dim, n_tokens]. */
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
-                          const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window);
+                          const tsr_kv_inputs *inputs, const tsr_attention_rule *rule);
 
 /* Add sinks to the heads of an attention (core/op.h): an F32 weight [n_heads], SPLIT by head like q. Both
  * may be NULL. Returns the attention. */

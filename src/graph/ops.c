@@ -317,7 +317,7 @@ tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_ten
 }
 
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
-                          const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window)
+                          const tsr_kv_inputs *inputs, const tsr_attention_rule *rule)
 {
     tsr_tensor *src[3];
     if (!take_kv_inputs(graph, "attention", inputs, src))
@@ -333,9 +333,10 @@ tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_te
         node->tensor.src[1 + i] = src[i];
     node->args.kv = kv;
     node->args.layer = layer;
-    node->args.factor = scale;
-    node->args.softcap = softcap;
-    node->args.window = window;
+    node->args.factor = rule->scale;
+    node->args.softcap = rule->softcap;
+    node->args.window = rule->window;
+    node->args.chunked = rule->chunked;
     return &node->tensor;
 }
 

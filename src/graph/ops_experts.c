@@ -37,6 +37,7 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
     node->args.n_used = n_used;
     node->args.n_experts = n_experts;
     node->args.route = *rule;
+    node->args.weigh_inputs = rule->weigh_inputs;
     return &node->tensor;
 }
 
@@ -57,6 +58,7 @@ tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing, co
     node->tensor.src[1] = routing;
     node->args.n_used = route->n_used;
     node->args.n_experts = w->n_experts;
+    node->args.weigh_inputs = route->weigh_inputs;
     node->args.experts = *w;
     return &node->tensor;
 }

@@ -135,6 +135,8 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 19, 32, 32, 140, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 128, 0, .sinks = true},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 3, 64, 32, 47, 0, .chunked = true},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 2, 2, 32, 32, 148, 0, .chunked = true},
         {TSR_TYPE_F16, TSR_TYPE_F32, 2, 3, 64, 32, 0, 0, .value_dim = 100},
         {TSR_TYPE_F32, TSR_TYPE_F32, 1, 5, 40, 7, 0, 0, .value_dim = 24, .v_in_k = true},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 33, 0, 0, .value_dim = 64, .v_in_k = true},

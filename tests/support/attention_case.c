@@ -96,14 +96,24 @@ tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const floa
                                   .scale = 1.0f / sqrtf((float)c->s.head_dim),
                                   .softcap = c->s.softcap,
                                   .window = c->s.window,
+                                  .chunked = c->s.chunked,
                                   .sinks = c->s.sinks ? c->sinks : NULL}};
+}
+
+static int64_t first_seen(const attention_case *c, int64_t position)
+{
+    if (c->s.window == 0)
+        return 0;
+    if (c->s.chunked)
+        return position - position % c->s.window;
+    return position + 1 > c->s.window ? position + 1 - c->s.window : 0;
 }
 
 /* Softmax of one head of one token, straight from the definition. */
 static void attention_exact(const attention_case *c, int64_t t, int64_t head, double *out)
 {
     const int64_t dim = c->kv.k_dim, v_dim = c->kv.v_dim, position = c->position[t];
-    const int64_t first = c->s.window > 0 && position + 1 > c->s.window ? position + 1 - c->s.window : 0;
+    const int64_t first = first_seen(c, position);
     const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
     double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
     float row[1024];

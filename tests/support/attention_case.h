@@ -19,6 +19,7 @@ typedef struct attention_setup {
     bool sinks;        /* every head has one, from far below the scores to far above */
     int64_t value_dim; /* elements of a value; 0: those of a key */
     bool v_in_k;
+    bool chunked; /* the window is a chunk */
 } attention_setup;
 
 typedef struct attention_case {

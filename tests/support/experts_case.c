@@ -41,6 +41,10 @@ const experts_setup experts_case_choices[EXPERTS_N_CHOICES] = {
      TSR_GATING_SQRT_SOFTPLUS, .n_groups = 2, .n_groups_used = 1},
     {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 12, 3, 20, 16, TSR_GLU_GELU_TANH, true,
      TSR_GATING_SOFTMAX, .scaled = true},
+    {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 16, 1, 40, 16, TSR_GLU_SILU, false, TSR_GATING_SIGMOID,
+     .weigh_inputs = true},
+    {TSR_TYPE_F16, TSR_TYPE_F32, TSR_TYPE_F32, 24, 40, 5, 2, 3, 16, TSR_GLU_SILU, true, TSR_GATING_SIGMOID,
+     .biased = true, .weigh_inputs = true},
 };
 
 static experts_matrix make_matrix(tsr_type type, int x_bits, int64_t n_experts, int64_t n_rows, int64_t k,
@@ -314,6 +318,7 @@ tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const exp
                            tsr_routing routing, const float *x, float *y)
 {
     const int64_t e = shard.expert_begin, row = shard.column_begin;
+    routing.weigh_inputs = c->s.weigh_inputs;
     return (tsr_op){.kind = TSR_OP_EXPERTS_GLU,
                     .experts_glu = {.kind = c->s.glu,
                                     .x_bits = c->s.x_bits,
@@ -334,6 +339,7 @@ tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const ex
 {
     const int64_t n_granules = ((c->s.n_ff + c->s.granule - 1) / c->s.granule + c->s.biased) * c->s.n_used;
     const tsr_expert_range biases = biases_of_down(c, shard);
+    routing.weigh_inputs = c->s.weigh_inputs;
     return (tsr_op){.kind = TSR_OP_EXPERTS_DOWN,
                     .experts_down = {
                         .x_bits = c->s.x_bits,
@@ -410,8 +416,12 @@ static double activation(tsr_glu_kind kind, double x)
                                 : 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
-static bounded biased(const experts_case *c, int which, int64_t expert, int64_t row, bounded d)
+/* A slot's sum times its weight, which is good to 2e-6 (experts_case_check_routing()), and its bias. */
+static bounded biased(const experts_case *c, int which, int64_t slot, int64_t row, bounded d)
 {
+    const int64_t expert = c->expert[slot];
+    if (c->s.weigh_inputs)
+        d = (bounded){c->weight[slot] * d.sum, c->weight[slot] * (d.bound + 3e-6 * fabs(d.sum))};
     const double sum = d.sum + (c->s.biased ? (double)c->bias[which][expert * c->m[which].n_rows + row] : 0);
     return (bounded){sum, d.bound + (c->s.biased ? 0x1p-24 * fabs(sum) : 0)};
 }
@@ -427,8 +437,8 @@ void experts_case_check_glu(const experts_case *c, experts_shard shard, const fl
         for (int64_t r = 0; r < n_rows && e >= shard.expert_begin && e < shard.expert_end; r++) {
             const int64_t row = shard.column_begin + r;
             const bounded gate =
-                biased(c, EXPERTS_GATE, e, row, dot(&c->m[EXPERTS_GATE], e, row, 0, c->s.n_embd, x));
-            bounded up = biased(c, EXPERTS_UP, e, row, dot(&c->m[EXPERTS_UP], e, row, 0, c->s.n_embd, x));
+                biased(c, EXPERTS_GATE, s, row, dot(&c->m[EXPERTS_GATE], e, row, 0, c->s.n_embd, x));
+            bounded up = biased(c, EXPERTS_UP, s, row, dot(&c->m[EXPERTS_UP], e, row, 0, c->s.n_embd, x));
             if (c->s.glu == TSR_GLU_CLAMPED)
                 up = (bounded){fmax(-7, fmin(7, up.sum)) + 1, up.bound + 1e-6};
             const double act = activation(c->s.glu, gate.sum), exact = act * up.sum;
@@ -462,10 +472,11 @@ void experts_case_check_down(const experts_case *c, experts_shard shard, const f
             if (e < shard.expert_begin || e >= shard.expert_end || k == 0)
                 continue;
             const bounded d = dot(&c->m[EXPERTS_DOWN], e, row, shard.column_begin, k, hidden + s * k);
-            exact += (double)weight[s] * d.sum;
-            bound += (double)weight[s] * d.bound + n_granules * 0x1p-36;
+            const double factor = c->s.weigh_inputs ? 1 : (double)weight[s];
+            exact += factor * d.sum;
+            bound += factor * d.bound + n_granules * 0x1p-36;
             if (c->s.biased && e >= biases.begin && e < biases.end) {
-                const double b = (double)weight[s] * (double)c->bias[EXPERTS_DOWN][e * c->s.n_embd + row];
+                const double b = factor * (double)c->bias[EXPERTS_DOWN][e * c->s.n_embd + row];
                 exact += b;
                 bound += 0x1p-22 * fabs(b) + 0x1p-36;
             }

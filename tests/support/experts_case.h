@@ -21,6 +21,7 @@ typedef struct experts_setup {
     int x_bits;                      /* of activations beside quantized weights; 0: 16 */
     int64_t n_groups, n_groups_used; /* of experts; 0: none */
     bool scaled;                     /* the biases of the choice are factors on the weights, too */
+    bool weigh_inputs;
 } experts_setup;
 
 typedef struct experts_matrix {
@@ -40,8 +41,9 @@ typedef struct experts_matrix {
  * - 2 of 12 in one of 4 groups, by sigmoids alone;
  * - 3 of 12 by the root of softplus and biases;
  * - 3 of 12 in one of 2 groups by the root of softplus, a single token;
- * - 3 of 12 with a factor for each expert, as in Gemma 4. */
-enum { EXPERTS_N_CHOICES = 7 };
+ * - 3 of 12 with a factor for each expert, as in Gemma 4;
+ * - one of 16 by sigmoids that are factors of its input, as in Llama 4; 2 of 5, with biases, a few tokens. */
+enum { EXPERTS_N_CHOICES = 9 };
 extern const experts_setup experts_case_choices[EXPERTS_N_CHOICES];
 
 enum { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_MATRICES };

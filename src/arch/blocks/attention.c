@@ -161,6 +161,9 @@ static tsr_tensor *half(const tsr_layer *at, tsr_tensor *both, bool gates)
 static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, int slot)
 {
     const int64_t head_dim = at->kind->head_dim;
+    if (at->hp->rotated_norm && at->kind->rope_k >= 0)
+        return tsr_rms_norm_plain(at->step->graph, tsr_block_rotate(at, x, head_dim, slot), head_dim,
+                                  at->hp->norm_eps);
     return at->hp->norm_after_rope ? head_norm(at, tsr_block_rotate(at, x, head_dim, slot), weight)
                                    : tsr_block_rotate(at, head_norm(at, x, weight), head_dim, slot);
 }
@@ -171,6 +174,15 @@ static void store_kv(const tsr_layer *at, tsr_tensor *k, tsr_tensor *v, const ts
     if (at->hp->value_norm)
         v = tsr_rms_norm_plain(graph, v, at->kind->head_dim, at->hp->norm_eps);
     tsr_kv_store(graph, at->step->kv, at->index, k, v, inputs);
+}
+
+tsr_attention_rule tsr_block_attention_rule(const tsr_layer *at, int64_t head_dim)
+{
+    const double scale = at->hp->attention_scale;
+    return (tsr_attention_rule){.scale = (float)(scale > 0 ? scale : 1 / sqrt((double)head_dim)),
+                                .softcap = (float)at->hp->attention_softcap,
+                                .window = at->kind->window,
+                                .chunked = at->hp->chunked};
 }
 
 /* Without W_v, values are the products of W_k. A layer without both reads another layer's. */
@@ -189,9 +201,8 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
     if (k)
         store_kv(at, norm_and_rotate(at, k, w->k_norm, at->kind->rope_k), v, inputs);
-    double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)at->kind->head_dim);
-    tsr_tensor *a = tsr_attention(step->graph, step->kv, kv_layer, q, inputs, (float)scale,
-                                  (float)hp->attention_softcap, at->kind->window);
+    const tsr_attention_rule rule = tsr_block_attention_rule(at, at->kind->head_dim);
+    tsr_tensor *a = tsr_attention(step->graph, step->kv, kv_layer, q, inputs, &rule);
     a = tsr_attention_sinks(step->graph, a, w->sinks);
     if (w->attn_gate)
         gates = tsr_mul_mat(step->graph, w->attn_gate, h);

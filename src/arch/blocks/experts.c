@@ -109,7 +109,8 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *ro
                                    .bias = at->w->choice_bias,
                                    .factors = at->w->expert_scales,
                                    .n_groups = hp->n_expert_groups,
-                                   .n_groups_used = hp->n_expert_groups_used};
+                                   .n_groups_used = hp->n_expert_groups_used,
+                                   .weigh_inputs = hp->weigh_expert_inputs};
     const tsr_expert_weights weights = {.gate = at->w->expert_gate,
                                         .up = at->w->expert_up,
                                         .down = at->w->expert_down,

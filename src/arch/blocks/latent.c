@@ -12,7 +12,6 @@
  *
  * All heads read the same rows, so every device with heads computes and stores whole rows; heads are divided,
  * and with them the rows of W_q, the matrices K_i and V_i, and the columns of W_o. */
-#include <math.h>
 #include <stdio.h>
 
 #include "core/status.h"
@@ -93,9 +92,8 @@ tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *r =
         tsr_block_rotate(at, tsr_mul_mat(step->graph, w->key_rot, h), latent->n_rot, at->kind->rope_k);
     tsr_kv_store(step->graph, step->kv, at->index, r, c, inputs);
-    double scale = at->hp->attention_scale > 0 ? at->hp->attention_scale : 1 / sqrt((double)q_dim);
-    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
-                                  (float)at->hp->attention_softcap, at->kind->window);
+    const tsr_attention_rule rule = tsr_block_attention_rule(at, q_dim);
+    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, &rule);
     a = tsr_mul_heads(step->graph, w->v_of_head, a, at->kind->n_head);
     return tsr_mul_mat(step->graph, w->wo, a);
 }

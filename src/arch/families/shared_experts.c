@@ -37,21 +37,12 @@ static tsr_status read_deepseek(tsr_keys *keys, tsr_hparams *hp)
     return TSR_OK;
 }
 
-/* A model with mixtures in only some of the later layers is another model. */
 static tsr_status read_ernie(tsr_keys *keys, tsr_hparams *hp)
 {
-    tsr_status status = TSR_OK;
-    int64_t step = 1;
+    (void)keys;
     hp->rope_interleaved = true;
     hp->expert_normalize = true;
-    TSR_TRY(tsr_keys_int(keys, "interleave_moe_layer_step", TSR_ALL_LAYERS, false, 0, 1 << 12, &step));
-    if (step > 1)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: %s.interleave_moe_layer_step is %lld; only 1, a mixture of experts in every "
-                        "layer behind the dense ones, is supported",
-                        tsr_gguf_path(keys->gguf), hp->architecture, (long long)step);
-out:
-    return status;
+    return TSR_OK;
 }
 
 /* Older files lack the key for sigmoids. */

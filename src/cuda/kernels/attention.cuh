@@ -34,7 +34,9 @@ struct attention_range {
 TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
 {
     const int64_t position = op.index.position[t];
-    return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
+    if (op.window == 0 || position < op.window)
+        return {0, position + 1};
+    return {op.chunked ? position / op.window * op.window : position - op.window + 1, position + 1};
 }
 
 TSR_DEVICE int64_t groups_of(const attention_range &range)

@@ -92,6 +92,18 @@ TSR_DEVICE const unsigned char *expert_row(const expert_rows &m, int64_t expert,
     return m.data + (size_t)expert * m.expert_stride + (size_t)row * m.row_stride;
 }
 
+/* The factors on the input and on the result of a slot's expert. */
+TSR_DEVICE float expert_input_weight(const tsr_routing &r, int64_t slot)
+{
+    return r.weigh_inputs ? r.weight[slot] : 1.0f;
+}
+
+TSR_DEVICE float expert_weight(const tsr_routing &r, int64_t slot)
+{
+    const float weight = r.weight[slot]; /* loaded in either case: a selection takes fewer instructions */
+    return r.weigh_inputs ? 1.0f : weight;
+}
+
 /* An element of an expert's bias; 0 without a bias or where another device adds it. */
 TSR_DEVICE float expert_bias_at(const tsr_expert_bias &bias, int64_t expert, int64_t row)
 {

@@ -77,13 +77,13 @@ static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP, TYPE == TSR_CODE_
                 const int64_t end = begin + a.granule < a.k ? begin + a.granule : a.k;
                 float sum = 0.0f;
                 expert_dot<TYPE, 1, DOWN_LANES>(row, a.down.wide, &x, begin, end, p.lane, &sum);
-                const float weighted = r.weight[slot] * expert_lanes_sum<DOWN_LANES>(sum);
+                const float weighted = expert_weight(r, slot) * expert_lanes_sum<DOWN_LANES>(sum);
                 if (a.exact)
                     fixed += tsr_fixed_of(weighted, a.limit, &bad);
                 else
                     plain = plain + weighted;
             }
-            const float bias = r.weight[slot] * expert_bias_at(a.bias, expert, p.row);
+            const float bias = expert_weight(r, slot) * expert_bias_at(a.bias, expert, p.row);
             if (a.exact)
                 fixed += tsr_fixed_of(bias, a.limit, &bad);
             else
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
             expert_dot<TYPE, DOWN_SLOTS, DOWN_LANES>(row, a.down.wide, x, begin, end, p.lane, sums);
             TSR_UNROLL
             for (int s = 0; s < DOWN_SLOTS; s++) {
-                const float weight = r.weight[tile.slots[s < tile.n ? s : tile.n - 1]];
+                const float weight = expert_weight(r, tile.slots[s < tile.n ? s : tile.n - 1]);
                 fixed[s] += tsr_fixed_of(weight * expert_lanes_sum<DOWN_LANES>(sums[s]), a.limit, &bad);
             }
         }
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP)
         TSR_UNROLL
         for (int s = 0; s < DOWN_SLOTS; s++)
             if (p.stores && s < tile.n)
-                fixed[s] += tsr_fixed_of(r.weight[tile.slots[s]] * bias, a.limit, &bad);
+                fixed[s] += tsr_fixed_of(expert_weight(r, tile.slots[s]) * bias, a.limit, &bad);
         TSR_UNROLL
         for (int s = 0; s < DOWN_SLOTS; s++)
             if (p.stores && s < tile.n)

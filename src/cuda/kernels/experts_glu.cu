@@ -58,9 +58,11 @@ static __global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel
         for (int s = 0; s < SLOTS; s++) {
             const float gate_sum = expert_lanes_sum<TSR_WARP>(gate[s]),
                         up_sum = expert_lanes_sum<TSR_WARP>(up[s]);
-            if (lane == s && s < tile.n)
-                experts_glu_store(a, tile.expert, row, a.y + tile.slots[s] * a.n_rows + row, gate_sum,
-                                  up_sum);
+            if (lane == s && s < tile.n) {
+                const float weight = expert_input_weight(a.routing, tile.slots[s]);
+                experts_glu_store(a, tile.expert, row, a.y + tile.slots[s] * a.n_rows + row,
+                                  weight * gate_sum, weight * up_sum);
+            }
         }
     }
 }

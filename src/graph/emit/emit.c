@@ -221,6 +221,7 @@ static bool emit_attention(const emission *e, tsr_op *op)
                             .scale = e->instr->args->factor,
                             .softcap = e->instr->args->softcap,
                             .window = e->instr->args->window,
+                            .chunked = e->instr->args->chunked,
                             .sinks = sinks ? sinks->shards[e->d].data : NULL};
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     if (a->kv.n_heads == 0)

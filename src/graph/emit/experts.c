@@ -5,7 +5,10 @@
 static tsr_routing routing_at(const tsr_emission *e, int value, int64_t n_tokens)
 {
     const tsr_node_args *args = e->instr->args;
-    return tsr_routing_at(tsr_emit_address(e->emitter, value, e->d), n_tokens, args->n_used, args->n_experts);
+    tsr_routing routing =
+        tsr_routing_at(tsr_emit_address(e->emitter, value, e->d), n_tokens, args->n_used, args->n_experts);
+    routing.weigh_inputs = args->weigh_inputs;
+    return routing;
 }
 
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op)

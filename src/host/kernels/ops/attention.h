@@ -49,6 +49,13 @@ static size_t attn_index(const attn_item *item, int row)
 
 /* -- rows over spans -- */
 
+static int64_t attn_first_seen(const tsr_op_attention *op, int64_t position)
+{
+    if (op->window == 0 || position < op->window)
+        return 0;
+    return op->chunked ? position / op->window * op->window : position - op->window + 1;
+}
+
 /* Copy the queries and compute the positions that each row sees. */
 static void attn_begin(const attn_item *item, attn_scratch *s)
 {
@@ -59,7 +66,7 @@ static void attn_begin(const attn_item *item, attn_scratch *s)
         float *q = s->q + (size_t)row * item->stride;
         memcpy(q, op->q + attn_index(item, row) * k_dim, k_dim * sizeof(float));
         memset(q + k_dim, 0, (item->stride - k_dim) * sizeof(float));
-        s->begin[row] = op->window > 0 && position >= op->window ? position - op->window + 1 : 0;
+        s->begin[row] = attn_first_seen(op, position);
         s->end[row] = position + 1;
         s->total_top[row] = -__builtin_inff();
         s->total_sum[row] = 0.0f;

@@ -301,6 +301,14 @@ static const float *expert_bias_at(const tsr_expert_bias *bias, int64_t expert, 
 
 /* -- experts_glu -- */
 
+/* Multiply the sums of each slot by the slot's weight, as if its activations had been. */
+static void experts_weigh(const tsr_routing *r, const expert_slots *in, int64_t n_rows, float *sums)
+{
+    for (int64_t j = 0; j < in->n; j++)
+        for (int64_t row = 0; row < n_rows; row++)
+            sums[j * EXPERT_ROWS + row] *= r->weight[in->slots[j]];
+}
+
 /* Add the bias to the sums of n slots. */
 static void experts_add_bias(const tsr_expert_bias *bias, int64_t expert, int64_t row, int64_t n_rows,
                              int64_t n, float *sums)
@@ -324,6 +332,10 @@ static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int6
         const expert_slots in = expert_batch(&op->routing, expert, i, op->routing.n_used);
         experts_sums(of_gate, &x, &in, gate, env);
         experts_sums(of_up, &x, &in, up, env);
+        if (op->routing.weigh_inputs) {
+            experts_weigh(&op->routing, &in, n_rows, gate);
+            experts_weigh(&op->routing, &in, n_rows, up);
+        }
         experts_add_bias(&op->gate_bias, expert, row, n_rows, in.n, gate);
         experts_add_bias(&op->up_bias, expert, row, n_rows, in.n, up);
         for (int64_t j = 0; j < in.n; j++) {
@@ -352,6 +364,12 @@ static void kernel_experts_glu(const tsr_op *record, const tsr_kernel_env *env)
 
 /* -- experts_down -- */
 
+/* The factor on the result of a slot's expert. */
+static float experts_factor(const tsr_routing *r, int64_t slot)
+{
+    return r->weigh_inputs ? 1.0f : r->weight[slot];
+}
+
 /* Add weight * bias to the outputs of a batch. */
 static void experts_down_bias(const product *p, const expert_slots *in, const float *bias)
 {
@@ -374,7 +392,7 @@ static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, i
         float weights[EXPERT_SLOTS];
         for (int64_t j = 0; j < in.n; j++) {
             tokens[j] = (int32_t)(in.slots[j] / op->routing.n_used);
-            weights[j] = op->routing.weight[in.slots[j]];
+            weights[j] = experts_factor(&op->routing, in.slots[j]);
         }
         part.n_tokens = in.n;
         const product p = {
@@ -406,9 +424,9 @@ static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_
                          env);
             const float *bias = expert_bias_at(&op->bias, expert, row);
             for (int64_t r = 0; r < n_rows; r++)
-                total[r] += routing->weight[s] * sums[r];
+                total[r] += experts_factor(routing, s) * sums[r];
             for (int64_t r = 0; bias && r < n_rows; r++)
-                total[r] += routing->weight[s] * bias[r];
+                total[r] += experts_factor(routing, s) * bias[r];
         }
         for (int64_t r = 0; r < n_rows; r++)
             y[r] = tsr_f32_to_bf16(total[r]);
