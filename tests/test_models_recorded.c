@@ -51,7 +51,9 @@ static const double error_bound = 2e-5;
 /* Folders of architectures that this version refuses. A model that begins to work fails until it is removed
  * from this list. */
 static const char *const unsupported[] = {
-    "deepseek4", "glm-dsa", "llama4", "llama4-long", "minimax-m3",
+    "deepseek4",
+    "glm-dsa",
+    "minimax-m3",
 };
 
 /* A prompt, and behind it the recorded next tokens except the last. */

@@ -66,7 +66,8 @@
     X(granitehybrid) \
     X(nemotron_h) \
     X(nemotron_h_moe) \
-    X(falcon_h1)
+    X(falcon_h1) \
+    X(llama4)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

@@ -1,0 +1,17 @@
+/* Models whose tokens see a part of the positions before them, over simulated GPUs. */
+#include "cuda/model_run.h"
+
+static void check(void **state)
+{
+    static const model_way ways[] = {
+        {1, NULL, 0}, {1, NULL, 1}, {2, "1,1", 0}, {3, "2,0,1", 3}, {3, "1,1,2", 2}};
+    model_check_ways(*state, ways, sizeof ways / sizeof *ways, 1e-5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"llama4", check, NULL, NULL, (void *)"llama4"},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
