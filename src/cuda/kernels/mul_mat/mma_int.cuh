@@ -48,42 +48,42 @@ template <int WORDS> static void tsr_mma_int_product(void *const brought[TSR_WAR
     }
 }
 
-/* d = a b + c, with the same c for every element. The block is one-dimensional. */
+/* d = a b, plus `even` and `odd` in columns of even and odd number. The block is one-dimensional. */
 template <int WORDS>
-TSR_DEVICE void tsr_mma_int_reference(int d[4], const uint32_t *a, const uint32_t *b, int c)
+TSR_DEVICE void tsr_mma_int_reference(int d[4], const uint32_t *a, const uint32_t *b, int even, int odd)
 {
     int sums[4];
     tsr_mma_int_lane mine = {sums, a, b};
     cudasim_together("mma.sync", TSR_ALL_LANES, &mine, tsr_mma_int_product<WORDS>);
     for (int i = 0; i < 4; i++)
-        d[i] = sums[i] + c;
+        d[i] = sums[i] + (i % 2 == 0 ? even : odd);
 }
 
-TSR_DEVICE void tsr_mma_int_16x8x32(int d[4], const uint32_t a[4], const uint32_t b[2], int c)
+TSR_DEVICE void tsr_mma_int_16x8x32(int d[4], const uint32_t a[4], const uint32_t b[2], int even, int odd)
 {
-    tsr_mma_int_reference<2>(d, a, b, c);
+    tsr_mma_int_reference<2>(d, a, b, even, odd);
 }
 
-TSR_DEVICE void tsr_mma_int_16x8x16(int d[4], const uint32_t a[2], const uint32_t b[1], int c)
+TSR_DEVICE void tsr_mma_int_16x8x16(int d[4], const uint32_t a[2], const uint32_t b[1], int even, int odd)
 {
-    tsr_mma_int_reference<1>(d, a, b, c);
+    tsr_mma_int_reference<1>(d, a, b, even, odd);
 }
 
 #else
 
-TSR_DEVICE void tsr_mma_int_16x8x32(int d[4], const uint32_t a[4], const uint32_t b[2], int c)
+TSR_DEVICE void tsr_mma_int_16x8x32(int d[4], const uint32_t a[4], const uint32_t b[2], int even, int odd)
 {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-        "{%10,%10,%10,%10};"
+        "{%10,%11,%10,%11};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(even), "r"(odd));
 }
 
-TSR_DEVICE void tsr_mma_int_16x8x16(int d[4], const uint32_t a[2], const uint32_t b[1], int c)
+TSR_DEVICE void tsr_mma_int_16x8x16(int d[4], const uint32_t a[2], const uint32_t b[1], int even, int odd)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%7,%8};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c));
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(even), "r"(odd));
 }
 
 #endif

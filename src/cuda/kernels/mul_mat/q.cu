@@ -12,15 +12,15 @@
 
 enum { X_THREADS = 256, X_WARPS = X_THREADS / TSR_WARP, FEW_TOKENS = 2 * Q_TOKENS };
 
-/* A warp per chunk, tokens slowest. */
+/* A warp per chunk, chunks slowest. */
 static __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
     const int64_t i = (int64_t)blockIdx.x * X_WARPS + threadIdx.x / TSR_WARP;
     if (i >= (int64_t)a.n_tokens * a.chunks)
         return;
-    const int64_t token = i / a.chunks;
-    q_quantize(a, a.x + token * a.x_stride, (int)(i - token * a.chunks), threadIdx.x % TSR_WARP,
+    const int64_t chunk = i / a.n_tokens;
+    q_quantize(a, a.x + (i - chunk * a.n_tokens) * a.x_stride, (int)chunk, threadIdx.x % TSR_WARP,
                codes + (size_t)i * Q_CODE_BYTES, meta + i);
 }
 
@@ -40,6 +40,7 @@ static void divide(const tsr_op_mul_mat *op, q_args *a)
     const int64_t units = ceil_div(op->k, a->unit);
     const int64_t last = op->k - (units - 1) * a->unit;
     a->unit_chunks = (int)ceil_div(a->unit, Q_CHUNK);
+    a->units_cut_chunks = a->unit % Q_CHUNK != 0 && a->unit < op->k;
     a->chunks = (int)((units - 1) * a->unit_chunks + ceil_div(last, Q_CHUNK));
     /* Parts hold whole units and whole super-blocks. */
     a->part_chunks =

@@ -34,9 +34,20 @@ template <tsr_type TYPE> TSR_DEVICE int q_offset(const q_args &a, const unsigned
 TSR_DEVICE void q_copy_edge(unsigned char *slot, const unsigned char *from, const unsigned char *begin,
                             const unsigned char *end)
 {
+    TSR_UNROLL_BY(1) /* rare, and all pieces together would take registers from the products */
     for (int i = 0; i < 16; i += 2)
         if (from + i >= begin && from + i < end)
             *reinterpret_cast<uint16_t *>(slot + i) = *reinterpret_cast<const uint16_t *>(from + i);
+}
+
+/* Copy a piece, asynchronously if it is inside the tensor. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_copy_piece(const q_args &a, unsigned char *slot, const unsigned char *from)
+{
+    if (from >= a.w && from + 16 <= a.w_end && !(q_type<TYPE>::words && a.bytewise))
+        tsr_copy_async_16(slot, from);
+    else
+        q_copy_edge(slot, from, a.w, a.w_end);
 }
 
 /* The distribution of the pieces of a tile's rows over `threads` threads: a thread's first piece, and the
@@ -58,12 +69,8 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
 {
     while (deal.row < rows) {
         const unsigned char *const step = q_row_of(a, first_row + deal.row) + at;
-        const unsigned char *const from = step - q_offset<TYPE>(a, step) + 16 * deal.piece;
-        unsigned char *const to = slots + deal.row * a.slot_stride + 16 * deal.piece;
-        if (from >= a.w && from + 16 <= a.w_end && !(q_type<TYPE>::words && a.bytewise))
-            tsr_copy_async_16(to, from);
-        else
-            q_copy_edge(to, from, a.w, a.w_end);
+        q_copy_piece<TYPE>(a, slots + deal.row * a.slot_stride + 16 * deal.piece,
+                           step - q_offset<TYPE>(a, step) + 16 * deal.piece);
         deal.row += deal.row_step;
         deal.piece += deal.piece_step;
         if (deal.piece >= a.slot_pieces) {
@@ -246,8 +253,16 @@ TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q6_K>, const unsigned char *const rows[2],
     q_load_q6_k(rows, half, lane, w);
 }
 
-/* Load a lane's part of 16 rows of one chunk from the slots of its step. The step was copied with first_row
- * and `at`. */
+/* Load a lane's part of 16 rows of one chunk: rows[r] is the step of row lane / 4 + 8 r. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_rows_load(const q_args &a, const unsigned char *const rows[2], int chunk, int lane,
+                            q_weights<TYPE> *w)
+{
+    q_load(q_tag<TYPE>(), rows, chunk % q_type<TYPE>::step_chunks,
+           q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK, lane, w);
+}
+
+/* Load it from the slots of its step, which was copied with first_row and `at`. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, int64_t first_row, size_t at,
                                int chunk, int lane, q_weights<TYPE> *w)
@@ -258,8 +273,7 @@ TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, int6
         const int row = lane / 4 + 8 * r;
         rows[r] = slots + row * a.slot_stride + q_offset<TYPE>(a, q_row_of(a, first_row + row) + at);
     }
-    q_load(q_tag<TYPE>(), rows, chunk % q_type<TYPE>::step_chunks,
-           q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK, lane, w);
+    q_rows_load<TYPE>(a, rows, chunk, lane, w);
 }
 
 #endif

@@ -15,10 +15,11 @@
  * missing elements of the last chunk count as zeros. A block is 32 elements.
  *
  *     f_b     = f32(256 * sum(q high) + sum(q low))     over a block b of the chunk; Q6_K: over its halves
- *     p_b     = d * f_b                                  Q8_0, Q4_0
- *             = fma(d, f_b, -(m * sum(x)))               Q4_K, Q5_K (d, m: scale and minimum of the block)
- *             = fma(d', f_b', d * f_b)                   Q6_K (halves with scales d and d')
- *     chunk   = scale * ((p_0 + p_1) + (p_2 + p_3))
+ *     chunk   = a chain over the blocks, in order, from 0:
+ *               fma(d, f_b, chunk)                                        Q8_0, Q4_0
+ *               fma(-m, sum(x), fma(d, f_b, chunk))                       Q4_K, Q5_K (d, m: scale, minimum)
+ *               fma(d', f_b', fma(d, f_b, chunk))                         Q6_K (halves with scales d and d')
+ *     sum     = fma(scale, chunk, sum)
  *
  * Exact: the chunks of a unit are added in order, then rounded to fixed point. Otherwise: K is cut into eight
  * parts, of chunks; a part's chunks are added in order, and then the parts in order. The sums do not depend
@@ -60,12 +61,13 @@ struct q_args {
     int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (the last: fewer) */
     float limit;
     bool exact, bf16;
+    bool units_cut_chunks;      /* units, apart from the last, end inside a chunk */
     bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */
     bool wide_x;                /* activations may be loaded 16 bytes at a time */
     int slot_pieces;            /* of 16 bytes that contain a row's step, wherever it begins */
     int slot_stride;            /* bytes between rows in shared memory: at least slot_pieces pieces */
-    const unsigned char *codes; /* [n_tokens][chunks][Q_CODE_BYTES], or NULL: the kernel makes its own */
-    const q_meta *meta;         /* [n_tokens][chunks] */
+    const unsigned char *codes; /* [chunks][n_tokens][Q_CODE_BYTES], or NULL: the kernel makes its own */
+    const q_meta *meta;         /* [chunks][n_tokens] */
     tsr_fault_word fault;
 };
 
@@ -96,7 +98,7 @@ TSR_DEVICE q_span q_span_of(const q_args &a, int chunk)
 {
     q_span span = {(int64_t)chunk * Q_CHUNK, Q_CHUNK};
     int64_t end = a.k;
-    if (a.unit % Q_CHUNK != 0 && a.unit < a.k) { /* units end inside a chunk */
+    if (a.units_cut_chunks) {
         const int unit = chunk / a.unit_chunks;
         span.begin = unit * a.unit + (int64_t)(chunk - unit * a.unit_chunks) * Q_CHUNK;
         end = (unit + 1) * a.unit < a.k ? (unit + 1) * a.unit : a.k;
@@ -104,6 +106,12 @@ TSR_DEVICE q_span q_span_of(const q_args &a, int chunk)
     if (end - span.begin < Q_CHUNK)
         span.length = (int)(end - span.begin);
     return span;
+}
+
+/* The place of a token's chunk among the codes and metas. */
+TSR_DEVICE size_t q_place(const q_args &a, int token, int chunk)
+{
+    return (size_t)chunk * (size_t)a.n_tokens + (size_t)token;
 }
 
 /* -- sums -- */
@@ -163,45 +171,45 @@ TSR_DEVICE void q_tokens_load(const unsigned char *codes, const q_meta *meta, in
 }
 
 /* Integers of less than 2^22 become floats without a conversion (four times slower than an addition): they
- * are added up on the bits of 1.5 * 2^23, whose last bit counts as one. */
-#define Q_MAGIC_BITS  0x4b400000
-#define Q_MAGIC_FLOAT 12582912.0f
+ * are added up on the bits of 1.5 * 2^31 (high), whose last bit counts as 256, or 1.5 * 2^23 (low). Both
+ * numbers, and their sum, are multiples of 256. */
+#define Q_HIGH_BITS  0x4f400000
+#define Q_LOW_BITS   0x4b400000
+#define Q_HIGH_FLOAT 3221225472.0f
+#define Q_LOW_FLOAT  12582912.0f
 
-/* f32(256 * high + low), rounded once. */
+/* f32(256 * high + low), rounded once: the first difference is a multiple of 256, and exact. */
 TSR_DEVICE float q_join(int high, int low)
 {
-    return fmaf(256.0f, tsr_bits_to_f32((uint32_t)high) - Q_MAGIC_FLOAT,
-                tsr_bits_to_f32((uint32_t)low) - Q_MAGIC_FLOAT);
+    return (tsr_bits_to_f32((uint32_t)high) - (Q_HIGH_FLOAT + Q_LOW_FLOAT)) + tsr_bits_to_f32((uint32_t)low);
 }
 
-/* The chunk's value for rows g and g + 8 and token lane % 4. */
+/* Add the chunk's values for rows g and g + 8 and token lane % 4 to open sums. */
 template <tsr_type TYPE>
-TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float values[2])
+TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float *open[2])
 {
-    float p[Q_BLOCKS][2];
+    float values[2] = {0.0f, 0.0f};
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++) {
         int c[4], second[4];
         if (q_type<TYPE>::halves) {
-            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], Q_MAGIC_BITS);
-            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, Q_MAGIC_BITS);
+            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], Q_HIGH_BITS, Q_LOW_BITS);
+            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, Q_HIGH_BITS, Q_LOW_BITS);
         } else {
-            tsr_mma_int_16x8x32(c, w.a[b], t.b[b], Q_MAGIC_BITS);
+            tsr_mma_int_16x8x32(c, w.a[b], t.b[b], Q_HIGH_BITS, Q_LOW_BITS);
         }
         TSR_UNROLL
         for (int r = 0; r < 2; r++) {
-            const float f = q_join(c[2 * r], c[2 * r + 1]);
+            values[r] = fmaf(w.scale[b][r], q_join(c[2 * r], c[2 * r + 1]), values[r]);
             if (q_type<TYPE>::halves)
-                p[b][r] = fmaf(w.second[b][r], q_join(second[2 * r], second[2 * r + 1]), w.scale[b][r] * f);
+                values[r] = fmaf(w.second[b][r], q_join(second[2 * r], second[2 * r + 1]), values[r]);
             else if (q_type<TYPE>::minimum)
-                p[b][r] = fmaf(w.scale[b][r], f, -(w.second[b][r] * t.sums[b]));
-            else
-                p[b][r] = w.scale[b][r] * f;
+                values[r] = fmaf(-w.second[b][r], t.sums[b], values[r]);
         }
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        values[r] = t.scale * ((p[0][r] + p[1][r]) + (p[2][r] + p[3][r]));
+        *open[r] = fmaf(t.scale, values[r], *open[r]);
 }
 
 /* -- launchers -- */

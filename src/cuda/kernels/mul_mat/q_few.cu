@@ -77,14 +77,10 @@ TSR_DEVICE void few_chunk(const q_args &a, const q_weights<TYPE> &w, const unsig
         /* Tokens beyond the last repeat it; their results are dropped. */
         const int mine = quad * Q_TOKENS + lane % 4, loaded = quad * Q_TOKENS + lane / 8;
         q_tokens t;
-        q_tokens_load(codes + (size_t)((loaded < a.n_tokens ? loaded : a.n_tokens - 1) * a.chunks + chunk) *
-                                  Q_CODE_BYTES,
-                      meta + (mine < a.n_tokens ? mine : a.n_tokens - 1) * a.chunks + chunk, lane, &t);
-        float values[2];
-        q_multiply<TYPE>(w, t, values);
-        TSR_UNROLL
-        for (int r = 0; r < 2; r++)
-            sums[quad].open[r] = sums[quad].open[r] + values[r];
+        q_tokens_load(codes + q_place(a, loaded < a.n_tokens ? loaded : a.n_tokens - 1, chunk) * Q_CODE_BYTES,
+                      meta + q_place(a, mine < a.n_tokens ? mine : a.n_tokens - 1, chunk), lane, &t);
+        float *open[2] = {&sums[quad].open[0], &sums[quad].open[1]};
+        q_multiply<TYPE>(w, t, open);
     }
 }
 
@@ -193,7 +189,7 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     if (!codes) {
         q_meta *const own = reinterpret_cast<q_meta *>(memory + layout.meta);
         for (int i = warp; i < a.n_tokens * a.chunks; i += layout.groups * Q_PARTS)
-            q_quantize(a, a.x + i / a.chunks * a.x_stride, i % a.chunks, p.lane,
+            q_quantize(a, a.x + i % a.n_tokens * a.x_stride, i / a.n_tokens, p.lane,
                        memory + layout.codes + (size_t)i * Q_CODE_BYTES, own + i);
         codes = memory + layout.codes;
         meta = own;

@@ -1,36 +1,42 @@
 /* mul_mat with quantized weights for prompts. q_chunk.cuh has the arithmetic.
  *
- * A block of eight warps computes 128 rows times 64 tokens, a warp 32 times 32. Weights stay packed in shared
- * memory: a lane unpacks only the words that its products need, for eight times as many products. Weights and
- * activations of the next chunk are copied during the products of the current one, two buffers each, 69 KB
- * (Q4_0) to 96 KB (Q6_K): every card since Ampere has 99.
+ * A block of sixteen warps computes 128 rows times 64 tokens, a warp 16 times 32. Weights stay packed in
+ * shared memory: a lane unpacks only the words that its products need, for eight products. Weights and
+ * activations of the next chunk are copied during the products of the current one, two buffers each, 70 KB
+ * (Q4_0) to 97 KB (Q6_K): every card since Ampere has 99.
  *
- * The bottleneck: a product of 16 x 4 x 128 takes 4 instructions of the tensor cores and about 40 of f32, to
- * scale sums and add them; on an H200 (2048 integer products and 128 f32 operations per SM and cycle) 8 and
- * 10 cycles, hence the many outputs per lane and few loads between them. Neighbouring blocks share weights:
- * per 128 elements of K a block fetches 30 to 37 KB, some 15 bytes per SM and cycle, from the second-level
- * cache. 32 outputs in three registers each, and the unpacked weights of 32 rows, take about 200 registers:
- * one block per SM. */
+ * The bottleneck: a product of 16 x 4 x 128 takes 4 instructions of the tensor cores and 26 to 34 of f32,
+ * to scale sums and add them. Each waits for the one before, and a scheduler hides that only with several
+ * warps: with two, each of twice as many outputs, an H100 issued 0.6 instructions per cycle. Hence four, of
+ * 128 registers: 16 outputs per lane in two or three registers each, unpacked weights of 16 rows in 32.
+ * Neighbouring blocks share weights: per 128 elements of K a block fetches 23 to 33 KB, from the second-
+ * level cache. */
 #include "cuda/kernels/mul_mat/q_block.cuh"
 
 enum {
-    MANY_THREADS = 256,
+    MANY_THREADS = 512,
     MANY_ROWS = 128,
     MANY_TOKENS = Q_TILE_TOKENS,
-    MANY_WARPS_DOWN = 4,                               /* of eight; two across */
-    MANY_BANDS = MANY_ROWS / MANY_WARPS_DOWN / Q_ROWS, /* of 16 rows, per warp */
-    MANY_QUADS = MANY_TOKENS / 2 / Q_TOKENS,           /* of four tokens, per warp */
-    MANY_CODE_PIECES = Q_CODE_BYTES / 16,
-    MANY_META_PIECES = sizeof(q_meta) / 16
+    MANY_WARPS_DOWN = 8,                          /* of 16; two across */
+    MANY_QUADS = MANY_TOKENS / 2 / Q_TOKENS,      /* of four tokens, per warp */
+    MANY_ROW_THREADS = MANY_THREADS / MANY_ROWS,  /* that copy a row */
+    MANY_CODE_BYTES = MANY_TOKENS * Q_CODE_BYTES, /* of a chunk */
+    MANY_META_BYTES = MANY_TOKENS * sizeof(q_meta)
 };
 
-/* The tile of a block and, in it, of a warp; the first of two buffers of each kind. */
+/* What would take registers from the products, in shared memory: the tile of a block, and where its rows of
+ * weights are. */
+struct many_tile {
+    int row, token; /* the first */
+    int tokens;
+    const unsigned char *rows[MANY_ROWS];
+};
+
+/* The place of a warp in the tile; the first of two buffers of each kind. */
 struct many_place {
-    int64_t row, token; /* the block's first */
     int lane, down, across;
-    unsigned char *weights, *codes;
-    q_meta *meta;
-    q_deal deal;
+    const many_tile *tile;
+    unsigned char *weights, *codes, *meta;
 };
 
 TSR_DEVICE unsigned char *many_weights(const q_args &a, const many_place &p, int step)
@@ -40,77 +46,95 @@ TSR_DEVICE unsigned char *many_weights(const q_args &a, const many_place &p, int
 
 TSR_DEVICE unsigned char *many_codes(const many_place &p, int chunk)
 {
-    return p.codes + chunk % 2 * (MANY_TOKENS * Q_CODE_BYTES);
+    return p.codes + chunk % 2 * MANY_CODE_BYTES;
 }
 
-TSR_DEVICE q_meta *many_meta(const many_place &p, int chunk)
+TSR_DEVICE unsigned char *many_meta(const many_place &p, int chunk)
 {
-    return p.meta + chunk % 2 * MANY_TOKENS;
+    return p.meta + chunk % 2 * MANY_META_BYTES;
+}
+
+/* Start copying the step of weights at byte `at` of the rows: several threads per row, piece by piece. */
+template <tsr_type TYPE>
+TSR_DEVICE void many_fetch_weights(const q_args &a, const many_place &p, size_t at, unsigned char *slots)
+{
+    constexpr int most = (q_type<TYPE>::step_bytes + 14 + 15) / 16; /* pieces */
+    const int row = (int)threadIdx.x / MANY_ROW_THREADS, piece = (int)threadIdx.x % MANY_ROW_THREADS;
+    const unsigned char *from = p.tile->rows[row] + at;
+    from += 16 * piece - q_offset<TYPE>(a, from);
+    unsigned char *const to = slots + row * a.slot_stride + 16 * piece;
+    if (from >= a.w && from + 16 * (a.slot_pieces - piece) <= a.w_end &&
+        !(q_type<TYPE>::words && a.bytewise)) {
+        TSR_UNROLL
+        for (int i = 0; i < most; i += MANY_ROW_THREADS)
+            if (piece + i < a.slot_pieces)
+                tsr_copy_async_16(to + 16 * i, from + 16 * i);
+    } else {
+        for (int i = 0; piece + i < a.slot_pieces; i += MANY_ROW_THREADS)
+            q_copy_piece<TYPE>(a, to + 16 * i, from + 16 * i);
+    }
+}
+
+/* Start copying ELEM bytes for each of the tile's tokens; those past the last repeat it. */
+template <int ELEM>
+TSR_DEVICE void many_fetch_x(const many_place &p, const unsigned char *from, unsigned char *to)
+{
+    constexpr uint32_t tile = MANY_TOKENS * ELEM, step = 16 * MANY_THREADS;
+    const uint32_t bytes = (uint32_t)p.tile->tokens * ELEM;
+    TSR_UNROLL
+    for (uint32_t first = 0; first < tile; first += step) {
+        const uint32_t at = first + 16 * threadIdx.x;
+        if (first + step <= tile || at < tile)
+            tsr_copy_async_16(to + at, from + (at < bytes ? at : bytes - ELEM + at % ELEM));
+    }
 }
 
 /* Start copying a chunk's activations and, if a step begins with the chunk, the step's weights. */
 template <tsr_type TYPE> TSR_DEVICE void many_fetch(const q_args &a, const many_place &p, int chunk)
 {
-    const int step = chunk / q_type<TYPE>::step_chunks;
+    const size_t place = q_place(a, p.tile->token, chunk);
     if (chunk % q_type<TYPE>::step_chunks == 0)
-        q_copy_rows<TYPE>(a, p.deal, p.row, MANY_ROWS, q_step_at<TYPE>(a, chunk), many_weights(a, p, step));
-    for (int i = (int)threadIdx.x; i < MANY_TOKENS * MANY_CODE_PIECES; i += MANY_THREADS) {
-        const int64_t token = p.token + i / MANY_CODE_PIECES;
-        const int64_t from = (token < a.n_tokens ? token : a.n_tokens - 1) * a.chunks + chunk;
-        tsr_copy_async_16(many_codes(p, chunk) + 16 * i,
-                          a.codes + (size_t)from * Q_CODE_BYTES + 16 * (i % MANY_CODE_PIECES));
-    }
-    for (int i = (int)threadIdx.x; i < MANY_TOKENS * MANY_META_PIECES; i += MANY_THREADS) {
-        const int64_t token = p.token + i / MANY_META_PIECES;
-        const int64_t from = (token < a.n_tokens ? token : a.n_tokens - 1) * a.chunks + chunk;
-        tsr_copy_async_16(reinterpret_cast<unsigned char *>(many_meta(p, chunk)) + 16 * i,
-                          reinterpret_cast<const unsigned char *>(a.meta + from) +
-                              16 * (i % MANY_META_PIECES));
-    }
+        many_fetch_weights<TYPE>(a, p, q_step_at<TYPE>(a, chunk),
+                                 many_weights(a, p, chunk / q_type<TYPE>::step_chunks));
+    many_fetch_x<Q_CODE_BYTES>(p, a.codes + place * Q_CODE_BYTES, many_codes(p, chunk));
+    many_fetch_x<sizeof(q_meta)>(p, reinterpret_cast<const unsigned char *>(a.meta + place),
+                                 many_meta(p, chunk));
     tsr_copy_async_commit();
 }
 
 template <tsr_type TYPE, typename Total>
-TSR_DEVICE void many_chunk(const q_args &a, const many_place &p, int chunk,
-                           q_sum<Total> (*sums)[MANY_QUADS][2])
+TSR_DEVICE void many_chunk(const q_args &a, const many_place &p, int chunk, q_sum<Total> (*sums)[2])
 {
-    const int first = chunk - chunk % q_type<TYPE>::step_chunks;
-    const unsigned char *const slots = many_weights(a, p, chunk / q_type<TYPE>::step_chunks);
-    const size_t at = q_step_at<TYPE>(a, first);
-    q_weights<TYPE> w[MANY_BANDS];
+    const int step = chunk / q_type<TYPE>::step_chunks;
+    const size_t at = q_step_at<TYPE>(a, step * q_type<TYPE>::step_chunks);
+    const unsigned char *rows[2];
+    const unsigned char *const codes = many_codes(p, chunk);
+    const q_meta *const meta = reinterpret_cast<const q_meta *>(many_meta(p, chunk));
+    q_weights<TYPE> w;
     TSR_UNROLL
-    for (int band = 0; band < MANY_BANDS; band++) {
-        const int row = (p.down * MANY_BANDS + band) * Q_ROWS;
-        q_weights_load<TYPE>(a, slots + row * a.slot_stride, p.row + row, at, chunk, p.lane, &w[band]);
+    for (int r = 0; r < 2; r++) {
+        const int row = p.down * Q_ROWS + p.lane / 4 + 8 * r;
+        rows[r] = many_weights(a, p, step) + row * a.slot_stride + q_offset<TYPE>(a, p.tile->rows[row] + at);
     }
+    q_rows_load<TYPE>(a, rows, chunk, p.lane, &w);
     TSR_UNROLL
     for (int quad = 0; quad < MANY_QUADS; quad++) {
         const int token = (p.across * MANY_QUADS + quad) * Q_TOKENS;
         q_tokens t;
-        q_tokens_load(many_codes(p, chunk) + (token + p.lane / 8) * Q_CODE_BYTES,
-                      many_meta(p, chunk) + token + p.lane % 4, p.lane, &t);
-        TSR_UNROLL
-        for (int band = 0; band < MANY_BANDS; band++) {
-            float values[2];
-            q_multiply<TYPE>(w[band], t, values);
-            TSR_UNROLL
-            for (int r = 0; r < 2; r++)
-                sums[band][quad][r].open = sums[band][quad][r].open + values[r];
-        }
+        float *open[2] = {&sums[quad][0].open, &sums[quad][1].open};
+        q_tokens_load(codes + (token + p.lane / 8) * Q_CODE_BYTES, meta + token + p.lane % 4, p.lane, &t);
+        q_multiply<TYPE>(w, t, open);
     }
 }
 
 /* Close all sums. */
-template <typename Total>
-TSR_DEVICE void many_close(const q_args &a, q_sum<Total> (*sums)[MANY_QUADS][2], bool *bad)
+template <typename Total> TSR_DEVICE void many_close(const q_args &a, q_sum<Total> (*sums)[2], bool *bad)
 {
     TSR_UNROLL
-    for (int band = 0; band < MANY_BANDS; band++)
-        TSR_UNROLL
     for (int quad = 0; quad < MANY_QUADS; quad++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        q_close(&sums[band][quad][r], a.limit, bad);
+        q_close(&sums[quad][r], a.limit, bad);
 }
 
 TSR_DEVICE void many_put(const q_args &a, int64_t at, int64_t sum)
@@ -124,38 +148,50 @@ TSR_DEVICE void many_put(const q_args &a, int64_t at, float sum)
 }
 
 template <typename Total>
-TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Total> (*sums)[MANY_QUADS][2])
+TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Total> (*sums)[2])
 {
     TSR_UNROLL
-    for (int band = 0; band < MANY_BANDS; band++)
-        TSR_UNROLL
     for (int quad = 0; quad < MANY_QUADS; quad++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int64_t row = p.row + (p.down * MANY_BANDS + band) * Q_ROWS + p.lane / 4 + 8 * r;
-        const int64_t token = p.token + (p.across * MANY_QUADS + quad) * Q_TOKENS + p.lane % 4;
+        const int row = p.tile->row + p.down * Q_ROWS + p.lane / 4 + 8 * r;
+        const int token = p.tile->token + (p.across * MANY_QUADS + quad) * Q_TOKENS + p.lane % 4;
         if (row < a.n_rows && token < a.n_tokens)
-            many_put(a, token * a.y_stride + row, sums[band][quad][r].closed);
+            many_put(a, token * a.y_stride + row, sums[quad][r].closed);
     }
+}
+
+/* Neighbouring blocks share weights. */
+TSR_DEVICE void many_choose(const q_args &a, many_tile *tile)
+{
+    const int across = (a.n_tokens + MANY_TOKENS - 1) / MANY_TOKENS, down = (int)blockIdx.x / across;
+    const int token = ((int)blockIdx.x - down * across) * MANY_TOKENS;
+    if (threadIdx.x == 0) {
+        tile->row = down * MANY_ROWS;
+        tile->token = token;
+        tile->tokens = a.n_tokens - token < MANY_TOKENS ? a.n_tokens - token : (int)MANY_TOKENS;
+    }
+    if (threadIdx.x < MANY_ROWS)
+        tile->rows[threadIdx.x] = q_row_of(a, down * MANY_ROWS + (int)threadIdx.x);
 }
 
 template <tsr_type TYPE, typename Total>
 static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_args a)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
-    const int warp = threadIdx.x / TSR_WARP, weight_bytes = MANY_ROWS * a.slot_stride;
-    const int64_t tiles = (a.n_tokens + MANY_TOKENS - 1) / MANY_TOKENS;
-    many_place p = {blockIdx.x / tiles * MANY_ROWS, blockIdx.x % tiles * MANY_TOKENS,
-                    (int)threadIdx.x % TSR_WARP, warp % MANY_WARPS_DOWN, warp / MANY_WARPS_DOWN};
-    p.weights = memory;
-    p.codes = memory + 2 * weight_bytes;
-    p.meta = reinterpret_cast<q_meta *>(p.codes + 2 * MANY_TOKENS * Q_CODE_BYTES);
-    p.deal = q_deal_of(a, (int)threadIdx.x, MANY_THREADS);
+    const int warp = threadIdx.x / TSR_WARP;
+    many_tile *const tile = reinterpret_cast<many_tile *>(memory);
+    many_place p = {(int)threadIdx.x % TSR_WARP, warp % MANY_WARPS_DOWN, warp / MANY_WARPS_DOWN, tile};
+    p.codes = memory + sizeof(many_tile);
+    p.meta = p.codes + 2 * MANY_CODE_BYTES;
+    p.weights = p.meta + 2 * MANY_META_BYTES;
+    many_choose(a, tile);
+    __syncthreads();
 
-    q_sum<Total> sums[MANY_BANDS][MANY_QUADS][2] = {};
+    q_sum<Total> sums[MANY_QUADS][2] = {};
     const int run = a.exact ? a.unit_chunks : a.part_chunks; /* chunks that are added before sums close */
-    const bool busy = p.row + p.down * (MANY_BANDS * Q_ROWS) < a.n_rows &&
-                      p.token + p.across * (MANY_QUADS * Q_TOKENS) < a.n_tokens;
+    const bool busy =
+        tile->row + p.down * Q_ROWS < a.n_rows && p.across * (MANY_QUADS * Q_TOKENS) < tile->tokens;
     int in_run = 0;
     bool bad = false;
     many_fetch<TYPE>(a, p, 0);
@@ -180,8 +216,8 @@ template <tsr_type TYPE, typename Total> static tsr_status launch(const q_args &
 {
     const int64_t tiles = (a.n_tokens + MANY_TOKENS - 1) / MANY_TOKENS;
     const int64_t blocks = (a.n_rows + MANY_ROWS - 1) / MANY_ROWS * tiles;
-    const size_t bytes =
-        2 * ((size_t)MANY_ROWS * (size_t)a.slot_stride + MANY_TOKENS * (Q_CODE_BYTES + sizeof(q_meta)));
+    const size_t bytes = sizeof(many_tile) +
+                         2 * ((size_t)MANY_ROWS * (size_t)a.slot_stride + MANY_CODE_BYTES + MANY_META_BYTES);
     tsr_status status =
         tsr_allow_shared(reinterpret_cast<const void *>(&q_many_kernel<TYPE, Total>), bytes, s);
     if (status != TSR_OK)
