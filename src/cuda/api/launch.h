@@ -11,8 +11,13 @@
  * call; too few or too many do not compile. The value is the launch's own error (bad configuration, a lost
  * context), also left for cudaGetLastError() as by <<<>>>; pass it to TSR_CUDA (check.h).
  *
- * TSR_LAUNCH also registers the kernel in the list that tsr_cuda_kernels_load() (kernels.h) loads onto a GPU
- * before anything runs there. */
+ * TSR_LAUNCH_EARLY is for kernels that call tsr_wait_for_previous() (common.cuh) before they read or write
+ * what another kernel touches: on GPUs of compute capability 9.0 or higher their blocks may start while the
+ * kernel before them in the stream still runs ("Programmatic Dependent Launch" in the CUDA C++ Programming
+ * Guide). It takes the launcher's tsr_cuda_stream instead of a stream.
+ *
+ * Both also register the kernel in the list that tsr_cuda_kernels_load() (kernels.h) loads onto a GPU before
+ * anything runs there. */
 #ifndef TSR_CUDA_API_LAUNCH_H
 #define TSR_CUDA_API_LAUNCH_H
 
@@ -34,7 +39,13 @@
 #endif
 
 #define TSR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-    tsr_launch<(kernel)>(#kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
+    tsr_launch<(kernel)>(#kernel, grid, block, shared_bytes, stream, false __VA_OPT__(, ) __VA_ARGS__)
+
+#define TSR_LAUNCH_EARLY(kernel, grid, block, shared_bytes, s, ...)       \
+    tsr_launch<(kernel)>(#kernel, grid, block, shared_bytes, (s)->stream, \
+                         (s)->props->compute_capability >= TSR_EARLY_CAPABILITY __VA_OPT__(, ) __VA_ARGS__)
+
+enum { TSR_EARLY_CAPABILITY = 90 };
 
 /* The list of kernels, built before main() by the constructors of its entries and never changed
  * afterwards. */
@@ -55,25 +66,35 @@ template <auto KERNEL> struct tsr_kernel_use {
 
 template <typename... Params>
 static inline cudaError_t tsr_launch_exact(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block,
-                                           size_t shared_bytes, cudaStream_t stream,
+                                           size_t shared_bytes, cudaStream_t stream, bool early,
                                            std::common_type_t<Params>... params)
 {
 #ifdef TSR_CUDASIM
+    (void)early;
     return cudasim_launch(name, kernel, grid, block, shared_bytes, stream, params...);
 #else
     void *pointers[sizeof...(Params) + 1] = {const_cast<void *>(static_cast<const void *>(&params))...};
     (void)name;
-    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, pointers, shared_bytes,
-                            stream);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early;
+    return cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), pointers);
 #endif
 }
 
 template <auto KERNEL, typename... Args>
 static inline cudaError_t tsr_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
-                                     cudaStream_t stream, Args... args)
+                                     cudaStream_t stream, bool early, Args... args)
 {
     (void)&tsr_kernel_use<KERNEL>::entry; /* instantiates the entry */
-    return tsr_launch_exact(name, KERNEL, grid, block, shared_bytes, stream, args...);
+    return tsr_launch_exact(name, KERNEL, grid, block, shared_bytes, stream, early, args...);
 }
 
 #endif /* __cplusplus */

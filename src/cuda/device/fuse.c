@@ -66,3 +66,28 @@ tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n)
     found.n_ops = with_q ? 3 : 2;
     return found;
 }
+
+/* The bytes from the first to the last that a product writes. */
+static size_t bytes_written(const tsr_op_mul_mat *op)
+{
+    size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
+    return (size_t)((op->n_tokens - 1) * op->y_stride + op->n_rows) * elem;
+}
+
+static bool writes_into(const tsr_op_mul_mat *op, const void *begin, size_t bytes)
+{
+    uintptr_t from = (uintptr_t)op->y, to = from + bytes_written(op), other = (uintptr_t)begin;
+    return from < other + bytes && other < to;
+}
+
+bool tsr_cuda_is_sibling(const tsr_op *ops, int i)
+{
+    if (i == 0 || ops[i].kind != TSR_OP_MUL_MAT || ops[i - 1].kind != TSR_OP_MUL_MAT)
+        return false;
+    const tsr_op_mul_mat *first = &ops[i - 1].mul_mat, *second = &ops[i].mul_mat;
+    size_t bytes = (size_t)((second->n_tokens - 1) * second->x_stride + second->k) * sizeof(float);
+    return first->n_rows > 0 && first->k == second->k && second->k > 0 && first->x == second->x &&
+           first->x_stride == second->x_stride && first->n_tokens == second->n_tokens &&
+           second->n_tokens > 0 && !writes_into(first, second->x, bytes) &&
+           !writes_into(second, first->x, bytes) && !writes_into(first, second->y, bytes_written(second));
+}

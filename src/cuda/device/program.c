@@ -131,15 +131,21 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
-/* Enqueue op `index` of a segment that ends at `end`, and ops fused with it; *n_out is their number. */
-static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, int *n_out)
+/* Enqueue op `index` of a segment, and ops fused with it; *n_out is their number. */
+static tsr_status enqueue_ops(tsr_device_program *program, const segment *seg, int index, int *n_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
-    const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
-    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
-                         &cuda->props};
+    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, seg->end - index);
+    const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, seg->end - index);
+    tsr_cuda_stream s = {cuda->stream,
+                         cuda->fault,
+                         index,
+                         cuda->base.scratch,
+                         cuda->base.scratch_bytes,
+                         &cuda->props,
+                         index > seg->begin && !tsr_cublas_serves(program->products, index - 1) &&
+                             tsr_cuda_is_sibling(program->ops, index)};
     bool with_norm = false;
     if (tsr_op_collective(op))
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
@@ -172,7 +178,7 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
     for (int i = seg->begin, n, n_calls = 1; i < seg->end; i += n, n_calls++) {
-        TSR_TRY(enqueue_ops(program, i, seg->end, &n));
+        TSR_TRY(enqueue_ops(program, seg, i, &n));
         if (!captured && n_calls % OPS_IN_FLIGHT == 0)
             TSR_TRY(tsr_cuda_drain(cuda));
     }

@@ -121,6 +121,33 @@ static inline tsr_fault_word tsr_fault_of(const tsr_cuda_stream *s)
     return fault;
 }
 
+/* -- kernels that start early (TSR_LAUNCH_EARLY) -- */
+
+/* From here on the blocks of the next kernel may take what room is left. They wait until this kernel has ended.
+ * Not before this kernel has stopped waiting for other devices: these may share the GPU, and need room, too. */
+TSR_DEVICE void tsr_start_next()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Wait until the kernel before this one has ended, and so all before it. Until then a kernel may only read what
+ * no other kernel writes: weights. All threads call it, whether they have work or not. */
+TSR_DEVICE void tsr_wait_for_previous()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* At the begin of a kernel that reads nothing beforehand. */
+TSR_DEVICE void tsr_begin_early()
+{
+    tsr_start_next();
+    tsr_wait_for_previous();
+}
+
 /* -- sums -- */
 
 /* Binary tree over neighbouring lanes; every lane gets the sum. */
@@ -224,6 +251,13 @@ static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, cons
 {
     const size_t most = bytes > s->props->shared_bytes ? bytes : s->props->shared_bytes;
     return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
+}
+
+/* The same for kernels of which two blocks, with their static shared memory, are to fit. */
+static inline tsr_status tsr_allow_half_of_shared(const void *kernel, const tsr_cuda_stream *s)
+{
+    return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)(s->props->shared_bytes / 2)));
 }
 
 /* -- grids -- */

@@ -26,6 +26,7 @@ static __global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, tsr_
                                        tsr_fault_word fault)
 {
     const int64_t octets = (op.n_cols + TSR_OCTET - 1) / TSR_OCTET;
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin(); i < octets * op.n_ids; i += tsr_flat_step()) {
         const int64_t j = i / octets, column = i % octets * TSR_OCTET, id = op.ids[j];
         const int left = tsr_octet_length(op.n_cols - column);
@@ -47,10 +48,10 @@ extern "C" tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cud
     const bool wide = tsr_wide_rows(op->table, op->table_stride);
     const tsr_reduce_type reduce = op->partial ? op->reduce : TSR_REDUCE_F32;
     switch (tsr_kernel_type(op->type)) {
-#define GET_ROWS_CASE(type)                                                                              \
-    case type:                                                                                           \
-        return tsr_cuda_result(TSR_LAUNCH((get_rows_kernel<type>), grid, block, 0, s->stream, *op, wide, \
-                                          reduce, tsr_fault_of(s)),                                      \
+#define GET_ROWS_CASE(type)                                                                            \
+    case type:                                                                                         \
+        return tsr_cuda_result(TSR_LAUNCH_EARLY((get_rows_kernel<type>), grid, block, 0, s, *op, wide, \
+                                                reduce, tsr_fault_of(s)),                              \
                                "get_rows_kernel");
         TSR_FOR_EACH_WEIGHT_TYPE(GET_ROWS_CASE)
 #undef GET_ROWS_CASE

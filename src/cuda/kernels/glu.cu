@@ -4,14 +4,16 @@
 template <tsr_glu_kind KIND>
 static __global__ void glu_kernel(const float *gate, const float *up, float *y, int64_t n, float limit)
 {
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
         y[i] = tsr_glu_activation(KIND, gate[i], limit) * tsr_glu_factor(KIND, up[i], limit);
 }
 
 template <tsr_glu_kind KIND> static tsr_status launch(const tsr_op_glu *op, const tsr_cuda_stream *s)
 {
-    return tsr_cuda_result(TSR_LAUNCH((glu_kernel<KIND>), tsr_flat_grid(op->n, s), dim3(TSR_FLAT_THREADS), 0,
-                                      s->stream, op->gate, op->up, op->y, op->n, op->limit),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((glu_kernel<KIND>), tsr_flat_grid(op->n, s),
+                                            dim3(TSR_FLAT_THREADS), 0, s, op->gate, op->up, op->y, op->n,
+                                            op->limit),
                            "glu_kernel");
 }
 

@@ -53,6 +53,7 @@ typedef struct tsr_cuda_stream {
     void *scratch;
     size_t scratch_bytes; /* device memory, 256-byte aligned, used by one op at a time */
     const tsr_cuda_props *props;
+    bool sibling; /* the op may run beside the product that was launched before it (tsr_cuda_is_sibling) */
 } tsr_cuda_stream;
 
 /* Load the code of all kernels onto the current device, so that no launch loads code. */

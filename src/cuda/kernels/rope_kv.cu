@@ -64,6 +64,7 @@ static __global__ void rope_kv_kernel(const rope_kv_args a)
     const int lane = threadIdx.x % TSR_WARP;
     const int64_t per_row = a.k_warps + a.v_warps;
     const int64_t total = a.q_warps + a.write.n_tokens * kv.n_heads * per_row;
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin() / TSR_WARP; i < total; i += tsr_flat_step() / TSR_WARP) {
         if (i < a.q_warps) {
             if (i * TSR_WARP + lane < a.q_items)
@@ -99,7 +100,7 @@ extern "C" tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *
     const int64_t warps = a.q_warps + write->n_tokens * write->kv.n_heads * (a.k_warps + a.v_warps);
     if (warps == 0)
         return TSR_OK;
-    return tsr_cuda_result(TSR_LAUNCH(rope_kv_kernel, tsr_flat_grid(warps * TSR_WARP, s),
-                                      dim3(TSR_FLAT_THREADS), 0, s->stream, a),
-                           "rope_kv_kernel");
+    return tsr_cuda_result(
+        TSR_LAUNCH_EARLY(rope_kv_kernel, tsr_flat_grid(warps * TSR_WARP, s), dim3(TSR_FLAT_THREADS), 0, s, a),
+        "rope_kv_kernel");
 }

@@ -47,6 +47,7 @@ static half_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
     a.wide_w = aligned && tsr_wide_rows(op->w, op->w_stride);
     a.wide_x = aligned && tsr_wide_rows(op->x, (size_t)op->x_stride * sizeof(float));
     a.fault = tsr_fault_of(s);
+    a.sibling = s->sibling;
     return a;
 }
 

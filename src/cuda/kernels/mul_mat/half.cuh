@@ -61,6 +61,7 @@ struct half_args {
     bool exact, bf16;
     bool wide_w, wide_x; /* pieces of a chunk are aligned for wide loads: tsr_wide_rows() */
     tsr_fault_word fault;
+    bool sibling; /* the op runs beside the one before it, and ends after it */
 };
 
 /* -- chunks -- */

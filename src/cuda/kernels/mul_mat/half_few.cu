@@ -113,6 +113,9 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) fe
     const int rounds = (a.chunks + WARPS - 1) / WARPS;
     if (warp < a.chunks)
         few_load(a, upper, lower, warp, lane, &w);
+    if (!a.sibling)
+        tsr_wait_for_previous();
+    tsr_start_next(); /* of siblings: they do not wait for the activations */
     for (int round = 0; round < rounds; round++) {
         const int chunk = round * WARPS + warp;
         if (chunk < a.chunks) {
@@ -131,6 +134,8 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) fe
                 nth = last ? 0 : nth + 1;
             }
     }
+    if (a.sibling)
+        tsr_wait_for_previous();
     const int64_t r = row + threadIdx.x % HALF_ROWS, t = first + threadIdx.x / HALF_ROWS;
     if (threadIdx.x >= HALF_ROWS * TOKENS || r >= a.n_rows || t >= a.n_tokens)
         return;
@@ -145,8 +150,8 @@ template <tsr_type TYPE, int TOKENS> static tsr_status enqueue(const half_args &
     constexpr int WARPS = TOKENS == HALF_TOKENS ? 4 : 8;
     const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS;
     const int64_t blocks = (a.n_rows + HALF_ROWS - 1) / HALF_ROWS * tiles;
-    return tsr_cuda_result(TSR_LAUNCH((few_kernel<TYPE, TOKENS, WARPS>), dim3((unsigned)blocks),
-                                      dim3(WARPS * TSR_WARP), 0, s->stream, a),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((few_kernel<TYPE, TOKENS, WARPS>), dim3((unsigned)blocks),
+                                            dim3(WARPS * TSR_WARP), 0, s, a),
                            "mul_mat few_kernel");
 }
 

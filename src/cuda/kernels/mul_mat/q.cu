@@ -1,8 +1,8 @@
 /* mul_mat with quantized weights: the launcher, and the kernel that quantizes activations. q_chunk.cuh has
  * the arithmetic.
  *
- * Up to eight tokens whose activations fit into a block's shared memory need no other kernel. The activations
- * of all others are quantized first, into scratch memory. With too little scratch the tokens are taken in
+ * A few tokens whose activations fit into a block's shared memory need no other kernel. The activations of all
+ * others are quantized first, into scratch memory. With too little scratch the tokens are taken in
  * portions, which is slower and gives the same bits. (Up to eight tokens that do not fit are read from there
  * by the same kernel; the kernel for many tokens takes over where a card has too little shared memory even
  * for that.) */
@@ -10,13 +10,20 @@
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
-enum { X_THREADS = 256, X_WARPS = X_THREADS / TSR_WARP, FEW_TOKENS = 2 * Q_TOKENS };
+enum {
+    X_THREADS = 256,
+    X_WARPS = X_THREADS / TSR_WARP,
+    FEW_TOKENS = 2 * Q_TOKENS,
+    OWN_CHUNKS =
+        128 /* that a block of the kernel for few tokens quantizes faster than one more kernel does */
+};
 
 /* A warp per chunk, chunks slowest. */
 static __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
     const int64_t i = (int64_t)blockIdx.x * X_WARPS + threadIdx.x / TSR_WARP;
+    tsr_begin_early();
     if (i >= (int64_t)a.n_tokens * a.chunks)
         return;
     const int64_t chunk = i / a.n_tokens;
@@ -73,6 +80,7 @@ static void place_slots(tsr_type type, q_args *a)
     a->bytewise = block % 4 == 0 && multiple < 4;
     a->slot_pieces = (int)((step + (a->bytewise ? 0 : 16 - multiple) + 15) / 16);
     a->slot_stride = 16 * (a->slot_pieces | 1);
+    a->even = !a->bytewise && ((uintptr_t)a->w | a->w_stride) % 16 == 0 && multiple == (step & -step);
 }
 
 static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
@@ -107,7 +115,7 @@ static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
 static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, bool *through_scratch)
 {
     const int64_t room = (int64_t)(s->scratch_bytes / token_bytes(&a));
-    *through_scratch = !few_fit(a, left, s);
+    *through_scratch = !few_fit(a, left, s) || (left * a.chunks > OWN_CHUNKS && room >= left);
     if (!*through_scratch)
         return left;
     if (room >= left)
@@ -129,7 +137,7 @@ static tsr_status quantize(q_args *a, const tsr_cuda_stream *s)
     q_meta *const meta = reinterpret_cast<q_meta *>(codes + (size_t)chunks * Q_CODE_BYTES);
     const dim3 grid((unsigned)ceil_div(chunks, X_WARPS));
     tsr_status status =
-        tsr_cuda_result(TSR_LAUNCH(q_quantize_kernel, grid, dim3(X_THREADS), 0, s->stream, *a, codes, meta),
+        tsr_cuda_result(TSR_LAUNCH_EARLY(q_quantize_kernel, grid, dim3(X_THREADS), 0, s, *a, codes, meta),
                         "q_quantize_kernel");
     a->codes = codes;
     a->meta = meta;
@@ -149,6 +157,7 @@ tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s
         if (a.n_tokens == 0)
             return tsr_fail(TSR_ERR_MEMORY, "mul_mat of %lld columns needs %zu bytes of scratch memory",
                             (long long)op->k, token_bytes(&a));
+        a.sibling = s->sibling && token == 0 && !through_scratch; /* another may still read the scratch */
         tsr_status status = through_scratch ? quantize(&a, s) : TSR_OK;
         if (status == TSR_OK)
             status = few_fit(a, a.n_tokens, s) ? tsr_cuda_mul_mat_q_few(op->type, a, s)

@@ -80,6 +80,42 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
     }
 }
 
+/* The pieces of a warp's lane, of a step of Q_ROWS rows that begin at multiples of 16 bytes (q_args.even): where
+ * they begin, counted from the first row's first piece. They are the same for every step, so they are computed
+ * once. */
+template <tsr_type TYPE> struct q_even {
+    static constexpr int pieces = Q_ROWS * q_type<TYPE>::pieces; /* of all lanes */
+    static constexpr int count = (pieces + TSR_WARP - 1) / TSR_WARP;
+    uint32_t from[count];
+};
+
+template <tsr_type TYPE> TSR_DEVICE q_even<TYPE> q_even_of(const q_args &a, int lane)
+{
+    q_even<TYPE> even;
+    TSR_UNROLL
+    for (int i = 0; i < q_even<TYPE>::count; i++) {
+        const uint32_t nth = lane + i * TSR_WARP, row = nth / q_type<TYPE>::pieces;
+        even.from[i] = row * (uint32_t)a.w_stride + 16 * (nth - row * q_type<TYPE>::pieces);
+    }
+    return even;
+}
+
+/* As q_copy_rows() does, of rows none of which is the matrix's last: the pieces that contain the end of that one
+ * need not be inside the tensor. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_copy_even(const q_even<TYPE> &even, const unsigned char *first_piece, unsigned char *slots,
+                            int lane)
+{
+    TSR_UNROLL
+    for (int i = 0; i < q_even<TYPE>::count; i++) {
+        const int nth = lane + i * TSR_WARP;
+        const int gap =
+            q_type<TYPE>::pieces % 2 == 0 ? nth / q_type<TYPE>::pieces : 0; /* slot_stride is odd */
+        if (nth < q_even<TYPE>::pieces)
+            tsr_copy_async_16(slots + 16 * (nth + gap), first_piece + even.from[i]);
+    }
+}
+
 /* -- from shared memory -- */
 
 template <tsr_type TYPE> TSR_DEVICE uint32_t q_word(const unsigned char *from)
@@ -271,7 +307,8 @@ TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, int6
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int row = lane / 4 + 8 * r;
-        rows[r] = slots + row * a.slot_stride + q_offset<TYPE>(a, q_row_of(a, first_row + row) + at);
+        rows[r] = slots + row * a.slot_stride +
+                  (a.even ? (int)(at % 16) : q_offset<TYPE>(a, q_row_of(a, first_row + row) + at));
     }
     q_rows_load<TYPE>(a, rows, chunk, lane, w);
 }

@@ -63,6 +63,8 @@ struct q_args {
     bool exact, bf16;
     bool units_cut_chunks;      /* units, apart from the last, end inside a chunk */
     bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */
+    bool sibling;               /* the op runs beside the one before it, and ends after it */
+    bool even;                  /* rows begin at multiples of 16 bytes, and a step spans q_type::pieces pieces */
     bool wide_x;                /* activations may be loaded 16 bytes at a time */
     int slot_pieces;            /* of 16 bytes that contain a row's step, wherever it begins */
     int slot_stride;            /* bytes between rows in shared memory: at least slot_pieces pieces */
@@ -83,6 +85,9 @@ template <tsr_type TYPE> struct q_type {
     static constexpr bool words = block_bytes % 4 == 0; /* aligned for loads of four bytes */
     static constexpr int step_chunks = super ? 2 : 1;   /* fetched together: a super-block, or */
     static constexpr int step_bytes = super ? block_bytes : Q_BLOCKS * block_bytes; /* a chunk's blocks */
+    static constexpr int
+        pieces = /* of 16 bytes that contain a step of a row that begins at a multiple of 16 */
+        (step_bytes + 16 - (step_bytes & -step_bytes) + 15) / 16;
     static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
     static constexpr bool halves = TYPE == TSR_TYPE_Q6_K; /* two scales per 32 elements */
 };

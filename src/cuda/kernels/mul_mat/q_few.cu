@@ -52,11 +52,17 @@ struct few_ahead {
     int chunk, slot;
 };
 
-template <tsr_type TYPE> TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, few_ahead *ahead)
+template <tsr_type TYPE>
+TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE> &even, few_ahead *ahead)
 {
     if (ahead->block_row < a.n_rows && p.begin < p.end) {
-        q_copy_rows<TYPE>(a, p.deal, ahead->block_row + p.group * Q_ROWS, Q_ROWS,
-                          q_step_at<TYPE>(a, ahead->chunk), p.ring + ahead->slot * Q_ROWS * a.slot_stride);
+        const int64_t row = ahead->block_row + p.group * Q_ROWS;
+        const size_t at = q_step_at<TYPE>(a, ahead->chunk);
+        unsigned char *const slots = p.ring + ahead->slot * Q_ROWS * a.slot_stride;
+        if (a.even && row + Q_ROWS < a.n_rows)
+            q_copy_even<TYPE>(even, a.w + (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
+        else
+            q_copy_rows<TYPE>(a, p.deal, row, Q_ROWS, at, slots);
         ahead->slot = ahead->slot + 1 < FEW_SLOTS ? ahead->slot + 1 : 0;
         ahead->chunk += q_type<TYPE>::step_chunks;
         if (ahead->chunk >= p.end) {
@@ -97,8 +103,9 @@ template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, 
 
 /* Compute the warp's part of K for 16 rows. */
 template <tsr_type TYPE, int QUADS>
-TSR_DEVICE void few_part(const q_args &a, const few_place &p, int64_t row, const unsigned char *codes,
-                         const q_meta *meta, few_ahead *ahead, int *slot, few_sums *sums)
+TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE> &even, int64_t row,
+                         const unsigned char *codes, const q_meta *meta, few_ahead *ahead, int *slot,
+                         few_sums *sums)
 {
     bool bad = false;
     int in_unit = 0;
@@ -109,7 +116,7 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, int64_t row, const
         const unsigned char *const slots = p.ring + *slot * Q_ROWS * a.slot_stride;
         tsr_copy_async_wait<FEW_SLOTS - 2>();
         __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-        few_fetch<TYPE>(a, p, ahead);
+        few_fetch<TYPE>(a, p, even, ahead);
         *slot = *slot + 1 < FEW_SLOTS ? *slot + 1 : 0;
         const size_t at = q_step_at<TYPE>(a, step);
         TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* there are not enough registers for more */
@@ -177,12 +184,16 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     p.stride = (int64_t)gridDim.x * layout.groups * Q_ROWS;
     p.ring = memory + warp * FEW_SLOTS * slot_bytes;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
+    const q_even<TYPE> even = q_even_of<TYPE>(a, p.lane);
 
     const int64_t first = (int64_t)blockIdx.x * layout.groups * Q_ROWS;
     few_ahead ahead = {first, p.begin, 0};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
-        few_fetch<TYPE>(a, p, &ahead);
+        few_fetch<TYPE>(a, p, even, &ahead);
+    if (!a.sibling)
+        tsr_wait_for_previous();
+    tsr_start_next(); /* of siblings: they do not wait for the activations */
 
     const unsigned char *codes = a.codes;
     const q_meta *meta = a.meta;
@@ -202,12 +213,14 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     for (int64_t block_row = first; block_row < a.n_rows; block_row += p.stride) {
         const int64_t row = block_row + p.group * Q_ROWS;
         few_sums sums[QUADS];
-        few_part<TYPE, QUADS>(a, p, row, codes, meta, &ahead, &slot, sums);
+        few_part<TYPE, QUADS>(a, p, even, row, codes, meta, &ahead, &slot, sums);
         few_publish<QUADS>(a, p, sums, shared);
         __syncthreads();
         few_store(a, p, row, shared);
         __syncthreads();
     }
+    if (a.sibling)
+        tsr_wait_for_previous();
 }
 
 /* -- host -- */
@@ -248,8 +261,8 @@ template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, co
     if (status != TSR_OK)
         return status;
     return tsr_cuda_result(
-        TSR_LAUNCH((q_few_kernel<TYPE, QUADS>), dim3((unsigned)(turns < most ? turns : most)),
-                   dim3((unsigned)(layout.groups * FEW_GROUP_THREADS)), layout.bytes, s->stream, a, layout),
+        TSR_LAUNCH_EARLY((q_few_kernel<TYPE, QUADS>), dim3((unsigned)(turns < most ? turns : most)),
+                         dim3((unsigned)(layout.groups * FEW_GROUP_THREADS)), layout.bytes, s, a, layout),
         "q_few_kernel");
 }
 
