@@ -18,10 +18,36 @@ template <typename Partial, int V>
 static __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                                      const __grid_constant__ tsr_cuda_reduction reduction)
 {
+    tsr_wait_for_previous();
     tsr_barrier_wait(barrier);
+    tsr_start_next();
     const int64_t n = reduction.n / V, step = (int64_t)gridDim.x * REDUCE_THREADS;
     for (int64_t i = (int64_t)blockIdx.x * REDUCE_THREADS + threadIdx.x; i < n; i += step)
         tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
+}
+
+/* A thread's elements of a row of the sum, from element `at` on, of which `left` are left. All loads of a part
+ * are in flight together. */
+template <typename Partial>
+TSR_DEVICE tsr_row_batch row_sums(const tsr_cuda_reduction &reduction, int64_t at, int64_t left)
+{
+    typename tsr_sum_of<Partial>::sum sum[TSR_ROW_BATCH];
+    const Partial *from = static_cast<const Partial *>(reduction.parts[0]) + at;
+    TSR_UNROLL
+    for (int j = 0; j < TSR_ROW_BATCH; j++)
+        sum[j] = j * TSR_ROW_THREADS < left ? tsr_part_to_add(from[j * TSR_ROW_THREADS]) : 0;
+    for (int part = 1; part < reduction.n_parts; part++) {
+        from = static_cast<const Partial *>(reduction.parts[part]) + at;
+        TSR_UNROLL
+        for (int j = 0; j < TSR_ROW_BATCH; j++)
+            if (j * TSR_ROW_THREADS < left)
+                sum[j] = sum[j] + tsr_part_to_add(from[j * TSR_ROW_THREADS]);
+    }
+    tsr_row_batch batch;
+    TSR_UNROLL
+    for (int j = 0; j < TSR_ROW_BATCH; j++)
+        batch.at[j] = tsr_sum_of<Partial>::to_f32(sum[j]);
+    return batch;
 }
 
 /* One block per row, in the order of rms_norm.cu. Every thread reads again only its own results. */
@@ -31,17 +57,27 @@ static __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barri
                                           const __grid_constant__ tsr_op_rms_norm norm)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    tsr_wait_for_previous();
     tsr_barrier_wait(barrier);
+    tsr_start_next();
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const int64_t row = r * norm.n;
         float sum = 0.0f;
-        TSR_UNROLL_BY(4)
-        for (int64_t i = threadIdx.x; i < norm.n; i += TSR_ROW_THREADS) {
-            float value = tsr_sum_of_parts<Partial, 1>(reduction, row + i).at[0];
+        for (int64_t first = threadIdx.x; first < norm.n; first += TSR_ROW_STEP) {
+            tsr_row_batch residual = {}, value;
             if (reduction.residual)
-                value = value + reduction.residual[row + i];
-            reduction.y[row + i] = value;
-            sum = tsr_norm_add(norm, value, sum);
+                residual = tsr_row_load(reduction.residual + row, first, norm.n);
+            value = row_sums<Partial>(reduction, row + first, norm.n - first);
+            TSR_UNROLL
+            for (int j = 0; j < TSR_ROW_BATCH; j++) {
+                const int64_t i = first + j * REDUCE_THREADS;
+                if (i >= norm.n)
+                    continue;
+                if (reduction.residual)
+                    value.at[j] = value.at[j] + residual.at[j];
+                reduction.y[row + i] = value.at[j];
+                sum = tsr_norm_add(norm, value.at[j], sum);
+            }
         }
         tsr_norm_row(norm, reduction.y + row, sum, norm.y + row, shared);
     }
@@ -67,8 +103,8 @@ static tsr_status launch_reduce(const tsr_cuda_barrier *barrier, const tsr_cuda_
     const dim3 block(REDUCE_THREADS);
     return tsr_cuda_result(
         can_pack(reduction, V)
-            ? TSR_LAUNCH((reduce_kernel<Partial, V>), grid, block, 0, s->stream, *barrier, *reduction)
-            : TSR_LAUNCH((reduce_kernel<Partial, 1>), grid, block, 0, s->stream, *barrier, *reduction),
+            ? TSR_LAUNCH_EARLY((reduce_kernel<Partial, V>), grid, block, 0, s, *barrier, *reduction)
+            : TSR_LAUNCH_EARLY((reduce_kernel<Partial, 1>), grid, block, 0, s, *barrier, *reduction),
         "reduce_kernel");
 }
 
@@ -76,8 +112,8 @@ template <typename Partial>
 static tsr_status launch_reduce_norm(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
                                      const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
 {
-    return tsr_cuda_result(TSR_LAUNCH((reduce_norm_kernel<Partial>), grid, dim3(REDUCE_THREADS), 0, s->stream,
-                                      *barrier, *reduction, *norm),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((reduce_norm_kernel<Partial>), grid, dim3(REDUCE_THREADS), 0, s,
+                                            *barrier, *reduction, *norm),
                            "reduce_norm_kernel");
 }
 

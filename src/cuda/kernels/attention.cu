@@ -17,6 +17,7 @@
  * tokens of one sequence, which share keys and values. All variants merge in the same order with the same
  * function, so the result is the same. */
 #include "cuda/kernels/attention.cuh"
+#include "cuda/kernels/mul_mat/mma.cuh"
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
 
@@ -28,10 +29,15 @@ enum { MAX_UNTILED_TOKENS = 8, MAX_SPLIT_TOKENS = 32 };
  * this, most of them beyond the end of short sequences, cost more than they gain (an estimate). */
 enum { MAX_ROUNDS = 16 };
 
+/* A position's key and value, in the cache or where they have been copied to. */
+struct attention_rows {
+    const unsigned char *key, *value;
+};
+
 /* One token's work in shared memory, for HEADS query heads; missing heads have zero queries. */
 template <int HEADS> struct attention_block {
     float weight[SEGMENT][HEADS]; /* scores, then weights */
-    tsr_kv_place place[SEGMENT];
+    attention_rows rows[SEGMENT];
     attention_merge group[HEADS], total[HEADS];
 };
 
@@ -40,19 +46,48 @@ struct attention_item {
     int64_t t, kv_head, first_head, k_dim, v_dim;
     int n_heads;
     attention_range range;
-    float *q;           /* shared, [HEADS][padded k_dim]: queries */
-    float *out, *total; /* shared, [HEADS][padded v_dim] each: outputs of a group and total */
+    float *q;                     /* shared, [HEADS][padded k_dim]: queries */
+    float *out, *total;           /* shared, [HEADS][padded v_dim] each: outputs of a group and total */
+    unsigned char *keys, *values; /* shared, [SEGMENT] rows each, where a.staged */
 };
+
+/* -- keys and values -- */
+
+/* Start to copy the keys or values of slots in [from, to) to shared memory. */
+TSR_DEVICE void stage_rows(const unsigned char *const *rows, int stride, int bytes, int from, int to,
+                           unsigned char *staged)
+{
+    enum { PIECE = 16, LANES = 16 };
+    for (int slot = from + (int)threadIdx.x / LANES; slot < to; slot += ATTENTION_THREADS / LANES)
+        for (int at = (int)threadIdx.x % LANES * PIECE; at < bytes; at += LANES * PIECE)
+            tsr_copy_async_16(staged + slot * bytes + at, rows[slot * stride] + at);
+    tsr_copy_async_commit();
+}
+
+/* The key of a slot: a copy in shared memory, or in the cache. */
+template <int HEADS>
+TSR_DEVICE const unsigned char *key_of(const attention_args &a, const attention_item &item,
+                                       const attention_block<HEADS> *b, int slot)
+{
+    return a.staged ? item.keys + slot * (int)a.op.kv.k_row_bytes : b->rows[slot].key;
+}
+
+template <int HEADS>
+TSR_DEVICE const unsigned char *value_of(const attention_args &a, const attention_item &item,
+                                         const attention_block<HEADS> *b, int slot)
+{
+    return a.staged ? item.values + slot * (int)a.op.kv.v_row_bytes : b->rows[slot].value;
+}
 
 /* -- scores -- */
 
 /* Octet [at, at + 8) of a key. FULL: it is inside the head and may be loaded in wide pieces; then there is no
  * branch, and the loads of several keys are in flight together. */
 template <tsr_type TYPE, bool FULL>
-TSR_DEVICE void load_key(const attention_args &a, const tsr_kv_place &place, int64_t at, tsr_octet *o)
+TSR_DEVICE void load_key(const attention_args &a, const unsigned char *key, int64_t at, tsr_octet *o)
 {
     const int left = FULL ? (int)TSR_OCTET : tsr_octet_length(a.op.kv.k_dim - at);
-    tsr_octet_load<TYPE>(tsr_kv_key(a.op.kv, place), at, left, FULL || a.wide_k, o);
+    tsr_octet_load<TYPE>(key, at, left, FULL || a.wide_k, o);
 }
 
 /* weight[i][h] = score of slots i in [from, to) of the segment. A warp takes two keys at a time, KEYS such
@@ -71,7 +106,7 @@ TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &
             TSR_UNROLL
             for (int i = 0; i < KEYS; i++) {
                 const int slot = first + 2 * ATTENTION_WARPS * i + lane / 16;
-                load_key<TYPE, FULL>(a, b->place[slot < to ? slot : to - 1], at, &o[i]);
+                load_key<TYPE, FULL>(a, key_of(a, item, b, slot < to ? slot : to - 1), at, &o[i]);
             }
             TSR_UNROLL
             for (int h = 0; h < HEADS; h++) {
@@ -138,7 +173,7 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
             float value[VALUES];
             TSR_UNROLL
             for (int j = 0; j < VALUES; j++)
-                value[j] = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot + j]), i);
+                value[j] = value_at<TYPE>(value_of(a, item, b, slot + j), i);
             TSR_UNROLL
             for (int j = 0; j < VALUES; j++) {
                 TSR_UNROLL
@@ -147,7 +182,7 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
             }
         }
         for (; slot < to; slot++) {
-            const float value = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot]), i);
+            const float value = value_at<TYPE>(value_of(a, item, b, slot), i);
             TSR_UNROLL
             for (int h = 0; h < HEADS; h++)
                 out[h] = fmaf(b->weight[slot][h], value, out[h]);
@@ -170,10 +205,18 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     const int to = item.range.end - start < SEGMENT ? (int)(item.range.end - start) : (int)SEGMENT;
     const int slot = threadIdx.x;
     __syncthreads(); /* the previous segment is finished */
-    if (slot >= from && slot < to)
-        b->place[slot] =
+    if (slot >= from && slot < to) {
+        const tsr_kv_place place =
             tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
+        b->rows[slot] = {tsr_kv_key(a.op.kv, place), tsr_kv_value(a.op.kv, place)};
+    }
     __syncthreads();
+    if (a.staged) { /* values arrive while scores are computed */
+        stage_rows(&b->rows[0].key, 2, (int)a.op.kv.k_row_bytes, from, to, item.keys);
+        stage_rows(&b->rows[0].value, 2, (int)a.op.kv.v_row_bytes, from, to, item.values);
+        tsr_copy_async_wait<1>();
+        __syncthreads();
+    }
     switch (a.op.kv.type_k) {
 #define SCORES_CASE(type)                                               \
     case type:                                                          \
@@ -189,6 +232,7 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     }
     __syncthreads();
     attention_softmax<HEADS>(item, from, to, b);
+    tsr_copy_async_wait<0>();
     __syncthreads();
     switch (a.op.kv.type_v) {
 #define VALUES_CASE(type)                                    \
@@ -252,8 +296,7 @@ template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, a
 
 /* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups of the round. */
 template <int HEADS>
-static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
-    attention_kernel(const attention_args a)
+static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(float, operands);
     __shared__ attention_block<HEADS> b;
@@ -262,6 +305,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     const int64_t q_stride = padded(a.op.kv.k_dim), stride = padded(a.op.kv.v_dim);
     attention_item item;
     item.t = row / a.op.kv.n_heads;
+    tsr_begin_early();
     if (is_tile(a, item.t))
         return;
     item.kv_head = row % a.op.kv.n_heads;
@@ -278,6 +322,8 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
     item.q = operands;
     item.out = operands + HEADS * q_stride;
     item.total = item.out + HEADS * stride;
+    item.keys = reinterpret_cast<unsigned char *>(item.total + HEADS * stride);
+    item.values = item.keys + SEGMENT * a.op.kv.k_row_bytes;
 
     const int64_t first = item.t * a.op.n_heads + item.first_head;
     for (int64_t i = threadIdx.x; i < HEADS * q_stride; i += ATTENTION_THREADS) {
@@ -309,6 +355,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
 static __global__ void combine_kernel(const attention_args a)
 {
     const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x;
+    tsr_begin_early();
     const int64_t left = groups_of(range_of(a.op, head / a.op.n_heads)) - a.first_group;
     const int64_t n = left < a.round_groups ? left : a.round_groups;
     if (left <= 0 || is_tile(a, head / a.op.n_heads))
@@ -362,6 +409,19 @@ static size_t operand_bytes(const tsr_op_attention *op, int heads)
     return (size_t)(heads * (padded(op->kv.k_dim) + 2 * padded(op->kv.v_dim))) * sizeof(float);
 }
 
+/* Shared memory for copies of a segment's keys and values. */
+static size_t staged_bytes(const tsr_op_attention *op)
+{
+    return SEGMENT * (op->kv.k_row_bytes + op->kv.v_row_bytes);
+}
+
+/* Copies pay where two blocks have room for them. */
+static bool is_staged(const attention_args &a, int heads, const tsr_cuda_stream *s)
+{
+    return a.wide_k && a.wide_v &&
+           operand_bytes(&a.op, heads) + staged_bytes(&a.op) <= s->props->shared_bytes / 2;
+}
+
 /* Query heads of a block: all that share a KV head, while their queries and outputs (25 KiB) fit into the 48
  * KiB of shared memory that every kernel may have. */
 static int heads_per_block(const tsr_op_attention *op, int64_t share)
@@ -372,17 +432,26 @@ static int heads_per_block(const tsr_op_attention *op, int64_t share)
     return heads;
 }
 
-static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const tsr_cuda_stream *s)
+template <int HEADS>
+static tsr_status enqueue_heads(const attention_args &a, dim3 grid, const tsr_cuda_stream *s)
 {
-    const dim3 block(ATTENTION_THREADS);
-    const size_t shared = operand_bytes(&a.op, heads);
-    if (heads == 1)
-        return TSR_LAUNCH((attention_kernel<1>), grid, block, shared, s->stream, a);
-    if (heads == 2)
-        return TSR_LAUNCH((attention_kernel<2>), grid, block, shared, s->stream, a);
-    if (heads == 4)
-        return TSR_LAUNCH((attention_kernel<4>), grid, block, shared, s->stream, a);
-    return TSR_LAUNCH((attention_kernel<8>), grid, block, shared, s->stream, a);
+    const size_t bytes = operand_bytes(&a.op, HEADS) + (a.staged ? staged_bytes(&a.op) : 0);
+    tsr_status status = TSR_OK;
+    if (a.staged)
+        status = tsr_allow_half_of_shared(reinterpret_cast<const void *>(&attention_kernel<HEADS>), s);
+    if (status != TSR_OK)
+        return status;
+    return tsr_cuda_result(
+        TSR_LAUNCH_EARLY((attention_kernel<HEADS>), grid, dim3(ATTENTION_THREADS), bytes, s, a),
+        "attention_kernel");
+}
+
+static tsr_status enqueue(const attention_args &a, int heads, dim3 grid, const tsr_cuda_stream *s)
+{
+    return heads == 1   ? enqueue_heads<1>(a, grid, s)
+           : heads == 2 ? enqueue_heads<2>(a, grid, s)
+           : heads == 4 ? enqueue_heads<4>(a, grid, s)
+                        : enqueue_heads<8>(a, grid, s);
 }
 
 /* Dividing groups over blocks pays where one block per token and head leaves the card idle. */
@@ -413,10 +482,11 @@ static tsr_status enqueue_rounds(attention_args a, int heads, dim3 grid, const t
     a.groups = static_cast<float *>(s->scratch);
     a.so_far = a.groups + scratch_of_group(&a.op) / sizeof(float) * (size_t)a.round_groups;
     for (; a.first_group < max_groups(&a.op); a.first_group += a.round_groups) {
-        TSR_TRY(tsr_cuda_result(enqueue(a, heads, grid, s), "attention_kernel"));
-        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(a.op.n_tokens * a.op.n_heads)),
-                                           dim3(ATTENTION_THREADS), 0, s->stream, a),
-                                "combine_kernel"));
+        TSR_TRY(enqueue(a, heads, grid, s));
+        TSR_TRY(
+            tsr_cuda_result(TSR_LAUNCH_EARLY(combine_kernel, dim3((unsigned)(a.op.n_tokens * a.op.n_heads)),
+                                             dim3(ATTENTION_THREADS), 0, s, a),
+                            "combine_kernel"));
     }
 out:
     return status;
@@ -438,6 +508,7 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
     if (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS)
         a.tile_tokens = tsr_cuda_attention_tile_tokens(op, s);
+    a.staged = is_staged(a, heads, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
     const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
     a.round_groups = worth_splitting(op) ? groups_in_round(op, s->scratch_bytes) : 0;
@@ -446,7 +517,7 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
         TSR_TRY(tsr_cuda_attention_tiles(a, s));
     if (splits > 1)
         return enqueue_rounds(a, heads, dim3((unsigned)items, (unsigned)splits), s);
-    TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items), s), "attention_kernel"));
+    TSR_TRY(enqueue(a, heads, dim3((unsigned)items), s));
 out:
     return status;
 }

@@ -24,6 +24,7 @@ struct attention_args {
     int64_t first_group; /* of the round, counted from a token's first group */
     int64_t tile_tokens; /* 0: no tiles (attention_tile.cu) */
     bool wide_v;
+    bool staged; /* attention.cu copies keys and values to shared memory before it uses them */
 };
 
 /* The positions [begin, end) that a token sees. */

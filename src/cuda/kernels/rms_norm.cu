@@ -5,9 +5,11 @@
 static __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    tsr_begin_early();
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         float sum = 0.0f;
+        TSR_UNROLL_BY(8)
         for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
             sum = tsr_norm_add(op, x[i], sum);
         tsr_norm_row(op, x, sum, op.y + r * op.n, shared);
@@ -23,6 +25,7 @@ static __global__ void heads_norm_kernel(const tsr_op_rms_norm op)
         tsr_op_rms_norm head = op;
         head.weight = op.weight + r % op.n_weights * op.n;
         float sum = 0.0f;
+        TSR_UNROLL_BY(8)
         for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
             sum = tsr_norm_add(op, x[i], sum);
         tsr_norm_row(head, x, sum, op.y + r * op.n, shared);
@@ -38,7 +41,7 @@ extern "C" tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cud
                                           dim3(TSR_ROW_THREADS), 0, s->stream, *op),
                                "heads_norm_kernel");
     return tsr_cuda_result(
-        TSR_LAUNCH(rms_norm_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH_EARLY(rms_norm_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s, *op),
         "rms_norm_kernel");
 }
 
