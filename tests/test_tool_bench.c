@@ -333,6 +333,16 @@ static void synthetic_models_are_the_same_every_time(void **state)
     find("'1.1b:q4_0' has 22 layers");
 }
 
+/* With a limit of 1 MiB for files the model could not be made. */
+static void devices_are_opened_before_a_synthetic_model_is_made(void **state)
+{
+    (void)state;
+    const char *arguments = "bench --synthetic 1.1b:q4_0 --layers 2 --devices host:99999";
+    assert_int_equal(program_run_limited(arguments, 1 << 20, text, sizeof text), 1);
+    find("the number of devices is 1 to 64");
+    assert_null(strstr(text, "synthetic model"));
+}
+
 static void layers_are_extrapolated_from_a_few(void **state)
 {
     (void)state;
@@ -408,6 +418,7 @@ int main(void)
         cmocka_unit_test(spoiled_values_of_links_are_ignored),
         cmocka_unit_test(a_spoiled_cache_is_ignored_and_replaced),
         cmocka_unit_test(synthetic_models_are_the_same_every_time),
+        cmocka_unit_test(devices_are_opened_before_a_synthetic_model_is_made),
         cmocka_unit_test(layers_are_extrapolated_from_a_few),
         cmocka_unit_test(files_that_cannot_be_written_are_named_before_measuring),
         cmocka_unit_test(mistakes_are_named),

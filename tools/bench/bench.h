@@ -23,6 +23,7 @@
 
 #include "bench/engine.h"
 #include "bench/report.h"
+#include "synth/synth.h"
 #include "load.h"
 #include "model_options.h"
 #include "progress.h"
@@ -75,14 +76,19 @@ int bench_tests_read(const bench_options *options, bench_report *report);
  * it is not TOOL_GO_ON. */
 int bench_rows_make(bench *b);
 
-/* Create the model of --synthetic in memory and set model.model to its name, which is stored in path[64].
- * With n_layers also create a second model with half of the layers. TOOL_GO_ON, or an exit code after an
- * error message. */
+/* The model of --synthetic; with n_layers a second model has half of the layers. */
 typedef struct bench_synthetic {
+    synth_model model;
     char path[64], half_path[64];
     int n_layers_whole, n_layers, n_layers_half; /* n_layers_half 0: one model */
 } bench_synthetic;
-int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out);
+
+/* Read the shape and set model.model to the path, by which bench_synthetic_make() names the file.
+ * TOOL_GO_ON, or an exit code after an error message. */
+int bench_synthetic_read(bench_options *options, bench_synthetic *synthetic_out);
+
+/* Create the models in memory: seconds, and gigabytes. TOOL_GO_ON, or an exit code after an error message. */
+int bench_synthetic_make(bench_synthetic *synthetic);
 
 /* Measure the half model, too, and extrapolate every result to the whole model: the difference gives the
  * time per layer. Noted in the report. */

@@ -182,11 +182,14 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     return write_results(o, &b->report, before);
 }
 
-static int measure(bench *b, const bench_synthetic *synthetic, const bench_report *before)
+/* Devices are opened before a synthetic model is made, since that takes seconds. */
+static int measure(bench *b, bench_synthetic *synthetic, const bench_report *before)
 {
     bool has_model = b->options->model.model != NULL;
     tsr_status status = open_devices(b);
     int code = status == TSR_OK ? TOOL_GO_ON : tool_fail("bench", status);
+    if (code == TOOL_GO_ON && b->options->model.synthetic)
+        code = bench_synthetic_make(synthetic);
     if (code == TOOL_GO_ON && has_model)
         code = open_model(b);
     if (code == TOOL_GO_ON && (status = bench_devices(b)) != TSR_OK)
@@ -208,7 +211,7 @@ static int show(const bench_options *o, const bench_report *before)
     return code;
 }
 
-static int run(bench *b, const bench_synthetic *synthetic)
+static int run(bench *b, bench_synthetic *synthetic)
 {
     const bench_options *o = b->options;
     bench_report before = {0};
@@ -321,7 +324,7 @@ int tsr_cmd_bench(int argc, char **argv)
     if (code == TOOL_GO_ON)
         code = try_files(&o);
     if (code == TOOL_GO_ON && o.model.synthetic)
-        code = bench_synthetic_make(&o, &synthetic);
+        code = bench_synthetic_read(&o, &synthetic);
     if (code == TOOL_GO_ON && o.model.model)
         code = tool_model_options_read("bench", &o.model, split, &b.engine.config);
     if (code != TOOL_GO_ON)

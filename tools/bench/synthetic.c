@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "synth/synth.h"
 #include "tsr.h"
 
 static int make(const synth_model *model, int n_layers, char path[64])
@@ -19,22 +18,27 @@ static int make(const synth_model *model, int n_layers, char path[64])
     return TOOL_EXIT_FAILED;
 }
 
-int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out)
+int bench_synthetic_read(bench_options *options, bench_synthetic *synthetic_out)
 {
-    synth_model model;
     bench_synthetic s = {0};
-    int code = synth_parse("bench", options->model.synthetic, &model);
+    int code = synth_parse("bench", options->model.synthetic, &s.model);
     if (code != TOOL_GO_ON)
         return code;
-    int n_layers = model.shape.n_layers;
+    int n_layers = s.model.shape.n_layers;
+    snprintf(s.path, sizeof s.path, "%s", options->model.synthetic);
     s.n_layers_whole = n_layers;
     s.n_layers = options->n_layers && options->n_layers < n_layers ? options->n_layers : n_layers;
     s.n_layers_half = s.n_layers < s.n_layers_whole ? s.n_layers / 2 : 0;
-    code = make(&model, s.n_layers, s.path);
-    if (code == TOOL_GO_ON && s.n_layers_half)
-        code = make(&model, s.n_layers_half, s.half_path);
     *synthetic_out = s;
     options->model.model = synthetic_out->path;
+    return code;
+}
+
+int bench_synthetic_make(bench_synthetic *synthetic)
+{
+    int code = make(&synthetic->model, synthetic->n_layers, synthetic->path);
+    if (code == TOOL_GO_ON && synthetic->n_layers_half)
+        code = make(&synthetic->model, synthetic->n_layers_half, synthetic->half_path);
     return code;
 }
 
