@@ -84,7 +84,7 @@ static tsr_status check_mixture_known(const tsr_arch *arch, const tsr_gguf *gguf
 /* Files have a tensor of all experts, or a tensor per expert. */
 static tsr_status check_experts(const tsr_gguf *gguf, const tsr_hparams *hp)
 {
-    static const char *const kinds[] = {"down.0", "down_exps"};
+    static const char *const kinds[] = {"gate.0", "down.0", "down_exps"};
     char tensor[TSR_MAX_NAME];
     int l = 0;
     while (l < (int)hp->n_layers && tsr_hparams_layer(hp, l)->ffn != TSR_FFN_EXPERTS)
