@@ -300,16 +300,16 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
 {
     TSR_DYNAMIC_SHARED(float, operands);
     __shared__ attention_block<HEADS> b;
-    const int64_t part = blockIdx.x % a.parts, row = blockIdx.x / a.parts;
-    const int64_t rest = a.share - part * HEADS;
+    const tsr_quotient row = tsr_divide(blockIdx.x, a.parts), token = tsr_divide(row.of, a.op.kv.n_heads);
+    const int64_t rest = a.share - row.rest * HEADS;
     const int64_t q_stride = padded(a.op.kv.k_dim), stride = padded(a.op.kv.v_dim);
     attention_item item;
-    item.t = row / a.op.kv.n_heads;
+    item.t = token.of;
     tsr_begin_early();
     if (is_tile(a, item.t))
         return;
-    item.kv_head = row % a.op.kv.n_heads;
-    item.first_head = item.kv_head * a.share + part * HEADS;
+    item.kv_head = token.rest;
+    item.first_head = item.kv_head * a.share + row.rest * HEADS;
     item.k_dim = a.op.kv.k_dim;
     item.v_dim = a.op.kv.v_dim;
     item.n_heads = (int)(rest < HEADS ? rest : HEADS);
@@ -326,10 +326,11 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
     item.values = item.keys + SEGMENT * a.op.kv.k_row_bytes;
 
     const int64_t first = item.t * a.op.n_heads + item.first_head;
-    for (int64_t i = threadIdx.x; i < HEADS * q_stride; i += ATTENTION_THREADS) {
-        const int64_t h = i / q_stride, at = i % q_stride;
-        item.q[i] = h < item.n_heads && at < item.k_dim ? a.op.q[(first + h) * item.k_dim + at] : 0.0f;
-    }
+    TSR_UNROLL
+    for (int h = 0; h < HEADS; h++)
+        for (int64_t at = threadIdx.x; at < q_stride; at += ATTENTION_THREADS)
+            item.q[h * q_stride + at] =
+                h < item.n_heads && at < item.k_dim ? a.op.q[(first + h) * item.k_dim + at] : 0.0f;
     for (int64_t i = threadIdx.x; i < HEADS * stride; i += ATTENTION_THREADS)
         item.total[i] = 0.0f;
     if (threadIdx.x < HEADS)
@@ -356,9 +357,10 @@ static __global__ void combine_kernel(const attention_args a)
 {
     const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x;
     tsr_begin_early();
-    const int64_t left = groups_of(range_of(a.op, head / a.op.n_heads)) - a.first_group;
+    const tsr_quotient token = tsr_divide(head, a.op.n_heads);
+    const int64_t left = groups_of(range_of(a.op, token.of)) - a.first_group;
     const int64_t n = left < a.round_groups ? left : a.round_groups;
-    if (left <= 0 || is_tile(a, head / a.op.n_heads))
+    if (left <= 0 || is_tile(a, token.of))
         return;
     const float *groups = a.groups + head * a.round_groups * (v_dim + 2);
     float *so_far = a.so_far + head * (v_dim + 2);
@@ -377,7 +379,7 @@ static __global__ void combine_kernel(const attention_args a)
             out = merge_output(total, out, piece[2 + i]);
         }
         if (left <= a.round_groups)
-            a.op.y[head * v_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
+            a.op.y[head * v_dim + i] = attention_result(a.op, token.rest, total, out);
         else
             so_far[2 + i] = out;
     }

@@ -42,6 +42,17 @@ struct alignas(16) tsr_floats_4 {
     float at[4];
 };
 
+/* Quotient and rest of numbers in [0, 2^31): a division of 64 bits takes a small kernel's time. */
+struct tsr_quotient {
+    int of, rest;
+};
+
+TSR_DEVICE tsr_quotient tsr_divide(int64_t number, int64_t by)
+{
+    const uint32_t of = (uint32_t)number / (uint32_t)by;
+    return {(int)of, (int)((uint32_t)number - of * (uint32_t)by)};
+}
+
 /* -- number formats -- */
 
 TSR_DEVICE float tsr_bits_to_f32(uint32_t bits)

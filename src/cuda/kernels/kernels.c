@@ -104,6 +104,14 @@ static tsr_status check_heads(const tsr_op *op)
     return check_most(op, op->mul_heads.n_heads, "heads", GRID_SIDE);
 }
 
+/* tsr_divide(). */
+static tsr_status check_rope(const tsr_op *op)
+{
+    const tsr_op_rope *rope = &op->rope;
+    return check_most(op, rope->n_tokens * rope->n_heads * rope->head_dim, "elements of all heads and tokens",
+                      INT32_MAX);
+}
+
 tsr_status tsr_cuda_op_check(const tsr_op *op)
 {
     switch (op->kind) {
@@ -130,11 +138,12 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return check_conv(op);
     case TSR_OP_RECURRENCE:
         return check_recurrence(op);
+    case TSR_OP_ROPE:
+        return check_rope(op);
     case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
     case TSR_OP_SUM_SQUARES:
     case TSR_OP_RMS_SCALE:
-    case TSR_OP_ROPE:
     case TSR_OP_GLU:
     case TSR_OP_ADD:
     case TSR_OP_SCALE:

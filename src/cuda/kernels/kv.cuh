@@ -14,8 +14,9 @@ struct tsr_kv_place {
 TSR_DEVICE tsr_kv_place tsr_kv_find(const tsr_kv_view &kv, const tsr_kv_index &index, int64_t seq_row,
                                     int64_t position, int64_t head)
 {
-    const int64_t page = index.page_table[seq_row * index.table_stride + position / kv.page_tokens];
-    return {(size_t)page * kv.page_bytes, head * kv.page_tokens + position % kv.page_tokens};
+    const tsr_quotient at = tsr_divide(position, kv.page_tokens);
+    const int64_t page = index.page_table[seq_row * index.table_stride + at.of];
+    return {(size_t)page * kv.page_bytes, head * kv.page_tokens + at.rest};
 }
 
 TSR_DEVICE unsigned char *tsr_kv_key(const tsr_kv_view &kv, const tsr_kv_place &place)

@@ -24,10 +24,11 @@ static inline __host__ __device__ int64_t tsr_rope_items(const tsr_op_rope *op)
 /* Rotate item i of all heads. Both elements are read before either is written, since x may equal y. */
 TSR_DEVICE void tsr_rope_item(const tsr_op_rope &op, int64_t i)
 {
-    const int64_t half = op.n_rot / 2, items = tsr_rope_items(&op), head = i / items, j = i % items;
+    const tsr_quotient item = tsr_divide(i, tsr_rope_items(&op));
+    const int64_t half = op.n_rot / 2, head = item.of, j = item.rest;
     const float *x = op.x + head * op.head_dim;
     float *y = op.y + head * op.head_dim;
-    const float *angle = op.table + head / op.n_heads * op.n_rot + 2 * j;
+    const float *angle = op.table + tsr_divide(head, op.n_heads).of * op.n_rot + 2 * j;
     if (j >= half) {
         y[half + j] = x[half + j];
         return;

@@ -49,7 +49,8 @@ TSR_DEVICE void write_group(const rope_kv_args &a, const float *x, float *y, con
 TSR_DEVICE void write_key(const rope_kv_args &a, int64_t row, int64_t warp, unsigned char *key, int lane)
 {
     const int64_t pairs = a.k.interleaved ? 0 : a.k.n_rot / 2 / TSR_ENCODE_GROUP; /* of groups */
-    const float *x = a.k.x + row * a.k.head_dim, *table = a.k.table + row / a.k.n_heads * a.k.n_rot;
+    const float *x = a.k.x + row * a.k.head_dim,
+                *table = a.k.table + tsr_divide(row, a.k.n_heads).of * a.k.n_rot;
     float *y = a.k.y + row * a.k.head_dim;
     if (warp < pairs)
         write_two_groups(a, x, y, table, key, warp, lane);
@@ -71,10 +72,10 @@ static __global__ void rope_kv_kernel(const rope_kv_args a)
                 tsr_rope_item(a.q, i * TSR_WARP + lane);
             continue;
         }
-        const int64_t row = (i - a.q_warps) / per_row, warp = (i - a.q_warps) % per_row;
-        const int64_t t = row / kv.n_heads, group = warp - a.k_warps; /* row: token and head */
+        const tsr_quotient at = tsr_divide(i - a.q_warps, per_row), token = tsr_divide(at.of, kv.n_heads);
+        const int64_t row = at.of, warp = at.rest, group = warp - a.k_warps; /* row: token and head */
         const tsr_kv_place place =
-            tsr_kv_find(kv, index, index.seq_row[t], index.position[t], row % kv.n_heads);
+            tsr_kv_find(kv, index, index.seq_row[token.of], index.position[token.of], token.rest);
         if (warp < a.k_warps)
             write_key(a, row, warp, tsr_kv_key(kv, place), lane);
         else
