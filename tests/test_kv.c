@@ -205,7 +205,7 @@ static void bad_configurations_are_named(void **state)
     f.layers[1].v_in_k = true;
     expect_refused(&f, &f.config, TSR_ERR_UNSUPPORTED, "pass the same type for both");
     f.layers[1].v_dim = HEAD_DIM + 32;
-    expect_refused(&f, &f.config, TSR_ERR_INVALID, "values inside keys no longer than keys");
+    expect_refused(&f, &f.config, TSR_ERR_INVALID, "values inside keys no more than keys");
     kv_describe(&f, TSR_TYPE_Q8_0, TSR_TYPE_F16);
     tsr_kv_config config = f.config;
     config.type_v = TSR_TYPE_Q4_K;

@@ -17,6 +17,7 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_ROPE] = "rope",
         [TSR_OP_KV_WRITE] = "kv_write",
         [TSR_OP_ATTENTION] = "attention",
+        [TSR_OP_SELECT] = "select",
         [TSR_OP_CONV] = "conv",
         [TSR_OP_RECURRENCE] = "recurrence",
         [TSR_OP_GLU] = "glu",
@@ -48,6 +49,15 @@ bool tsr_op_reads_attention(const tsr_op *ops, int i)
             return ops[a].attention.y == x;
     }
     return false;
+}
+
+bool tsr_op_select_fits(const tsr_op_select *op, const char **what_out)
+{
+    *what_out = op->n_heads > TSR_MAX_INDEX_HEADS               ? "heads of index queries"
+                : op->kv.k_dim > TSR_MAX_INDEX_DIM              ? "elements of index keys"
+                : op->n_lists * op->n_blocks > TSR_MAX_SELECTED ? "selected blocks"
+                                                                : NULL;
+    return !*what_out;
 }
 
 struct tsr_collective *tsr_op_collective(const tsr_op *op)

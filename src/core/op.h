@@ -26,6 +26,7 @@ typedef enum tsr_op_kind {
     TSR_OP_ROPE,
     TSR_OP_KV_WRITE,
     TSR_OP_ATTENTION,
+    TSR_OP_SELECT,
     TSR_OP_CONV,
     TSR_OP_RECURRENCE,
     TSR_OP_GLU,
@@ -248,12 +249,22 @@ static inline int64_t tsr_kv_write_dim(const tsr_kv_view *kv)
  * ones. */
 enum { TSR_MAX_HEAD_DIM = 1024 };
 
+/* Which positions each token sees, in blocks of `block` consecutive ones: the numbers of its blocks,
+ * ascending, in a list for every KV head of the op's, or one list for all. Entries behind the last are
+ * TSR_NO_BLOCK. */
+typedef struct tsr_selection {
+    const int32_t *blocks; /* [n_tokens][n_lists][n_blocks]; NULL: a token sees all positions */
+    int64_t n_lists, n_blocks, block;
+} tsr_selection;
+
+#define TSR_NO_BLOCK INT32_MAX
+
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
  * (position[t] - window, position[t]] (window 0: from 0; `chunked`: from the last multiple of window on, so
- * that positions form chunks that do not see each other); scores pass through softcap * tanh(s / softcap)
- * when softcap > 0. Online softmax in one fixed order, which depends on pages and positions only. A head's
- * sink is one more score of the softmax, after all others, without a value: it takes weight from the
- * positions and adds nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
+ * that positions form chunks that do not see each other) and in the blocks selected; scores pass through
+ * softcap * tanh(s / softcap) when softcap > 0. Online softmax in one fixed order, which depends on pages and
+ * positions only. A head's sink is one more score of the softmax, after all others, without a value: it takes
+ * weight from the positions and adds nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
 typedef struct tsr_op_attention {
     tsr_kv_view kv;
     tsr_kv_index index;
@@ -264,7 +275,33 @@ typedef struct tsr_op_attention {
     int64_t window;
     const float *sinks; /* [n_heads]; NULL: none */
     bool chunked;
+    tsr_selection selected; /* every token has at least one block with a position that it sees */
 } tsr_op_attention;
+
+/* The most heads of index queries, elements of an index key, and entries of all lists of a token: kernels
+ * keep these in fixed tiles, and refuse more. */
+enum { TSR_MAX_INDEX_HEADS = 64, TSR_MAX_INDEX_DIM = 256, TSR_MAX_SELECTED = 8192 };
+
+/* Selects the blocks of positions that each token attends to (tsr_selection), by scores of a cache of index
+ * keys, one head, written like other keys. With weights there is one list, otherwise one for each head:
+ *
+ *     score(p) = sum_h weights[t][h] * max(q[t][h] . k[p], 0)   (heads in order), or q[t][list] . k[p]
+ *     score(b) = max of score(p) over the positions p <= position[t] of block b
+ *
+ * The list has the blocks with the n_blocks largest scores: the lower number first among equals, a NaN less
+ * than any number, and the n_local last blocks, up to the token's own, before all others. */
+typedef struct tsr_op_select {
+    tsr_kv_view kv; /* of the index keys */
+    tsr_kv_index index;
+    const float *q;       /* [n_tokens][n_heads][kv.k_dim], dense */
+    const float *weights; /* [n_tokens][n_heads], dense; NULL: none */
+    int32_t *y;           /* [n_tokens][n_lists][n_blocks] */
+    int64_t n_tokens, n_heads, n_lists;
+    int64_t n_blocks, block, n_local;
+} tsr_op_select;
+
+/* Whether kernels take an op of this size; otherwise *what_out names what there is too much of. */
+bool tsr_op_select_fits(const tsr_op_select *op, const char **what_out);
 
 /* The row of a sequence of the batch: its state before the batch is stored in slot `read` (-1: zeros), its
  * state behind the batch goes to slot `write`, another one; `first` is its first token (-1: the row is
@@ -568,6 +605,7 @@ typedef struct tsr_op {
         tsr_op_rope rope;
         tsr_op_kv_write kv_write;
         tsr_op_attention attention;
+        tsr_op_select select;
         tsr_op_conv conv;
         tsr_op_recurrence recurrence;
         tsr_op_glu glu;

@@ -101,6 +101,11 @@ typedef struct tsr_routing_rule {
     bool weigh_inputs;               /* weights are factors of the experts' inputs */
 } tsr_routing_rule;
 
+/* The rule by which a token's blocks of positions are selected: the arguments of SELECT (core/op.h). */
+typedef struct tsr_select_rule {
+    int64_t n_heads, n_blocks, block, n_local;
+} tsr_select_rule;
+
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
     float eps;                          /* RMS_NORM */
@@ -118,6 +123,8 @@ typedef struct tsr_node_args {
     struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
     int layer;                          /* KV_WRITE, ATTENTION */
     bool chunked;                       /* ATTENTION */
+    tsr_select_rule select;             /* SELECT, ATTENTION with a selection */
+    int64_t n_lists;                    /* the same */
     tsr_tensor *sinks;                  /* ATTENTION; NULL: none */
     tsr_columns columns;                /* COPY; period 0: all */
     tsr_state_part state;               /* CONV, RECURRENCE */
@@ -210,15 +217,21 @@ tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_
 
 /* Store k and v ([n_kv_heads * k_dim, n_tokens] and [n_kv_heads * v_dim, n_tokens], SPLIT by head, or whole
  * where the layer's KV head is) of one layer. If its values are in its keys, k has the k_dim - v_dim elements
- * behind them. Returns a tensor of no bytes. */
+ * behind them. If it has keys only, v is k. Returns a tensor of no bytes. */
 tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
                          const tsr_kv_inputs *inputs);
+
+/* The blocks of positions that every token attends to (SELECT in core/op.h), by the index keys that KV layer
+ * `layer` stores. q is [n_heads * k_dim, n_tokens], weights (NULL: none) are [n_heads, n_tokens]. */
+tsr_tensor *tsr_select(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q, tsr_tensor *weights,
+                       const tsr_kv_inputs *inputs, const tsr_select_rule *rule);
 
 /* What a query sees, and how its scores become weights: the arguments of ATTENTION (core/op.h). */
 typedef struct tsr_attention_rule {
     float scale, softcap;
     int64_t window;
     bool chunked;
+    tsr_tensor *selection; /* a tsr_select(); NULL: none */
 } tsr_attention_rule;
 
 /* Attention of q ([n_heads * k_dim, n_tokens], SPLIT by head) over the stored keys and values of its

@@ -319,9 +319,11 @@ tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_ten
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
                           const tsr_kv_inputs *inputs, const tsr_attention_rule *rule)
 {
-    tsr_tensor *src[3];
+    tsr_tensor *src[3], *selection = rule->selection;
     if (!take_kv_inputs(graph, "attention", inputs, src))
         return NULL;
+    if (selection && (selection->op != TSR_OP_SELECT || !q || selection->ne[1] != q->ne[1]))
+        return tsr_graph_refuse(graph, "attention", selection, "it must be a selection for every token");
     tsr_node *node = unary(graph, TSR_OP_ATTENTION, q);
     if (!node)
         return NULL;
@@ -337,6 +339,11 @@ tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_te
     node->args.softcap = rule->softcap;
     node->args.window = rule->window;
     node->args.chunked = rule->chunked;
+    if (selection) {
+        node->tensor.src[4] = selection;
+        node->args.select = ((const tsr_node *)selection)->args.select;
+        node->args.n_lists = ((const tsr_node *)selection)->args.n_lists;
+    }
     return &node->tensor;
 }
 

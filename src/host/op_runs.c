@@ -55,7 +55,11 @@ static footprint of_attention(const tsr_op_attention *op)
 {
     int64_t n = op->n_tokens * op->n_heads;
     return (footprint){
-        true, floats(op->y, n * op->kv.v_dim), {floats(op->q, n * op->kv.k_dim), cache(&op->kv)}};
+        true,
+        floats(op->y, n * op->kv.v_dim),
+        {floats(op->q, n * op->kv.k_dim), cache(&op->kv),
+         range(op->selected.blocks, op->n_tokens * op->selected.n_lists * op->selected.n_blocks,
+               sizeof *op->selected.blocks)}};
 }
 
 static footprint of_kv_write(const tsr_op_kv_write *op)

@@ -51,6 +51,10 @@ static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
             TSR_ERR_UNSUPPORTED,
             "device %s: op '%s': attention heads of %lld elements; the host kernels take at most %d",
             host->base.name, name, (long long)TSR_MAX(kv->k_dim, kv->v_dim), TSR_MAX_HEAD_DIM);
+    const char *too_much;
+    if (op->kind == TSR_OP_SELECT && !tsr_op_select_fits(&op->select, &too_much))
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': too many %s; the host kernels take fewer",
+                        host->base.name, name, too_much);
     if (op->kind == TSR_OP_CONV && op->conv.kernel > TSR_MAX_CONV_KERNEL)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,

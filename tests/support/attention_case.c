@@ -97,7 +97,8 @@ tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const floa
                                   .softcap = c->s.softcap,
                                   .window = c->s.window,
                                   .chunked = c->s.chunked,
-                                  .sinks = c->s.sinks ? c->sinks : NULL}};
+                                  .sinks = c->s.sinks ? c->sinks : NULL,
+                                  .selected = c->selected}};
 }
 
 static int64_t first_seen(const attention_case *c, int64_t position)
@@ -109,6 +110,18 @@ static int64_t first_seen(const attention_case *c, int64_t position)
     return position + 1 > c->s.window ? position + 1 - c->s.window : 0;
 }
 
+static bool is_seen(const attention_case *c, int64_t t, int64_t head, int64_t position)
+{
+    const tsr_selection *s = &c->selected;
+    if (!s->blocks)
+        return true;
+    const int64_t list = t * s->n_lists + (s->n_lists > 1 ? head / c->s.group : 0);
+    for (int64_t i = 0; i < s->n_blocks; i++)
+        if (s->blocks[list * s->n_blocks + i] == position / s->block)
+            return true;
+    return false;
+}
+
 /* Softmax of one head of one token, straight from the definition. */
 static void attention_exact(const attention_case *c, int64_t t, int64_t head, double *out)
 {
@@ -118,6 +131,10 @@ static void attention_exact(const attention_case *c, int64_t t, int64_t head, do
     double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
     float row[1024];
     for (int64_t p = first; p <= position; p++) {
+        score[p] = -INFINITY;
+        if (!is_seen(c, t, head, p))
+            continue;
+        score[p] = 0;
         attention_case_get(c, false, c->seq_row[t], p, head / c->s.group, row);
         for (int64_t i = 0; i < dim; i++)
             score[p] += (double)q[i] * (double)row[i];

@@ -33,6 +33,7 @@ typedef struct attention_case {
     int32_t seq_row[ATTENTION_MAX_TOKENS], position[ATTENTION_MAX_TOKENS];
     float sinks[ATTENTION_MAX_HEADS];
     const float *q;             /* [n_tokens][kv_heads * group][head_dim] */
+    tsr_selection selected;     /* in host memory; of blocks NULL: none */
     const unsigned char *cache; /* [bytes] as the device holds it, for the functions below */
 } attention_case;
 
@@ -57,7 +58,7 @@ void attention_case_get(const attention_case *c, bool value, int64_t row, int64_
                         float *out);
 
 /* The op over the device's copies of the page table, rows, positions and queries;
- * its sinks are the case's. */
+ * its sinks and its selection are the case's. */
 tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const float *q, float *y);
 
 /* Every output within `floor` and the error that scores carry: about |q||k| / sqrt(dim) * 2^-21, below

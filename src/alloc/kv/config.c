@@ -46,10 +46,10 @@ static tsr_status check_rows(const tsr_kv_config *config, int index)
 {
     tsr_status status = TSR_OK;
     const tsr_kv_layer *layer = &config->layers[index];
-    if (layer->k_dim < 1 || layer->v_dim < 1 || (layer->v_in_k && layer->v_dim > layer->k_dim))
+    if (layer->k_dim < 1 || layer->v_dim < 0 || (layer->v_in_k && layer->v_dim > layer->k_dim))
         return tsr_fail(TSR_ERR_INVALID,
-                        "KV layer %d: keys of %lld and values of %lld elements; both must be at least 1, and "
-                        "values inside keys no longer than keys",
+                        "KV layer %d: keys of %lld and values of %lld elements; keys have at least 1, and "
+                        "values inside keys no more than keys",
                         index, (long long)layer->k_dim, (long long)layer->v_dim);
     TSR_TRY(check_type("type_k", config->type_k, layer->k_dim));
     TSR_TRY(check_type("type_v", config->type_v, layer->v_dim));

@@ -26,7 +26,7 @@ typedef struct tsr_kv_state_part {
  *
  * With `whole` the layer has one KV head, and every device with elements of the map holds all of it: the map
  * is that of the query heads. With v_in_k a value is the first v_dim elements of its key, so values take no
- * memory of their own; both types must then be equal. */
+ * memory of their own; both types must then be equal. v_dim 0: the layer has keys only. */
 typedef struct tsr_kv_layer {
     tsr_device_set devices;
     const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only; NULL: the

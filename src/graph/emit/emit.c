@@ -210,6 +210,19 @@ static bool emit_kv_write(const emission *e, tsr_op *op)
     return a->n_tokens > 0 && a->kv.n_heads > 0;
 }
 
+/* Lists for each KV head begin with that of the first one held here. */
+static tsr_selection selection(const emission *e)
+{
+    const tsr_node_args *args = e->instr->args;
+    tsr_selection s = {.blocks = tsr_emit_in(e, 4),
+                       .n_lists = args->n_lists,
+                       .n_blocks = args->select.n_blocks,
+                       .block = args->select.block};
+    if (s.blocks && s.n_lists > 1 && e->out->sharding == TSR_SHARDING_SPLIT)
+        s.blocks += tsr_shard_map_first(e->out->map, e->d) / (e->out->ne0 / s.n_lists) * s.n_blocks;
+    return s;
+}
+
 static bool emit_attention(const emission *e, tsr_op *op)
 {
     const tsr_tensor *sinks = e->instr->args->sinks;
@@ -223,11 +236,31 @@ static bool emit_attention(const emission *e, tsr_op *op)
                             .window = e->instr->args->window,
                             .chunked = e->instr->args->chunked,
                             .sinks = sinks ? sinks->shards[e->d].data : NULL};
+    if (e->instr->n_in > 4)
+        a->selected = selection(e);
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     if (a->kv.n_heads == 0)
         return false;
     a->n_heads = out_cols(e) / a->kv.v_dim;
     return a->n_tokens > 0 && a->n_heads > 0;
+}
+
+static bool emit_select(const emission *e, tsr_op *op)
+{
+    const tsr_node_args *args = e->instr->args;
+    tsr_op_select *a = &op->select;
+    *a = (tsr_op_select){.index = kv_index(e, 1),
+                         .q = tsr_emit_in(e, 0),
+                         .weights = e->instr->n_in > 4 ? tsr_emit_in(e, 4) : NULL,
+                         .y = tsr_emit_out(e),
+                         .n_tokens = e->out->ne1,
+                         .n_heads = args->select.n_heads,
+                         .n_lists = args->n_lists,
+                         .n_blocks = args->select.n_blocks,
+                         .block = args->select.block,
+                         .n_local = args->select.n_local};
+    tsr_kv_view_of(args->kv, e->d, args->layer, &a->kv);
+    return a->n_tokens > 0 && a->kv.n_heads > 0;
 }
 
 static bool emit_glu(const emission *e, tsr_op *op)
@@ -360,6 +393,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_ROPE] = emit_rope,
         [TSR_OP_KV_WRITE] = emit_kv_write,
         [TSR_OP_ATTENTION] = emit_attention,
+        [TSR_OP_SELECT] = emit_select,
         [TSR_OP_CONV] = tsr_emit_conv,
         [TSR_OP_RECURRENCE] = tsr_emit_recurrence,
         [TSR_OP_GLU] = emit_glu,

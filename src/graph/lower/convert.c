@@ -223,3 +223,12 @@ tsr_device_set tsr_lowering_holders(const tsr_placement *place)
             mask |= tsr_device_set_one(d);
     return mask & place->devices;
 }
+
+tsr_device_set tsr_lowering_deciders(const tsr_lowering *low, tsr_device_set devices)
+{
+    tsr_device *const *all = low->graph->rt->devices;
+    TSR_FOR_DEVICES(d, devices)
+        if (all[d]->is_gpu != all[tsr_device_set_first(devices)]->is_gpu)
+            return tsr_device_set_one(tsr_device_set_first(devices));
+    return devices;
+}

@@ -16,17 +16,6 @@ out:
     return status;
 }
 
-/* Kinds of devices differ in the last bits of logits, so at a near tie they would choose different experts
- * for one token, and the parts of the sum would belong to different experts. So with several kinds one
- * device routes for all. */
-static tsr_device_set deciders(const tsr_runtime *rt, tsr_device_set devices)
-{
-    TSR_FOR_DEVICES(d, devices)
-        if (rt->devices[d]->is_gpu != rt->devices[tsr_device_set_first(devices)]->is_gpu)
-            return tsr_device_set_one(tsr_device_set_first(devices));
-    return devices;
-}
-
 tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -44,7 +33,7 @@ tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
                        .ne0 = node->ne[0],
                        .ne1 = node->ne[1],
                        .sharding = TSR_SHARDING_REPLICATED,
-                       .devices = deciders(low->graph->rt, tsr_lowering_value(low, instr.in[0])->devices),
+                       .devices = tsr_lowering_deciders(low, tsr_lowering_value(low, instr.in[0])->devices),
                        .flags = node->flags};
     TSR_TRY(append(low, value, instr, &low->out->value_of_node[node->index]));
 out:

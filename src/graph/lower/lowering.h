@@ -51,6 +51,11 @@ bool tsr_lowering_same_heads(const tsr_shard_map *a, int64_t a_dim, const tsr_sh
 /* Devices of a divided weight whose shard is not empty. */
 tsr_device_set tsr_lowering_holders(const tsr_placement *place);
 
+/* The devices that make a choice which all `devices` follow. Kinds of devices differ in the last bits of
+ * logits and scores, so at a near tie they would choose different experts or positions for one token, and the
+ * parts of its sum would not belong together. So with several kinds one device decides for all. */
+tsr_device_set tsr_lowering_deciders(const tsr_lowering *low, tsr_device_set devices);
+
 /* TSR_ERR_INVALID: the weight is not allocated. */
 tsr_status tsr_lowering_check_placed(const tsr_tensor *weight);
 

@@ -335,6 +335,23 @@ out:
     return status;
 }
 
+/* Every device computes the selection from whole queries, weights and index keys. */
+static tsr_status lower_select(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {.n_in = tsr_node_n_src(node)};
+    int q = tsr_lowering_value_of(low, node->src[0]);
+    tsr_value value = {.sharding = TSR_SHARDING_REPLICATED};
+    TSR_TRY(tsr_lowering_need_whole(low, q, tsr_lowering_value(low, q)->devices, &instr.in[0]));
+    value.devices = tsr_lowering_deciders(low, tsr_lowering_value(low, instr.in[0])->devices);
+    for (int i = 1; i < instr.n_in; i++)
+        TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), value.devices,
+                                        &instr.in[i]));
+    return tsr_lowering_emit_node(low, node, value, instr);
+out:
+    return status;
+}
+
 /* Ops that mix ne0 and have no weight: softmax, argmax. */
 static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
 {
@@ -507,6 +524,8 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
         return node->src[1] ? lower_rms_norm(low, node) : lower_by_head(low, node);
     case TSR_OP_ATTENTION:
         return lower_attention(low, node);
+    case TSR_OP_SELECT:
+        return lower_select(low, node);
     case TSR_OP_SCALE:
         return lower_scale(low, node);
     case TSR_OP_ROPE:

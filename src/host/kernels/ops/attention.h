@@ -94,9 +94,10 @@ static void attn_span(const attn_item *item, int64_t begin, int64_t end, attn_sc
         s->top[row] = -__builtin_inff();
         s->sum[row] = 0.0f;
     }
+    begin = attn_next_selected(item, begin, end);
     while (begin < end) {
         const attn_block block = attn_block_at(item, begin, end, s);
-        begin = block.position + block.end;
+        begin = attn_next_selected(item, block.position + block.end, end);
         const unsigned char *next = NULL;
         if (begin < end)
             next = kv_row(kv, &item->op->index, item->seq_row, begin, item->kv_head, kv->k_offset,

@@ -6,7 +6,9 @@
  * m') where m changed; then the weights exp(score - m') are summed (one tree per 16 positions, both halves
  * added) and multiplied into the output, position after position. (Online softmax: Milakov and Gimelshein,
  * arXiv:1805.02867.) A row takes part only in the positions that it may see. Other positions are skipped, not
- * multiplied by zero, so neither garbage there nor the other rows of the call can change the row.
+ * multiplied by zero, so neither garbage there nor the other rows of the call can change the row. Only
+ * positions between two that a row sees, which its selection leaves out, are multiplied by zero: keys and
+ * values of its own past, whose products add nothing.
  *
  * Keys and values are decoded into a tile in the first-level cache, which all rows of an item share. Keys are
  * transposed first, so that a vector holds one element of several positions: no sum crosses lanes, and all
@@ -43,7 +45,8 @@ typedef struct attn_scratch {
     float top[ATTN_ROWS], sum[ATTN_ROWS];             /* m and the sum of the weights, of the span so far */
     float total_top[ATTN_ROWS], total_sum[ATTN_ROWS]; /* of the previous spans */
     int64_t begin[ATTN_ROWS], end[ATTN_ROWS];         /* positions that a row sees */
-    int from[ATTN_ROWS], to[ATTN_ROWS];               /* begin and end inside the block; from >= to: none */
+    uint32_t seen[ATTN_ROWS];                         /* slots of the block that a row sees, a bit each */
+    int from[ATTN_ROWS], to[ATTN_ROWS];               /* the first, and behind the last; from >= to: none */
 } attn_scratch;
 
 /* Rows of an item are (token, head) pairs, heads fastest. */
@@ -67,6 +70,78 @@ typedef struct attn_block {
     const unsigned char *k, *v;
 } attn_block;
 
+/* The first of a token's selected blocks that is not before block `number`, in a list of the KV head. */
+static int64_t attn_find_selected(const int32_t *list, int64_t n, int64_t number)
+{
+    int64_t low = 0, high = n;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (list[middle] < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static const int32_t *attn_selected(const attn_item *item, int64_t t)
+{
+    const tsr_selection *s = &item->op->selected;
+    return s->blocks + (t * s->n_lists + (s->n_lists > 1 ? item->kv_head : 0)) * s->n_blocks;
+}
+
+/* Bits [from, to) of a word. */
+ALWAYS_INLINE uint32_t attn_bits(int64_t from, int64_t to)
+{
+    from = from > 0 ? from : 0;
+    to = to < 32 ? to : 32;
+    return from >= to ? 0 : (uint32_t)(((uint64_t)1 << to) - ((uint64_t)1 << from));
+}
+
+/* The slots of a block from position `start` on that a token's selection has. */
+static uint32_t attn_selected_slots(const attn_item *item, int64_t t, int64_t start)
+{
+    const tsr_selection *s = &item->op->selected;
+    const int32_t *list = attn_selected(item, t);
+    uint32_t slots = 0;
+    int64_t i = attn_find_selected(list, s->n_blocks, start / s->block);
+    for (; i < s->n_blocks && list[i] * s->block < start + ATTN_BLOCK; i++)
+        slots |= attn_bits(list[i] * s->block - start, (list[i] + 1) * s->block - start);
+    return slots;
+}
+
+/* The first position from `position` on that a selection of the item's tokens has; `end`: none before it. */
+static int64_t attn_next_selected(const attn_item *item, int64_t position, int64_t end)
+{
+    const tsr_selection *s = &item->op->selected;
+    int64_t first = end;
+    if (!s->blocks)
+        return position;
+    for (int64_t t = item->first_token; t < item->first_token + item->n_rows / item->n_heads; t++) {
+        const int32_t *list = attn_selected(item, t);
+        const int64_t i = attn_find_selected(list, s->n_blocks, position / s->block);
+        if (i < s->n_blocks && list[i] * s->block < first)
+            first = list[i] * s->block;
+    }
+    return first > position ? first : position;
+}
+
+/* The slots of a block that each row sees. */
+static void attn_see(const attn_item *item, const attn_block *block, attn_scratch *s)
+{
+    uint32_t selected = UINT32_MAX;
+    for (int row = 0; row < item->n_rows; row++) {
+        if (item->op->selected.blocks && row % item->n_heads == 0)
+            selected = attn_selected_slots(item, item->first_token + row / item->n_heads, block->position);
+        const int64_t from = s->begin[row] - block->position, to = s->end[row] - block->position;
+        const uint32_t seen = selected & attn_bits(from > block->begin ? from : block->begin,
+                                                   to < block->end ? to : block->end);
+        s->seen[row] = seen;
+        s->from[row] = seen ? __builtin_ctz(seen) : 0;
+        s->to[row] = seen ? 32 - __builtin_clz(seen) : 0;
+    }
+}
+
 /* The block that contains `position`, the first of its positions that a row of the item sees. Rows see
  * positions in [position, end). */
 static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t end, attn_scratch *s)
@@ -82,11 +157,7 @@ static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t
         .k = kv_row(kv, &item->op->index, item->seq_row, start, item->kv_head, kv->k_offset, kv->k_row_bytes),
         .v = kv_row(kv, &item->op->index, item->seq_row, start, item->kv_head, kv->v_offset, kv->v_row_bytes),
     };
-    for (int row = 0; row < item->n_rows; row++) {
-        const int64_t from = s->begin[row] - start, to = s->end[row] - start;
-        s->from[row] = (int)(from > block.begin ? (from < block.end ? from : block.end) : block.begin);
-        s->to[row] = (int)(to < block.end ? to : block.end);
-    }
+    attn_see(item, &block, s);
     return block;
 }
 
@@ -257,11 +328,11 @@ static NOINLINE void attn_softmax(const attn_item *item, int row, attn_scratch *
         if (op->softcap > 0.0f)
             score[i] = v16_mul(v16_set1(op->softcap), v16_tanh(v16_div(score[i], v16_set1(op->softcap))));
     }
-    if (s->from[row] > 0 || s->to[row] < ATTN_BLOCK) {
+    if (s->seen[row] != UINT32_MAX) {
         v16_store(weight, score[0]);
         v16_store(weight + 16, score[1]);
         for (int j = 0; j < ATTN_BLOCK; j++)
-            if (j < s->from[row] || j >= s->to[row])
+            if (!(s->seen[row] >> j & 1))
                 weight[j] = -__builtin_inff();
         score[0] = v16_load(weight);
         score[1] = v16_load(weight + 16);

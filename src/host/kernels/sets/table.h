@@ -11,11 +11,13 @@
 #include "host/kernels/mul_mat/pack.h"
 #include "host/kernels/ops/recurrent.h"
 #include "host/kernels/ops/rows.h"
+#include "host/kernels/ops/select.h"
 #include "host/kernels/sets/sets.h"
 
 /* One op at a time uses a thread's scratch. */
 typedef union kernel_scratch {
     attn_scratch attention;
+    select_scratch select;
     experts_scratch experts;
     recurrent_scratch recurrent;
 } kernel_scratch;
@@ -35,6 +37,7 @@ typedef union kernel_scratch {
             [TSR_OP_ROPE] = kernel_rope,                                                         \
             [TSR_OP_KV_WRITE] = kernel_kv_write,                                                 \
             [TSR_OP_ATTENTION] = kernel_attention,                                               \
+            [TSR_OP_SELECT] = kernel_select,                                                     \
             [TSR_OP_CONV] = kernel_conv,                                                         \
             [TSR_OP_RECURRENCE] = kernel_recurrence,                                             \
             [TSR_OP_GLU] = kernel_glu,                                                           \
