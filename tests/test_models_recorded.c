@@ -52,8 +52,6 @@ static const double error_bound = 2e-5;
  * from this list. */
 static const char *const unsupported[] = {
     "deepseek4",
-    "glm-dsa",
-    "minimax-m3",
 };
 
 /* A prompt, and behind it the recorded next tokens except the last. */

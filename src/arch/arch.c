@@ -120,7 +120,7 @@ static void summarize_kv(tsr_hparams *hp)
             continue;
         const bool latent = k->mixer == TSR_MIXER_LATENT;
         const int64_t elems = latent ? hp->latent.kv_rank + hp->latent.n_rot : k->n_head_kv * k->head_dim;
-        hp->kv.k_elems += (double)elems / n;
+        hp->kv.k_elems += (double)(elems + k->index_dim) / n;
         hp->kv.v_elems += (latent ? 0 : (double)elems) / n;
         hp->kv.whole |= latent;
         hp->kv.windowed += (k->window > 0) / n;

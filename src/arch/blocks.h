@@ -55,6 +55,12 @@ tsr_status tsr_declare_latent(tsr_weights *weights, const tsr_hparams *hparams, 
 /* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head. */
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
 
+/* The index of a layer that has its own: queries from q_rank elements, "blk.<l>.indexer.<q>", and a key,
+ * "<k>"; its norm. The norm of queries, the bias of the key's (a LayerNorm's), and the weights of heads,
+ * "proj", are optional. */
+tsr_status tsr_declare_index(tsr_weights *weights, const tsr_hparams *hparams, int l, int64_t q_rank,
+                             const char *q, const char *k);
+
 /* A gated delta rule: attn_qkv, attn_gate, ssm_conv1d, ssm_ba (or ssm_alpha and ssm_beta), ssm_a, ssm_dt,
  * ssm_norm and ssm_out. */
 tsr_status tsr_declare_delta(tsr_weights *weights, const tsr_hparams *hparams, int l);
@@ -118,6 +124,7 @@ typedef struct tsr_layer {
     const tsr_layer_weights *w;
     int64_t ffn_columns;     /* tsr_weights.ffn_columns */
     tsr_tensor *layer_input; /* of all layers; NULL: none */
+    tsr_tensor **selection;  /* of the last layer that has its own; NULL: none yet */
     int index;
 } tsr_layer;
 
@@ -149,6 +156,10 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 
 /* Scale, cap and window of the layer's attention, for queries of head_dim elements. */
 tsr_attention_rule tsr_block_attention_rule(const tsr_layer *at, int64_t head_dim);
+
+/* The positions that the layer attends to, for the normed h; q_input is what the index queries are made of.
+ * NULL: all. */
+tsr_tensor *tsr_block_select(const tsr_layer *at, tsr_tensor *h, tsr_tensor *q_input);
 
 /* The gated delta rule of the normed h, ssm_out included. */
 tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h);

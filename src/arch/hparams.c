@@ -357,6 +357,32 @@ int64_t tsr_hparams_n_together(const tsr_hparams *hp)
     return hp->n_layers - first;
 }
 
+int64_t tsr_hparams_index_layer(const tsr_hparams *hp, int64_t l)
+{
+    int64_t index = hp->n_layers;
+    for (int64_t i = 0; i < l; i++)
+        index += tsr_hparams_layer(hp, i)->index_dim > 0;
+    return index;
+}
+
+tsr_status tsr_hparams_read_indexer(tsr_keys *keys, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    tsr_indexer *x = &hp->indexer;
+    x->block = 1;
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.head_count", TSR_ALL_LAYERS, true, 1, TSR_MAX_INDEX_HEADS,
+                         &x->n_heads));
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.key_length", TSR_ALL_LAYERS, true,
+                         hp->rope[TSR_ROPE_MAIN].n_rot, TSR_MAX_INDEX_DIM, &x->dim));
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.top_k", TSR_ALL_LAYERS, true, 1, TSR_MAX_SELECTED,
+                         &x->n_selected));
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.block_size", TSR_ALL_LAYERS, false, 1, 1 << 16, &x->block));
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.local_blocks", TSR_ALL_LAYERS, false, 0, x->n_selected,
+                         &x->n_local));
+out:
+    return status;
+}
+
 static tsr_status read_window_pattern(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_gguf_value_type type;

@@ -85,6 +85,10 @@ typedef struct tsr_layer_kind {
      * the number of heads: heads are divided, and every device has the keys and queries of all groups. */
     int64_t n_groups;
     int64_t beside; /* the kind of a mixer that reads the layer's input, too; -1: none */
+
+    /* Of attention to selected positions: blocks of positions that a token sees (0: all), and elements of the
+     * layer's index keys (0: the selection of the last layer that has any). */
+    int64_t n_selected, index_dim;
     tsr_mixer mixer;
     tsr_ffn ffn;
     int rope_q, rope_k;            /* rotations of queries and keys, tsr_rope_slot; -1: none */
@@ -99,6 +103,13 @@ typedef struct tsr_latent {
     int64_t kv_rank; /* of the compressed keys and values; 0: the model has no latent attention */
     int64_t n_plain, n_rot;
 } tsr_latent;
+
+/* How positions are selected (SELECT in core/op.h). */
+typedef struct tsr_indexer {
+    int64_t n_heads, dim; /* of index queries and keys; n_heads 0: layers see all positions */
+    int64_t n_selected;   /* blocks */
+    int64_t block, n_local;
+} tsr_indexer;
 
 typedef struct tsr_hparams {
     char architecture[32];
@@ -152,11 +163,12 @@ typedef struct tsr_hparams {
     tsr_latent latent;
     int64_t n_expert_groups, n_expert_groups_used; /* 0 or 1: experts are not chosen by groups */
     const char *output_norm;                       /* the name of the last norm's tensor; NULL: output_norm */
-    int64_t n_expert_embd; /* length of what the chosen experts read and write; 0: n_embd */
+    int64_t n_expert_embd;    /* length of what the chosen experts read and write; 0: n_embd */
     int64_t expert_step;      /* only every n-th layer has a mixture; 0 or 1: every one */
     bool weigh_expert_inputs; /* weights of experts are factors of their inputs */
-    bool chunked;             /* windows are chunks (tsr_op_attention) */
-    bool rotated_norm;        /* rotated queries and keys have an RMS norm without a weight over every head */
+    tsr_indexer indexer;
+    bool chunked;      /* windows are chunks (tsr_op_attention) */
+    bool rotated_norm; /* rotated queries and keys have an RMS norm without a weight over every head */
 } tsr_hparams;
 
 enum { TSR_WINDOW_BY_LAYER = -1 };
@@ -197,6 +209,13 @@ int64_t tsr_hparams_kv_layer(const tsr_hparams *hparams, int64_t l);
 /* The last layers that belong together: those that read another layer's keys and values, and those from the
  * first such other layer on. 0: there are none. */
 int64_t tsr_hparams_n_together(const tsr_hparams *hparams);
+
+/* The index keys of layer l are stored as a KV layer of their own, of this number, behind those of the
+ * layers; l = n_layers: the number of all KV layers. */
+int64_t tsr_hparams_index_layer(const tsr_hparams *hparams, int64_t l);
+
+/* The sizes of the index: "attention.indexer.*". */
+tsr_status tsr_hparams_read_indexer(tsr_keys *keys, tsr_hparams *hparams);
 
 /* The sliding window, "attention.sliding_window", and the layers that have it:
  * "attention.sliding_window_pattern" (a period, or a flag per layer), otherwise `period`. The rotation of

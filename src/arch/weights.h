@@ -59,6 +59,12 @@ typedef struct tsr_mamba_weights {
     tsr_tensor *norm; /* NULL: none */
 } tsr_mamba_weights;
 
+/* The index by which positions are selected. */
+typedef struct tsr_index_weights {
+    tsr_tensor *q, *k, *proj;                  /* queries, key; weights of the heads */
+    tsr_tensor *q_norm, *k_norm, *k_norm_bias; /* of a LayerNorm, if there is a bias */
+} tsr_index_weights;
+
 /* The tensors of one layer; NULL: the model has no such tensor. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
@@ -72,6 +78,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *latent_q, *latent_q_norm;             /* latent attention: compression of queries, ... */
     tsr_tensor *latent_kv, *latent_kv_norm, *key_rot; /* of keys and values; the rotated part of all keys */
     tsr_tensor *k_of_head, *v_of_head;                /* a matrix per head from and to the compressed row */
+    tsr_index_weights index;
     tsr_tensor *ffn_norm, *ffn_post_norm;
     tsr_ffn_weights ffn, shared;                                /* a dense FFN; the shared experts */
     tsr_tensor *shared_gate;                                    /* gate per token of the shared experts */

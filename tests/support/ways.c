@@ -45,7 +45,7 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
 {
     static const char *const devices[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
     static const tsr_offload_rule offload_rules[] = {{"ffn_(gate|up|down)", "CPU"},
-                                                     {"blk\\.[01]\\.(attn|ssm|shortconv)", "CPU"},
+                                                     {"blk\\.[01]\\.(attn|ssm|shortconv|indexer)", "CPU"},
                                                      {"blk\\.0\\.", "0"},
                                                      {"token_embd", "CPU"},
                                                      {"^(output|token_embd)", "0"}};

@@ -201,7 +201,8 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
     if (k)
         store_kv(at, norm_and_rotate(at, k, w->k_norm, at->kind->rope_k), v, inputs);
-    const tsr_attention_rule rule = tsr_block_attention_rule(at, at->kind->head_dim);
+    tsr_attention_rule rule = tsr_block_attention_rule(at, at->kind->head_dim);
+    rule.selection = tsr_block_select(at, h, h);
     tsr_tensor *a = tsr_attention(step->graph, step->kv, kv_layer, q, inputs, &rule);
     a = tsr_attention_sinks(step->graph, a, w->sinks);
     if (w->attn_gate)

@@ -38,7 +38,7 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
 {
     tsr_graph *graph = step->graph;
     tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
-    tsr_tensor *layer_input = tsr_build_layer_inputs(hp, w, step, x);
+    tsr_tensor *layer_input = tsr_build_layer_inputs(hp, w, step, x), *selection = NULL;
     for (int l = 0; l < (int)hp->n_layers; l++) {
         tsr_layer at = {.step = step,
                         .hp = hp,
@@ -46,6 +46,7 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
                         .w = &w->layers[l],
                         .ffn_columns = w->ffn_columns,
                         .layer_input = layer_input,
+                        .selection = &selection,
                         .index = l};
         x = layer(&at, x);
     }

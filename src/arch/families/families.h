@@ -67,7 +67,9 @@
     X(nemotron_h) \
     X(nemotron_h_moe) \
     X(falcon_h1) \
-    X(llama4)
+    X(llama4) \
+    X(glm_dsa) \
+    X(minimax_m3)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

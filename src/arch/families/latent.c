@@ -7,6 +7,9 @@
  * GLM 4.7 Flash. Dense FFNs in the first layers. V3 chooses experts by sigmoids and a bias, from the best
  * groups of experts.
  *
+ * - glm-dsa: GLM 5. A deepseek2 that attends to the positions that an index selects (blocks/index.c), in some
+ * layers to those of the layer before.
+ *
  * - mistral4: Mistral Small 4. Weights are the softmax over the chosen experts; queries may grow with the
  * logarithm of their position. */
 #include <math.h>
@@ -53,6 +56,19 @@ static tsr_status read_mistral4(tsr_keys *keys, tsr_hparams *hp)
     return read_latent(keys, hp);
 }
 
+static tsr_status read_glm_dsa(tsr_keys *keys, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
+    if (hp->latent.q_rank == 0)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: an index without compressed queries is not supported",
+                        tsr_gguf_path(keys->gguf));
+    TSR_TRY(read_latent(keys, hp));
+    TSR_TRY(tsr_hparams_read_indexer(keys, hp));
+out:
+    return status;
+}
+
 static tsr_status read_latent_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
     (void)keys;
@@ -63,24 +79,43 @@ static tsr_status read_latent_layer(tsr_keys *keys, const tsr_hparams *hp, int64
     return TSR_OK;
 }
 
+/* Without the key "attention.indexer.types", all layers have an index. In GLM 5.2, of the longer context,
+ * these are the first two and then every fourth. */
+static tsr_status read_glm_dsa_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
+{
+    tsr_status status = TSR_OK;
+    int64_t own = hp->n_ctx_train < 1 << 20 || l < 2 || l % 4 == 2;
+    TSR_TRY(read_latent_layer(keys, hp, l, layer));
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.types", l, false, 0, 1, &own));
+    if (l == 0 && !own)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s: layer 0 has no layer before it whose selection it could use",
+                        tsr_gguf_path(keys->gguf), keys->name);
+    layer->n_selected = hp->indexer.n_selected;
+    layer->index_dim = own ? hp->indexer.dim : 0;
+out:
+    return status;
+}
+
 static tsr_status declare_latent_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_declare_pre_norms(w, hp, l));
     TSR_TRY(tsr_declare_latent(w, hp, l));
+    TSR_TRY(tsr_declare_index(w, hp, l, hp->latent.q_rank, "attn_q_b", "attn_k"));
     TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
 out:
     return status;
 }
 
-#define LATENT(arch, read)                                                   \
-    const tsr_arch tsr_arch_##arch = {.name = #arch,                         \
-                                      .experts = true,                       \
-                                      .latent = true,                        \
-                                      .read_hparams = read,                  \
-                                      .read_layer = read_latent_layer,       \
-                                      .declare_layer = declare_latent_layer, \
-                                      .build_layer = tsr_build_layer}
+#define LATENT(id, arch, read, layer)                                      \
+    const tsr_arch tsr_arch_##id = {.name = arch,                          \
+                                    .experts = true,                       \
+                                    .latent = true,                        \
+                                    .read_hparams = read,                  \
+                                    .read_layer = layer,                   \
+                                    .declare_layer = declare_latent_layer, \
+                                    .build_layer = tsr_build_layer}
 
-LATENT(deepseek2, read_deepseek2);
-LATENT(mistral4, read_mistral4);
+LATENT(deepseek2, "deepseek2", read_deepseek2, read_latent_layer);
+LATENT(mistral4, "mistral4", read_mistral4, read_latent_layer);
+LATENT(glm_dsa, "glm-dsa", read_glm_dsa, read_glm_dsa_layer);

@@ -10,17 +10,19 @@
 /* -- creation -- */
 
 /* The maps follow the layers in the same block of memory: of each layer those of the elements of keys and of
- * values of a recurrence, then that of the KV heads. */
+ * values of a recurrence, then that of the KV heads. KV layers of index keys are behind those of the layers. */
 tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
 {
     const tsr_hparams *hp = &shape->hparams;
     tsr_kv_layer *layers = NULL;
+    const int64_t n_all = tsr_hparams_index_layer(hp, hp->n_layers);
+    int64_t index = hp->n_layers;
     tsr_status status =
-        tsr_mem_array((size_t)hp->n_layers, sizeof *layers + 3 * sizeof(tsr_shard_map), "KV layers", &layers);
+        tsr_mem_array((size_t)n_all, sizeof *layers + 3 * sizeof(tsr_shard_map), "KV layers", &layers);
     if (status != TSR_OK)
         return status;
-    tsr_shard_map *maps = (tsr_shard_map *)(layers + hp->n_layers);
+    tsr_shard_map *maps = (tsr_shard_map *)(layers + n_all);
     for (int l = 0; l < hp->n_layers; l++) {
         const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
         const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
@@ -37,6 +39,11 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
         layers[l].v_dim = latent ? hp->latent.kv_rank : kind->head_dim;
         layers[l].window = kind->window;
         layers[l].whole = layers[l].v_in_k = latent;
+        if (kind->index_dim > 0)
+            layers[index++] = (tsr_kv_layer){.devices = group->devices,
+                                             .kv_heads = &maps[3 * l + 2],
+                                             .k_dim = kind->index_dim,
+                                             .whole = true};
     }
     *layers_out = layers;
     return TSR_OK;
@@ -48,7 +55,8 @@ static tsr_status create_kv(tsr_session *session)
     const tsr_model *model = session->model;
     tsr_kv_layer *layers = NULL;
     TSR_TRY(tsr_session_kv_layers(&model->shape, &model->split, &layers));
-    tsr_kv_config config = {.n_layers = (int)model->shape.hparams.n_layers,
+    const tsr_hparams *hp = &model->shape.hparams;
+    tsr_kv_config config = {.n_layers = (int)tsr_hparams_index_layer(hp, hp->n_layers),
                             .layers = layers,
                             .type_k = model->config.session.type_k,
                             .type_v = model->config.session.type_v,
