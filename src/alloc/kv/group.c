@@ -148,6 +148,20 @@ tsr_kv_growth tsr_kv_group_growth(const tsr_kv_group *group, int seq, int64_t le
     return g;
 }
 
+bool tsr_kv_group_copy(const tsr_kv_group *group, int seq, int index, tsr_kv_growth *growth_out)
+{
+    const int page = tsr_kv_group_table(group, seq)[index], end = index + 1;
+    *growth_out = (tsr_kv_growth){.seq = seq,
+                                  .first = group->first[seq],
+                                  .old_end = end,
+                                  .begin = end,
+                                  .end = end,
+                                  .copied = page,
+                                  .n_wanted = 1,
+                                  .n_new = group->n_returned == 0};
+    return group->references[page] > 1;
+}
+
 bool tsr_kv_group_fits(const tsr_kv_group *group, const tsr_kv_growth *growth)
 {
     return growth->n_new <= group->n_pages - group->n_touched;

@@ -62,6 +62,9 @@ int tsr_kv_group_first_seen(const tsr_kv_group *group, int64_t length);
 tsr_kv_growth tsr_kv_group_growth(const tsr_kv_group *group, int seq, int64_t length, int64_t n_tokens);
 bool tsr_kv_group_fits(const tsr_kv_group *group, const tsr_kv_growth *growth);
 
+/* The growth that only makes page `index` of a sequence its own. False: the page is not shared. */
+bool tsr_kv_group_copy(const tsr_kv_group *group, int seq, int index, tsr_kv_growth *growth_out);
+
 /* Commit the new pages of a growth that fits, and make the copy. A failure or unprepare() restores the state
  * before. grow() then changes the table. */
 tsr_status tsr_kv_group_prepare(tsr_kv_group *group, const tsr_kv_growth *growth);

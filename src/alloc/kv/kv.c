@@ -174,6 +174,31 @@ out:
     return status;
 }
 
+tsr_status tsr_kv_own(tsr_kv *kv, int group, int seq, int64_t begin, int64_t end)
+{
+    tsr_status status = TSR_OK;
+    tsr_kv_group *g = &kv->groups[group];
+    TSR_TRY(check_seq(kv, seq));
+    if (begin < (int64_t)g->first[seq] * g->page_tokens || end > kv->lengths[seq])
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "sequence %d: positions %lld to %lld have no pages; it has %lld tokens, and pages from "
+            "position %lld on",
+            seq, (long long)begin, (long long)end - 1, (long long)kv->lengths[seq],
+            (long long)g->first[seq] * (long long)g->page_tokens);
+    for (int i = (int)(begin / g->page_tokens); i < tsr_kv_pages_for(g->page_tokens, end); i++) {
+        tsr_kv_growth copy;
+        if (!tsr_kv_group_copy(g, seq, i, &copy))
+            continue;
+        if (!tsr_kv_group_fits(g, &copy))
+            return fail_full(g, &copy);
+        TSR_TRY(tsr_kv_group_prepare(g, &copy));
+        tsr_kv_group_grow(g, &copy);
+    }
+out:
+    return status;
+}
+
 void tsr_kv_begin_call(tsr_kv *kv)
 {
     kv->states.call_number++;

@@ -88,6 +88,11 @@ bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens);
  * not commit memory. Another status: copying a shared page failed. A failure changes no sequence. */
 tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens);
 
+/* Make the pages of positions [begin, end) of a sequence in a group its own, since a program writes to them:
+ * pages that are shared are copied. TSR_ERR_INVALID: the group has no such pages. Otherwise as
+ * tsr_kv_append(). */
+tsr_status tsr_kv_own(tsr_kv *kv, int group, int seq, int64_t begin, int64_t end);
+
 /* With recurrent layers: a call is one or more steps, and appends to a sequence between two of them belong to
  * one step. begin_call() marks the lengths that trim() can go back to; finish_step() says that the step has
  * run, so that its states count. Without recurrent layers neither changes anything. */
