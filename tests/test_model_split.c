@@ -64,7 +64,7 @@ static int setup(void **state)
     runner_decode(&r, f->tokens, N_TOKENS, 1, true, f->plain);
     runner_close(&r);
     runner_ok(tsr_gguf_open(f->path, NULL, &f->gguf), f->path);
-    runner_ok(tsr_model_shape_read(f->gguf, &f->shape), f->path);
+    runner_ok(tsr_model_shape_read(f->gguf, false, &f->shape), f->path);
     runtime_config.devices = "host:4,threads=1";
     runner_ok(tsr_runtime_open(&runtime_config, &f->rt), "runtime");
     for (int d = 0; d < N_DEVICES; d++)

@@ -69,7 +69,7 @@ static size_t planned(const tsr_plan *plan, tsr_memory_owner owner, int *n_used_
 static bool runs(const tsr_gguf *gguf)
 {
     tsr_model_shape shape;
-    return tsr_model_shape_read(gguf, &shape) == TSR_OK;
+    return tsr_model_shape_read(gguf, false, &shape) == TSR_OK;
 }
 
 static void check_plan(const header_fixture *f, const struct arch_model *m, const tsr_gguf *gguf,

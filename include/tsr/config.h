@@ -163,6 +163,14 @@ typedef struct tsr_model_config {
         const size_t *bytes; /**< [n]; NULL: nothing is left free */
         int n;               /**< 1: the same on all devices; otherwise one per device, in their order */
     } margin;
+
+    /** The prediction layer of files that have one ("nextn_predict_layers"), for tsr_session_predict(). Of
+     * several the first. */
+    struct {
+        /** plan and load it, and keep its keys and values; a file without one is refused then. It is counted
+         * as the model's last layer */
+        bool load;
+    } prediction;
 } tsr_model_config;
 
 /** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */

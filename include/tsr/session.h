@@ -55,6 +55,34 @@ typedef struct tsr_batch {
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 
+/** tsr_session_decode(), and hidden[n_tokens][n_embd]: the residual stream of every token of the batch behind
+ * the last layer, before the last norm. TSR_ERR_INVALID also if the model was opened without
+ * config.prediction.load. `hidden` NULL: not wanted. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch,
+                                                           float *logits, float *hidden);
+
+/** What the prediction layer is given: hidden states of consecutive tokens of a sequence, and the token after
+ * each. Arrays are read during the call only. */
+typedef struct tsr_prediction {
+    int seq;               /**< the sequence */
+    int64_t position;      /**< of the first hidden state; position + n_tokens is at most the length */
+    int64_t n_tokens;      /**< entries of the arrays; at least 1 */
+    const int32_t *tokens; /**< [n_tokens] the token at the position after each hidden state */
+    const float *hidden;   /**< [n_tokens][n_embd], as tsr_session_decode_hidden() writes them */
+} tsr_prediction;
+
+/** Propose the token after the last of prediction->tokens: logits[n_vocab] by the model's prediction layer.
+ * The layer has keys and values of its own, which the call stores at its positions. It attends to all
+ * positions before them, so calls begin at position 0, and leave none out; after a trim to `length`, the
+ * layer is given position length - 1 again, with the token that follows now. Sequences do not change
+ * otherwise: lengths and the results of tsr_session_decode() stay the same. As there, the bits do not depend
+ * on the split or on how many tokens share a call. TSR_ERR_INVALID: the model was opened without
+ * config.prediction.load, a token, sequence or position does not exist, or its page is behind a sliding
+ * window. TSR_ERR_FULL: no room to copy a page that sequences share. Other errors as tsr_session_decode(); on
+ * failure the layer's keys and values at these positions are undefined. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_predict(tsr_session *session, const tsr_prediction *prediction,
+                                                     float *logits);
+
 /** Tokens in a sequence; 0 if it is empty or does not exist. */
 TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 

@@ -177,11 +177,12 @@ out:
     return status;
 }
 
-tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
+tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, bool prediction,
+                                 tsr_hparams *hparams_out)
 {
     tsr_status status = TSR_OK;
     tsr_hparams hp;
-    tsr_keys keys = {.gguf = gguf, .architecture = arch->name};
+    tsr_keys keys = {.gguf = gguf, .architecture = arch->name, .prediction = prediction};
     TSR_TRY(tsr_hparams_read(&keys, arch->latent, &hp));
     TSR_TRY(check_mixture_known(arch, gguf, &hp));
     if (arch->read_hparams)
@@ -301,7 +302,9 @@ out:
 }
 
 tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hp, const tsr_weights *weights,
-                           const tsr_step_graph *step)
+                           tsr_step_graph *step)
 {
+    if (step->hidden_in)
+        return tsr_build_prediction(hp, weights, step, arch->build_layer);
     return tsr_build_decoder(hp, weights, step, arch->build_layer);
 }

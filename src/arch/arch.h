@@ -8,8 +8,10 @@
 /* The architecture that a file names. TSR_ERR_UNSUPPORTED: unknown; the message lists the known ones. */
 tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);
 
-/* The hyper-parameters of a file, except n_vocab. */
-tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out);
+/* The hyper-parameters of a file, except n_vocab; `prediction`: with its prediction layer (TSR_ERR_INVALID:
+ * there is none). */
+tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, bool prediction,
+                                 tsr_hparams *hparams_out);
 
 /* Declare every tensor of the model that a step uses. `granules` NULL: they are not known yet, and the
  * tensors cannot be placed. */
@@ -21,7 +23,9 @@ tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const ts
  * of another. */
 tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hparams);
 
+/* The graph of a step, or, with step->hidden_in, of a prediction. Returns the logits; sets
+ * step->hidden_out. */
 tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hparams, const tsr_weights *weights,
-                           const tsr_step_graph *step);
+                           tsr_step_graph *step);
 
 #endif

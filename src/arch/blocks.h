@@ -107,6 +107,9 @@ tsr_status tsr_declare_layer_norm_layer(tsr_weights *weights, const tsr_hparams 
  * experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* What the prediction layer has besides the tensors of a layer (blocks/prediction.c). */
+tsr_status tsr_declare_prediction(tsr_weights *weights, const tsr_hparams *hparams);
+
 /* tsr_declare_plain_layer() for files that call the norm before the FFN post_attention_norm. */
 tsr_status tsr_declare_renamed_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
@@ -129,10 +132,23 @@ typedef struct tsr_layer {
 } tsr_layer;
 
 /* Build the embedding, every layer with `layer` (the last layer keeps only the tokens of
- * tsr_block_outputs()), the last norm, and the output. Returns the logits. */
-tsr_tensor *tsr_build_decoder(const tsr_hparams *hparams, const tsr_weights *weights,
-                              const tsr_step_graph *step,
+ * tsr_block_outputs()), the last norm, and the output. Returns the logits. With hparams->predicts all tokens
+ * go through the last layer, and step->hidden_out is its result. */
+tsr_tensor *tsr_build_decoder(const tsr_hparams *hparams, const tsr_weights *weights, tsr_step_graph *step,
                               tsr_tensor *(*layer)(const tsr_layer *at, tsr_tensor *x));
+
+/* Build the prediction layer for the states step->hidden_in. Returns the logits of the tokens of
+ * tsr_block_outputs(). */
+tsr_tensor *tsr_build_prediction(const tsr_hparams *hparams, const tsr_weights *weights,
+                                 const tsr_step_graph *step,
+                                 tsr_tensor *(*layer)(const tsr_layer *at, tsr_tensor *x));
+
+/* factor * x; a factor of 0 or 1: x itself. */
+tsr_tensor *tsr_block_factor(tsr_graph *graph, tsr_tensor *x, double factor);
+
+/* The logits of the normed x by an output matrix. */
+tsr_tensor *tsr_block_logits(const tsr_hparams *hparams, const tsr_weights *weights, tsr_graph *graph,
+                             tsr_tensor *output, tsr_tensor *x);
 
 /* One layer of attention and an FFN, with norms before the blocks, behind them, or both, as declared. */
 tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x);

@@ -19,6 +19,9 @@ typedef struct tsr_step_graph {
     tsr_tensor *output_rows;                    /* I32 [n_outputs]: tokens whose logits are wanted */
     tsr_kv_inputs kv_inputs[TSR_KV_MAX_GROUPS]; /* [groups of layers]; only the page tables differ */
     tsr_state_inputs state_inputs;              /* NULLs without recurrent layers */
+    tsr_tensor
+        *hidden_in; /* of a prediction: F32 [n_embd, n_tokens], behind the last layer; otherwise NULL */
+    tsr_tensor *hidden_out; /* of a step of a model that predicts: the same, an output; otherwise NULL */
 } tsr_step_graph;
 
 struct tsr_layer; /* blocks.h */

@@ -235,7 +235,8 @@ out:
     return status;
 }
 
-/* Prediction layers are the last ones, and block_count includes them. */
+/* Prediction layers are the last ones, and block_count includes them. The first becomes the model's last
+ * layer where it is wanted. */
 static tsr_status read_layers(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -243,6 +244,12 @@ static tsr_status read_layers(tsr_keys *keys, tsr_hparams *hp)
     TSR_TRY(tsr_keys_int(keys, "nextn_predict_layers", TSR_ALL_LAYERS, false, 0, hp->n_layers - 1,
                          &hp->n_predict_layers));
     hp->n_layers -= hp->n_predict_layers;
+    if (keys->prediction && hp->n_predict_layers == 0)
+        return tsr_fail(TSR_ERR_INVALID, "%s: the file has no prediction layer (%s.nextn_predict_layers)",
+                        tsr_gguf_path(keys->gguf), keys->architecture);
+    hp->predicts = keys->prediction;
+    hp->n_layers += hp->predicts;
+    hp->n_predict_layers -= hp->predicts;
 out:
     return status;
 }

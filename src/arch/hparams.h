@@ -118,6 +118,7 @@ typedef struct tsr_hparams {
     int64_t n_head, n_head_kv, n_ff; /* of the layer with the most; n_ff: with a mixture, of an expert */
     int64_t head_dim;         /* of layers without a window; with latent attention, the length of values */
     int64_t n_predict_layers; /* layers after these that predict further tokens; not loaded */
+    bool predicts; /* the last of n_layers predicts further tokens: no part of a step (blocks/prediction.c) */
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
     int64_t n_dense_layers;          /* layers with dense FFNs before the first layer with a mixture */
     int64_t n_ff_shared;             /* length of the shared experts as one FFN; 0: no shared experts */
@@ -200,6 +201,12 @@ static inline const tsr_layer_kind *tsr_hparams_layer(const tsr_hparams *hparams
 static inline bool tsr_mixer_is_recurrent(tsr_mixer mixer)
 {
     return mixer == TSR_MIXER_DELTA || mixer == TSR_MIXER_CONV || mixer == TSR_MIXER_MAMBA;
+}
+
+/* The layers of a step. */
+static inline int64_t tsr_hparams_n_step_layers(const tsr_hparams *hparams)
+{
+    return hparams->n_layers - hparams->predicts;
 }
 
 /* The layer whose keys and values layer l reads: l, or the last layer before the n_shared_kv last ones with

@@ -11,13 +11,14 @@
 
 enum { TSR_KEY_BYTES = 96, TSR_MAX_KEYS_READ = 96 };
 
-/* Begin with {.gguf, .architecture}. */
+/* Begin with {.gguf, .architecture, .prediction}. */
 typedef struct tsr_keys {
     const tsr_gguf *gguf;
     const char *architecture;
     char name[TSR_KEY_BYTES];            /* the key read last, with its prefix */
     const char *read[TSR_MAX_KEYS_READ]; /* suffixes; string constants of the callers */
     int n_read;
+    bool prediction; /* the prediction layer is wanted */
 } tsr_keys;
 
 /* Instead of a layer: all layers together, or the layer with the largest entry. */

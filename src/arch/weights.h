@@ -65,6 +65,12 @@ typedef struct tsr_index_weights {
     tsr_tensor *q_norm, *k_norm, *k_norm_bias; /* of a LayerNorm, if there is a bias */
 } tsr_index_weights;
 
+/* What a prediction layer has besides a layer's tensors (blocks/prediction.c). */
+typedef struct tsr_prediction_weights {
+    tsr_tensor *of_embedding, *of_hidden, *embedding_norm, *hidden_norm;
+    tsr_tensor *norm, *embedding, *output; /* NULL: the model's */
+} tsr_prediction_weights;
+
 /* The tensors of one layer; NULL: the model has no such tensor. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
@@ -124,6 +130,7 @@ typedef struct tsr_weights {
     int64_t ffn_columns;       /* columns of a granule, as in tsr_model_granules: the unit of partial sums
                                 * of experts */
     tsr_tensor *layer_embedding, *layer_proj, *layer_proj_norm; /* blocks/layer_input.c; NULL: none */
+    tsr_prediction_weights prediction;                          /* NULLs: no prediction layer */
     tsr_tensor *embedding, *output_norm, *output_norm_bias, *output, *output_bias;
     bool tied_output;
     struct tsr_buffer *buffer;
@@ -153,6 +160,15 @@ typedef struct tsr_weight_rows {
 
 tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                     tsr_weight_rows rows, tsr_tensor **tensor_out, const char *name);
+
+/* Declare columns [first, first + ne0) of a matrix [all, ne1], required and whole on every device.
+ * TSR_ERR_FORMAT: they are no whole blocks of the type. */
+typedef struct tsr_weight_columns {
+    int64_t first, ne0, all, ne1;
+} tsr_weight_columns;
+
+tsr_status tsr_weights_declare_columns(tsr_weights *weights, tsr_weight_role role, int layer,
+                                       tsr_weight_columns columns, tsr_tensor **tensor_out, const char *name);
 
 /* Declare a matrix per head, [ne0, ne1, n_heads] in the file, required and divided by query heads: a tensor
  * of ne1 * n_heads rows. */

@@ -116,7 +116,7 @@ static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_c
 
     TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
-    TSR_TRY(tsr_model_shape_read(gguf, &shape));
+    TSR_TRY(tsr_model_shape_read(gguf, own.prediction.load, &shape));
     TSR_TRY(tsr_planner_init_for_runtime(rt, &shape, &own, &planner));
     TSR_TRY(plan_model(rt, &own, &planner, &fit, &plan));
     TSR_TRY(check_room(rt, &planner.config, plan));

@@ -27,7 +27,7 @@ static const tsr_step *last_step(const tsr_session *session)
 {
     const tsr_step *last = NULL;
     for (int i = 0; i < session->n_steps; i++)
-        if (!last || session->steps[i].last_used > last->last_used)
+        if (!session->steps[i].predicts && (!last || session->steps[i].last_used > last->last_used))
             last = &session->steps[i];
     return last;
 }
@@ -57,12 +57,14 @@ static void swap_contents(tsr_session *a, tsr_session *b)
     tsr_session was = *a;
     a->kv = b->kv;
     a->memory = b->memory;
+    a->prediction_memory = b->prediction_memory;
     memcpy(a->steps, b->steps, sizeof a->steps);
     a->n_steps = b->n_steps;
     a->clock = b->clock;
     a->stats.n_programs += b->stats.n_programs;
     b->kv = was.kv;
     b->memory = was.memory;
+    b->prediction_memory = was.prediction_memory;
     memcpy(b->steps, was.steps, sizeof b->steps);
     b->n_steps = was.n_steps;
 }

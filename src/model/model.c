@@ -44,6 +44,9 @@ uint64_t tsr_model_fingerprint(const tsr_model *model)
     const tsr_gguf *gguf = model->shape.gguf;
     const char *architecture = model->shape.hparams.architecture;
     uint64_t sum = tsr_hash_words(0, architecture, strlen(architecture));
+    const bool predicts = model->shape.hparams.predicts;
+    if (predicts) /* has keys and values of one more layer */
+        sum = tsr_hash_words(sum, &predicts, sizeof predicts);
     for (int64_t i = 0; i < tsr_gguf_n_tensors(gguf); i++) {
         const tsr_gguf_tensor *t = tsr_gguf_tensor_at(gguf, i);
         int32_t type = (int32_t)t->type;

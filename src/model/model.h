@@ -37,7 +37,8 @@ struct tsr_model {
     tsr_fit *fit;                         /* NULL, or what the plan belonged to at first */
 };
 
-/* Of the architecture, the shapes and types of all tensors, and the first bytes of each. */
+/* Of the architecture, whether the prediction layer is loaded, the shapes and types of all tensors, and the
+ * first bytes of each. */
 uint64_t tsr_model_fingerprint(const tsr_model *model);
 
 #endif

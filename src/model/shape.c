@@ -35,13 +35,13 @@ static tsr_status find_granules(const tsr_weights *weights, const tsr_hparams *h
     return tsr_model_granules_find(hp, attention, ffn, granules);
 }
 
-tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
+tsr_status tsr_model_shape_read(const tsr_gguf *gguf, bool prediction, tsr_model_shape *shape_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_shape shape = {.gguf = gguf};
     tsr_weights weights = {0};
     TSR_TRY(tsr_arch_find(gguf, &shape.arch));
-    TSR_TRY(tsr_arch_read_hparams(shape.arch, gguf, &shape.hparams));
+    TSR_TRY(tsr_arch_read_hparams(shape.arch, gguf, prediction, &shape.hparams));
     TSR_TRY(read_vocab(gguf, &shape.hparams));
     TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams, NULL));

@@ -14,8 +14,8 @@ typedef struct tsr_model_shape {
     int n_remarks;
 } tsr_model_shape;
 
-/* Read architecture, hyper-parameters and granules. */
-tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out);
+/* Read architecture, hyper-parameters and granules; `prediction`: with the prediction layer. */
+tsr_status tsr_model_shape_read(const tsr_gguf *gguf, bool prediction, tsr_model_shape *shape_out);
 
 /* How the FFN of a mixture is divided by these hyper-parameters. */
 tsr_expert_split tsr_expert_split_of(const tsr_hparams *hparams);

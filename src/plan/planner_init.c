@@ -50,7 +50,7 @@ tsr_status tsr_planner_init_for_list(const tsr_gguf *gguf, const tsr_device_list
         return tsr_fail(TSR_ERR_INVALID, "planning needs a file and at least one device");
     size_t n = (size_t)devices->n_devices;
     planner.n_devices = devices->n_devices;
-    TSR_TRY(tsr_plan_shape_read(gguf, &planner.shape));
+    TSR_TRY(tsr_plan_shape_read(gguf, config->prediction.load, &planner.shape));
     TSR_TRY(tsr_mem_array(n, sizeof *planner.props, "devices", &planner.props));
     for (size_t d = 0; d < n; d++)
         tsr_device_props_of_desc(&devices->devices[d], &planner.props[d]);

@@ -24,22 +24,33 @@ tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
                                 &w->output_bias, "output.bias"));
     if (!w->output)
         TSR_TRY(tsr_weights_tie_output(w));
+    if (hp->predicts)
+        TSR_TRY(tsr_declare_prediction(w, hp));
 out:
     return status;
 }
 
-static tsr_tensor *scale(tsr_graph *graph, tsr_tensor *x, double factor)
+tsr_tensor *tsr_block_factor(tsr_graph *graph, tsr_tensor *x, double factor)
 {
     return factor != 0 && factor != 1 ? tsr_scale(graph, x, (float)factor) : x;
 }
 
-tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step,
+tsr_tensor *tsr_block_logits(const tsr_hparams *hp, const tsr_weights *w, tsr_graph *graph,
+                             tsr_tensor *output, tsr_tensor *x)
+{
+    x = tsr_mul_mat(graph, output, x);
+    x = tsr_block_factor(graph, w->output_bias ? tsr_add(graph, x, w->output_bias) : x, hp->logit_scale);
+    return hp->logit_softcap > 0 ? tsr_softcap(graph, x, (float)hp->logit_softcap) : x;
+}
+
+tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, tsr_step_graph *step,
                               tsr_tensor *(*layer)(const tsr_layer *, tsr_tensor *))
 {
     tsr_graph *graph = step->graph;
-    tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
+    tsr_tensor *x =
+        tsr_block_factor(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
     tsr_tensor *layer_input = tsr_build_layer_inputs(hp, w, step, x), *selection = NULL;
-    for (int l = 0; l < (int)hp->n_layers; l++) {
+    for (int l = 0; l < (int)tsr_hparams_n_step_layers(hp); l++) {
         tsr_layer at = {.step = step,
                         .hp = hp,
                         .kind = tsr_hparams_layer(hp, l),
@@ -50,11 +61,13 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
                         .index = l};
         x = layer(&at, x);
     }
+    if (hp->predicts) {
+        step->hidden_out = tsr_graph_output(graph, x);
+        x = tsr_get_rows(graph, x, step->output_rows);
+    }
     x = hp->layer_norm ? tsr_layer_norm(graph, x, w->output_norm, w->output_norm_bias, hp->norm_eps)
                        : tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
-    x = tsr_mul_mat(graph, w->output, x);
-    x = scale(graph, w->output_bias ? tsr_add(graph, x, w->output_bias) : x, hp->logit_scale);
-    return hp->logit_softcap > 0 ? tsr_softcap(graph, x, (float)hp->logit_softcap) : x;
+    return tsr_block_logits(hp, w, graph, w->output, x);
 }
 
 tsr_status tsr_declare_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, const char *name,
@@ -162,7 +175,7 @@ tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weigh
 
 tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x)
 {
-    const bool is_last = at->index + 1 == (int)at->hp->n_layers;
+    const bool is_last = at->index + 1 == (int)at->hp->n_layers; /* of a step, or the prediction layer */
     return is_last ? tsr_get_rows(at->step->graph, x, at->step->output_rows) : x;
 }
 
@@ -174,5 +187,5 @@ tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bia
 
 tsr_tensor *tsr_block_residual(const tsr_layer *at, tsr_tensor *x, tsr_tensor *y)
 {
-    return tsr_add(at->step->graph, scale(at->step->graph, y, at->hp->residual_scale), x);
+    return tsr_add(at->step->graph, tsr_block_factor(at->step->graph, y, at->hp->residual_scale), x);
 }

@@ -26,12 +26,12 @@ static tsr_status read_qwen3next(tsr_keys *keys, tsr_hparams *hp)
 }
 
 /* Whether layer l is recurrent: files have a flag per layer, or only the period of layers with attention. */
-static tsr_status is_recurrent(tsr_keys *keys, int64_t l, bool *recurrent_out)
+static tsr_status is_recurrent(tsr_keys *keys, int64_t n_step_layers, int64_t l, bool *recurrent_out)
 {
     tsr_status status = TSR_OK;
     int64_t period = 4, flag;
     TSR_TRY(tsr_keys_int(keys, "full_attention_interval", TSR_ALL_LAYERS, false, 1, TSR_MAX_LAYERS, &period));
-    flag = (l + 1) % period != 0;
+    flag = (l + 1) % period != 0 && l < n_step_layers; /* the prediction layer attends */
     TSR_TRY(tsr_keys_int(keys, "attention.recurrent_layers", l, false, 0, 1, &flag));
     *recurrent_out = flag != 0;
 out:
@@ -44,7 +44,7 @@ static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, t
     bool recurrent;
     char joined[TSR_MAX_NAME];
     int64_t inner = 0;
-    TSR_TRY(is_recurrent(keys, l, &recurrent));
+    TSR_TRY(is_recurrent(keys, tsr_hparams_n_step_layers(hp), l, &recurrent));
     if (!recurrent)
         return TSR_OK;
     snprintf(joined, sizeof joined, "blk.%d.ssm_in.weight", (int)l);

@@ -173,6 +173,7 @@ void tsr_session_destroy(tsr_session *session)
     tsr_untrack(&session->tracked);
     tsr_session_drop_steps(session);
     tsr_program_memory_destroy(session->memory);
+    tsr_program_memory_destroy(session->prediction_memory);
     tsr_kv_destroy(session->kv);
     tsr_mem_free(session->positions);
     tsr_mem_free(session->seq_rows);
@@ -254,22 +255,30 @@ static void forget_rows(tsr_session *session)
     session->n_rows = 0;
 }
 
-static tsr_status set_input(tsr_tensor *tensor, const void *data, size_t bytes)
+tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes)
 {
     return bytes ? tsr_tensor_set(tensor, data, 0, bytes) : TSR_OK;
 }
 
-static tsr_status set_rope(tsr_session *session, const tsr_rope_tables *rope, size_t n_tokens,
-                           tsr_tensor *table)
+tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step *step)
 {
-    size_t n_rot = (size_t)rope->n_rot;
-    for (size_t t = 0; t < n_tokens; t++)
-        tsr_rope_row(rope, session->positions[t], session->rope + t * n_rot);
-    return set_input(table, session->rope, n_tokens * n_rot * sizeof(float));
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++) {
+        const tsr_rope_tables *rope = &session->model->rope[i];
+        const size_t n_rot = (size_t)rope->n_rot;
+        if (!step->inputs.rope_tables[i])
+            continue;
+        for (int64_t t = 0; t < n_tokens; t++)
+            tsr_rope_row(rope, session->positions[t], session->rope + (size_t)t * n_rot);
+        TSR_TRY(tsr_session_set_input(step->inputs.rope_tables[i], session->rope,
+                                      (size_t)n_tokens * n_rot * sizeof(float)));
+    }
+out:
+    return status;
 }
 
 /* Fill in the page table of a group for the sequences of the step. Entries without a page are never read. */
-static tsr_status set_page_table(const tsr_session *session, int group, tsr_tensor *table)
+tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table)
 {
     tsr_status status = TSR_OK;
     size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
@@ -299,8 +308,8 @@ static tsr_status set_states(tsr_session *session, int64_t n_tokens, const tsr_s
         session->next_in_seq[t] = row->first;
         row->first = (int32_t)t;
     }
-    TSR_TRY(set_input(in->rows, rows, (size_t)in->rows->ne[1] * sizeof *rows));
-    TSR_TRY(set_input(in->next, session->next_in_seq, (size_t)n_tokens * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->rows, rows, (size_t)in->rows->ne[1] * sizeof *rows));
+    TSR_TRY(tsr_session_set_input(in->next, session->next_in_seq, (size_t)n_tokens * sizeof(int32_t)));
 out:
     return status;
 }
@@ -310,15 +319,14 @@ static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const
     tsr_status status = TSR_OK;
     const tsr_step_graph *in = &step->inputs;
     size_t n = (size_t)(c->end - c->begin);
-    TSR_TRY(set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
-    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
-        if (in->rope_tables[i])
-            TSR_TRY(set_rope(session, &session->model->rope[i], n, in->rope_tables[i]));
-    TSR_TRY(set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
-    TSR_TRY(set_input(in->kv_inputs[0].seq_row, session->seq_rows, n * sizeof(int32_t)));
-    TSR_TRY(set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_rope(session, (int64_t)n, step));
+    TSR_TRY(
+        tsr_session_set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->kv_inputs[0].seq_row, session->seq_rows, n * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
-        TSR_TRY(set_page_table(session, g, in->kv_inputs[g].page_table));
+        TSR_TRY(tsr_session_set_page_table(session, g, in->kv_inputs[g].page_table));
     TSR_TRY(set_states(session, c->end - c->begin, &in->state_inputs));
 out:
     return status;
@@ -353,7 +361,9 @@ static uint64_t fingerprint_of(const tsr_session *session, const tsr_batch *batc
     return sum;
 }
 
-static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits)
+/* `hidden` NULL: not wanted; otherwise of the chunk's tokens. */
+static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits,
+                               float *hidden)
 {
     tsr_status status = TSR_OK;
     tsr_step *step;
@@ -367,6 +377,10 @@ static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, con
     TSR_TRY(tsr_program_run(step->program));
     if (bytes)
         TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
+    if (hidden)
+        TSR_TRY(tsr_tensor_get(step->inputs.hidden_out, hidden, 0,
+                               (size_t)((c->end - c->begin) * session->model->shape.hparams.n_embd) *
+                                   sizeof(float)));
     tsr_kv_finish_step(session->kv);
     session->stats.n_steps++;
     session->stats.n_tokens += c->end - c->begin;
@@ -443,12 +457,14 @@ static void go_back(tsr_session *session)
             (void)!tsr_kv_trim(session->kv, s, lengths[s]);
 }
 
-tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
+static tsr_status decode(tsr_session *session, const tsr_batch *batch, float *logits, float *hidden)
 {
-    if (!session)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session must not be NULL");
+    const tsr_hparams *hp = &session->model->shape.hparams;
     tsr_status status = batch ? check_batch(session, batch, logits)
                               : tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: batch must not be NULL");
+    if (status == TSR_OK && hidden && !hp->predicts)
+        status = tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: the model was opened without its "
+                                           "prediction layer (config.prediction.load)");
     if (status == TSR_OK)
         status = check_lengths(session, batch);
     if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
@@ -458,14 +474,29 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         chunk c = next_chunk(session, batch, begin);
         note_lengths(session, session->chunk_lengths);
-        status = decode_chunk(session, batch, &c, logits);
+        status = decode_chunk(session, batch, &c, logits, hidden ? hidden + begin * hp->n_embd : NULL);
         if (c.n_outputs)
-            logits += c.n_outputs * session->model->shape.hparams.n_vocab;
+            logits += c.n_outputs * hp->n_vocab;
         begin = c.end;
     }
     if (status != TSR_OK)
         go_back(session);
     return status;
+}
+
+tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session must not be NULL");
+    return decode(session, batch, logits, NULL);
+}
+
+tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch, float *logits,
+                                     float *hidden)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: session must not be NULL");
+    return decode(session, batch, logits, hidden);
 }
 
 /* -- sequences -- */

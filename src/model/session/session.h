@@ -11,6 +11,7 @@ typedef struct tsr_step {
     int64_t n_tokens, n_outputs;
     uint64_t last_used; /* value of session->clock at its last run */
     tsr_step_graph inputs;
+    bool predicts;      /* of the prediction layer; otherwise of the others */
     tsr_tensor *logits; /* [n_vocab, n_outputs] */
     tsr_program *program;
 } tsr_step;
@@ -27,7 +28,8 @@ struct tsr_session {
                                         * this one */
     int64_t next_tokens, next_outputs; /* in a successor: tokens of the step to compile; 0: none */
     tsr_kv *kv;
-    tsr_program_memory *memory; /* memory of all steps */
+    tsr_program_memory *memory;            /* memory of all steps */
+    tsr_program_memory *prediction_memory; /* of all predictions; NULL: the model has none */
     tsr_step steps[TSR_SESSION_MAX_STEPS];
     int n_steps;
     uint64_t clock;
@@ -52,6 +54,14 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
 
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
 tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out);
+
+/* The same for a prediction with the logits of one token. */
+tsr_status tsr_session_prediction(tsr_session *session, int64_t n_tokens, tsr_step **step_out);
+
+/* Inputs of a step (tsr_session.positions and so on must be filled in). */
+tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes);
+tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step *step);
+tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table);
 
 /* The graph of a step, not compiled. A failure leaves what tsr_session_step_free() takes. */
 tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,

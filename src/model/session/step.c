@@ -3,38 +3,71 @@
 
 #include "core/mem.h"
 
-tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,
-                                  tsr_step *step)
+static bool reads_rope(const tsr_layer_kind *kind, int slot)
 {
-    tsr_status status = TSR_OK;
-    const tsr_model *model = session->model;
-    const tsr_hparams *hp = &model->shape.hparams;
+    return kind->rope_q == slot || kind->rope_k == slot;
+}
+
+static void add_kv_inputs(const tsr_session *session, int64_t n_tokens, int first, int end,
+                          tsr_step_graph *in)
+{
+    const int64_t n_rows = session->model->config.session.n_seq_max;
+    tsr_kv_inputs kv = {.seq_row = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "seq_row"),
+                        .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
+    for (int g = first; g < end; g++) {
+        kv.page_table =
+            tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv), n_rows, "page_table");
+        in->kv_inputs[g] = kv;
+    }
+}
+
+/* Inputs that the graph does not read would have no memory, so a prediction has those of its layer only. */
+static void add_inputs(const tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step *step)
+{
+    const tsr_hparams *hp = &session->model->shape.hparams;
     tsr_step_graph *in = &step->inputs;
-    TSR_TRY(tsr_graph_create(model->rt, &in->graph));
-    in->kv = session->kv;
+    const int last = (int)hp->n_layers - 1, group = step->predicts ? tsr_kv_group_of(in->kv, last) : 0;
     in->tokens = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "tokens");
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
-        if (hp->rope[i].n_rot > 0)
+        if (hp->rope[i].n_rot > 0 && (!step->predicts || reads_rope(tsr_hparams_layer(hp, last), i)))
             in->rope_tables[i] =
                 tsr_graph_input(in->graph, TSR_TYPE_F32, hp->rope[i].n_rot, n_tokens, "rope_table");
     in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, n_outputs, 1, "output_rows");
-    tsr_kv_inputs kv = {.seq_row = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "seq_row"),
-                        .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
-    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++) {
-        kv.page_table = tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv),
-                                        model->config.session.n_seq_max, "page_table");
-        in->kv_inputs[g] = kv;
+    if (step->predicts) {
+        in->hidden_in = tsr_graph_input(in->graph, TSR_TYPE_F32, hp->n_embd, n_tokens, "hidden");
+        add_kv_inputs(session, n_tokens, group, group + 1, in);
+        return;
     }
+    add_kv_inputs(session, n_tokens, 0, tsr_kv_n_groups(session->kv), in);
     if (tsr_kv_has_states(session->kv)) {
-        int64_t n_rows = TSR_MIN(n_tokens, (int64_t)model->config.session.n_seq_max);
+        int64_t n_rows = TSR_MIN(n_tokens, (int64_t)session->model->config.session.n_seq_max);
         in->state_inputs.rows = tsr_graph_input(in->graph, TSR_TYPE_I32, 3, n_rows, "state_rows");
         in->state_inputs.next = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "next_token");
     }
-    step->logits = tsr_graph_output(in->graph, tsr_arch_build(model->shape.arch, hp, &model->weights, in));
+}
+
+static tsr_status build(const tsr_session *session, int64_t n_tokens, int64_t n_outputs, bool predicts,
+                        tsr_step *step)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model_shape *shape = &session->model->shape;
+    tsr_step_graph *in = &step->inputs;
+    TSR_TRY(tsr_graph_create(session->model->rt, &in->graph));
+    in->kv = session->kv;
+    step->predicts = predicts;
+    add_inputs(session, n_tokens, n_outputs, step);
+    step->logits = tsr_graph_output(
+        in->graph, tsr_arch_build(shape->arch, &shape->hparams, &session->model->weights, in));
     step->n_tokens = n_tokens;
     step->n_outputs = n_outputs;
 out:
     return status;
+}
+
+tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,
+                                  tsr_step *step)
+{
+    return build(session, n_tokens, n_outputs, false, step);
 }
 
 void tsr_session_step_free(tsr_step *step)
@@ -53,16 +86,25 @@ static tsr_program_config program_config(const tsr_session *session)
     return config;
 }
 
-tsr_status tsr_session_reserve(tsr_session *session)
+static tsr_status reserve(const tsr_session *session, int64_t n_outputs, bool predicts,
+                          tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
-    TSR_TRY(tsr_session_build_step(session, session->model->config.session.n_batch,
-                                   session->model->config.session.n_outputs_max, &worst));
-    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, &session->memory));
+    TSR_TRY(build(session, session->model->config.session.n_batch, n_outputs, predicts, &worst));
+    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, memory_out));
 out:
     tsr_session_step_free(&worst);
+    return status;
+}
+
+tsr_status tsr_session_reserve(tsr_session *session)
+{
+    tsr_status status =
+        reserve(session, session->model->config.session.n_outputs_max, false, &session->memory);
+    if (status == TSR_OK && session->model->shape.hparams.predicts)
+        status = reserve(session, 1, true, &session->prediction_memory);
     return status;
 }
 
@@ -82,21 +124,24 @@ static tsr_step *least_recently_used(tsr_session *session)
     return oldest;
 }
 
-tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out)
+static tsr_status find_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, bool predicts,
+                            tsr_step **step_out)
 {
     tsr_status status = TSR_OK;
     tsr_step step = {0};
     session->clock++;
     for (int i = 0; i < session->n_steps; i++) {
-        if (session->steps[i].n_tokens == n_tokens && session->steps[i].n_outputs == n_outputs) {
+        const tsr_step *s = &session->steps[i];
+        if (s->n_tokens == n_tokens && s->n_outputs == n_outputs && s->predicts == predicts) {
             session->steps[i].last_used = session->clock;
             *step_out = &session->steps[i];
             return TSR_OK;
         }
     }
     tsr_program_config config = program_config(session);
-    TSR_TRY(tsr_session_build_step(session, n_tokens, n_outputs, &step));
-    TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config, session->memory, &step.program));
+    TSR_TRY(build(session, n_tokens, n_outputs, predicts, &step));
+    TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config,
+                                     predicts ? session->prediction_memory : session->memory, &step.program));
     step.last_used = session->clock;
     tsr_step *slot;
     if (session->n_steps < TSR_SESSION_MAX_STEPS) {
@@ -112,4 +157,14 @@ tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_ou
 out:
     tsr_session_step_free(&step);
     return status;
+}
+
+tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out)
+{
+    return find_step(session, n_tokens, n_outputs, false, step_out);
+}
+
+tsr_status tsr_session_prediction(tsr_session *session, int64_t n_tokens, tsr_step **step_out)
+{
+    return find_step(session, n_tokens, 1, true, step_out);
 }

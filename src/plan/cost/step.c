@@ -151,7 +151,7 @@ static mixer_work work_of_layer(const tsr_planner *planner, double n_tokens)
     const tsr_model_config *config = &planner->config;
     double positions = (double)config->session.n_ctx / 2;
     mixer_work sum = {0, 0};
-    for (int64_t l = 0; l < hp->n_layers; l++) {
+    for (int64_t l = 0; l < tsr_hparams_n_step_layers(hp); l++) {
         const mixer_work work = work_of_kind(hp, tsr_hparams_layer(hp, l), config, positions, n_tokens);
         sum.bytes += work.bytes / (double)hp->n_layers;
         sum.flops += work.flops / (double)hp->n_layers;
@@ -294,6 +294,13 @@ static bool takes_time(const tsr_weight *weight)
            !(weight->layer == TSR_LAYER_EMBEDDING && weight->role == TSR_WEIGHT_VOCAB_ROWS);
 }
 
+/* Whether a weight is read for predictions only. */
+static bool is_of_prediction(const tsr_planner *planner, const tsr_weight *weight)
+{
+    return weight->layer >= tsr_hparams_n_step_layers(&planner->shape.hparams) ||
+           &weight->tensor == planner->weights.prediction.output;
+}
+
 /* A matrix that is whole on every device: a router, a compression. */
 static bool is_whole(const tsr_weight *weight)
 {
@@ -354,7 +361,7 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, b
         return;
     tsr_cost_class *k = &cost->classes[c];
     if (weight->layer == TSR_LAYER_OUTPUT ||
-        (c == TSR_CLASS_FFN && weight->layer + 1 == shape->hparams.n_layers))
+        (c == TSR_CLASS_FFN && !shape->hparams.predicts && weight->layer + 1 == shape->hparams.n_layers))
         n_tokens = n_outputs; /* tsr_block_outputs() */
     for (int d = 0; d < cost->problem.n_devices; d++) {
         double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], exact, n_tokens) / k->repeats;
@@ -404,7 +411,8 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
     for (int i = 0; i < weights->n; i++)
-        add_weight(weights->list[i], shape, exact, n_tokens, cost->n_outputs, cost);
+        if (!is_of_prediction(planner, weights->list[i]))
+            add_weight(weights->list[i], shape, exact, n_tokens, cost->n_outputs, cost);
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];

@@ -40,7 +40,7 @@ tsr_status tsr_header_layer_read(const tsr_header *header, int64_t layer, tsr_he
 
 /* As tsr_model_shape_read(), also of what cannot run: shape_out->arch is then tsr_arch_header_only or
  * tsr_arch_by_size, and its remarks say so. */
-tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out);
+tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, bool prediction, tsr_model_shape *shape_out);
 
 extern const tsr_arch tsr_arch_header_only, tsr_arch_by_size;
 

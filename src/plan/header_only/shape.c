@@ -441,13 +441,13 @@ static void copy_reason(const tsr_gguf *gguf, char *reason, size_t capacity)
     tsr_fail_clear();
 }
 
-tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
+tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, bool prediction, tsr_model_shape *shape_out)
 {
     tsr_header p;
     tsr_weights weights = {0};
     tsr_model_shape shape = {.gguf = gguf};
     char reason[256];
-    tsr_status status = tsr_model_shape_read(gguf, shape_out);
+    tsr_status status = tsr_model_shape_read(gguf, prediction, shape_out);
     if (status != TSR_ERR_UNSUPPORTED)
         return status;
     copy_reason(gguf, reason, sizeof reason);

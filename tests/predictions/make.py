@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Expected logits of tests/test_prediction.c, in double: the prediction layers of the recorded models
+(../shared/ref/hf) by their formulas, from their GGUF files alone. Needs numpy.
+
+    python3 tests/predictions/make.py >tests/predictions/expected.inc
+"""
+import struct
+import sys
+
+import numpy as np
+
+FOLDER = "../shared/ref/hf/"
+N_TOKENS = 40
+STEP = 8  # every so many logits are kept
+
+
+def read_gguf(path):
+    data = open(path, "rb").read()
+    at = 0
+
+    def take(code):
+        nonlocal at
+        value = struct.unpack_from("<" + code, data, at)[0]
+        at += struct.calcsize("<" + code)
+        return value
+
+    def text():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return data[at - n:at].decode("utf-8", "replace")
+
+    def value(kind):
+        if kind == 8:
+            return text()
+        if kind == 9:
+            inner, n = take("I"), take("Q")
+            return [value(inner) for _ in range(n)]
+        return take({0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}[kind])
+
+    take("I"), take("I")
+    n_tensors, n_keys = take("Q"), take("Q")
+    keys = {}
+    for _ in range(n_keys):
+        name = text()
+        keys[name] = value(take("I"))
+    infos = []
+    for _ in range(n_tensors):
+        name = text()
+        ne = [take("Q") for _ in range(take("I"))]
+        kind, offset = take("I"), take("Q")
+        assert kind == 0, "all tensors are F32"
+        infos.append((name, ne, offset))
+    start = (at + 31) // 32 * 32
+    tensors = {name: np.frombuffer(data, "<f4", int(np.prod(ne)), start + offset).astype(float).reshape(ne[::-1])
+               for name, ne, offset in infos}
+    return keys, tensors
+
+
+class Model:
+    def __init__(self, folder):
+        keys, self.tensors = read_gguf(FOLDER + folder + "/model.gguf")
+        self.arch = keys["general.architecture"]
+        self.keys = keys
+        self.layer = self["block_count"] - 1
+        self.eps = self["attention.layer_norm_rms_epsilon"]
+
+    def __getitem__(self, suffix):
+        return self.keys[self.arch + "." + suffix]
+
+    def w(self, name):
+        return self.tensors[f"blk.{self.layer}.{name}.weight"]
+
+    def maybe(self, name, other):
+        return self.tensors.get(f"blk.{self.layer}.{name}.weight", self.tensors[other + ".weight"])
+
+    def rms(self, x, weight):
+        return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps) * weight
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def rotate(x, base, n_rot, pairs):
+    """The first n_rot elements of x [position, head, element]."""
+    angle = np.arange(x.shape[0])[:, None] * base ** (-np.arange(0, n_rot, 2) / n_rot)
+    cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+    y = x.copy()
+    a = slice(0, n_rot, 2) if pairs else slice(0, n_rot // 2)
+    b = slice(1, n_rot, 2) if pairs else slice(n_rot // 2, n_rot)
+    y[..., a] = x[..., a] * cos - x[..., b] * sin
+    y[..., b] = x[..., b] * cos + x[..., a] * sin
+    return y
+
+
+def attend(q, k, v, scale):
+    """Causal, [position, head, element] each."""
+    scores = np.einsum("ihd,jhd->hij", q, k) * scale
+    scores = np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), v)
+
+
+def attention_qwen35(m, x):
+    n, heads, kv, dim = len(x), m["attention.head_count"], m["attention.head_count_kv"], m["attention.key_length"]
+    q, gate = np.split((x @ m.w("attn_q").T).reshape(n, heads, 2 * dim), 2, -1)
+    k, v = ((x @ m.w(name).T).reshape(n, kv, dim) for name in ("attn_k", "attn_v"))
+    q, k = m.rms(q, m.w("attn_q_norm")), m.rms(k, m.w("attn_k_norm"))
+    q, k = (rotate(y, m["rope.freq_base"], m["rope.dimension_count"], False) for y in (q, k))
+    k, v = (np.repeat(y, heads // kv, 1) for y in (k, v))
+    y = attend(q, k, v, dim ** -0.5) * sigmoid(gate)
+    return y.reshape(n, -1) @ m.w("attn_output").T
+
+
+def attention_deepseek2(m, x):
+    n, heads, rank = len(x), m["attention.head_count"], m["attention.kv_lora_rank"]
+    n_rot, dim = m["rope.dimension_count"], m["attention.key_length_mla"]
+    q = (m.rms(x @ m.w("attn_q_a").T, m.w("attn_q_a_norm")) @ m.w("attn_q_b").T).reshape(n, heads, dim)
+    row = x @ m.w("attn_kv_a_mqa").T
+    c, r = m.rms(row[:, :rank], m.w("attn_kv_a_norm")), row[:, None, rank:]
+    base = m["rope.freq_base"]
+    q = np.concatenate([q[..., :dim - n_rot], rotate(q[..., dim - n_rot:], base, n_rot, True)], -1)
+    r = np.repeat(rotate(r, base, n_rot, True), heads, 1)
+    k = np.concatenate([np.einsum("nc,hcd->nhd", c, m.w("attn_k_b")), r], -1)
+    v = np.einsum("nc,hdc->nhd", c, m.w("attn_v_b"))
+    return attend(q, k, v, dim ** -0.5).reshape(n, -1) @ m.w("attn_output").T
+
+
+def ffn(m, x, suffix=""):
+    gate, up, down = (m.w(f"ffn_{part}{suffix}") for part in ("gate", "up", "down"))
+    return (silu(x @ gate.T) * (x @ up.T)) @ down.T
+
+
+def experts(m, x):
+    s = sigmoid(x @ m.w("ffn_gate_inp").T)
+    chosen = np.argsort(-(s + m.tensors[f"blk.{m.layer}.exp_probs_b.bias"]), -1)[:, :m["expert_used_count"]]
+    y = ffn(m, x, "_shexp")
+    for t in range(len(x)):
+        weights = s[t, chosen[t]]
+        weights *= m["expert_weights_scale"] / weights.sum()
+        for e, weight in zip(chosen[t], weights):
+            gate, up, down = (m.w(f"ffn_{part}_exps")[e] for part in ("gate", "up", "down"))
+            y[t] += weight * (down @ (silu(gate @ x[t]) * (up @ x[t])))
+    return y
+
+
+def predict(m, hidden, tokens):
+    e = m.maybe("nextn.embed_tokens", "token_embd")[tokens]
+    x = np.concatenate([m.rms(e, m.w("nextn.enorm")), m.rms(hidden, m.w("nextn.hnorm"))], -1) @ m.w("nextn.eh_proj").T
+    h = m.rms(x, m.w("attn_norm"))
+    x = x + (attention_qwen35(m, h) if m.arch == "qwen35" else attention_deepseek2(m, h))
+    if m.arch == "qwen35":
+        x = x + ffn(m, m.rms(x, m.w("post_attention_norm")))
+    else:
+        x = x + experts(m, m.rms(x, m.w("ffn_norm")))
+    x = m.rms(x, m.maybe("nextn.shared_head_norm", "output_norm"))
+    return x @ m.maybe("nextn.shared_head_head", "output").T
+
+
+def main():
+    print("/* Written by tests/predictions/make.py: logits of the last of 40 tokens, every eighth. */")
+    for folder in ("qwen35-mtp", "glm4-moe-lite-mtp"):
+        m = Model(folder)
+        n_embd, t = m["embedding_length"], np.arange(N_TOKENS)
+        tokens = (t * 37 + 11) % 320
+        hidden = ((t[:, None] * 37 + np.arange(n_embd)[None] * 101) % 64 - 32) / 16
+        logits = predict(m, hidden, tokens)[-1]
+        print(f'{{"{folder}",\n {{', end="")
+        print(",\n  ".join(", ".join(f"{v:.9g}" for v in row) for row in logits[::STEP].reshape(-1, 5)), end="}},\n")
+
+
+main()
