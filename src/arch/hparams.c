@@ -328,7 +328,7 @@ out:
     return status;
 }
 
-_Static_assert(sizeof(tsr_layer_kind) == 10 * sizeof(int64_t) + 4 * sizeof(int) + 2 * sizeof(float),
+_Static_assert(sizeof(tsr_layer_kind) == 12 * sizeof(int64_t) + 4 * sizeof(int) + 2 * sizeof(float),
                "kinds are compared as bytes, so they have no padding");
 
 tsr_status tsr_hparams_set_layer(tsr_hparams *hp, int64_t l, const tsr_layer_kind *kind)

@@ -194,7 +194,7 @@ tsr_status tsr_weights_declare_columns(tsr_weights *weights, tsr_weight_role rol
     tsr_status status = TSR_OK;
     const tsr_gguf_tensor *source;
     tsr_weight *weight;
-    TSR_TRY(find_source(weights, true, name, (const int64_t[]){c.all, c.ne1, 1}, true, &source));
+    TSR_TRY(tsr_weights_find(weights, true, name, (const int64_t[]){c.all, c.ne1, 1}, true, &source));
     if (c.first % tsr_type_block_elems(source->type) != 0 || c.ne0 % tsr_type_block_elems(source->type) != 0)
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is %s; %lld of its columns are no whole blocks",
                         tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type), (long long)c.ne0);
@@ -206,7 +206,7 @@ tsr_status tsr_weights_declare_columns(tsr_weights *weights, tsr_weight_role rol
     TSR_TRY(tsr_weights_append(weights, &part, role, layer, &weight));
     weight->part = part;
     weight->source = &weight->part;
-    weight->source_stride = tsr_type_row_bytes(source->type, c.all);
+    weight->layout.part_stride = tsr_type_row_bytes(source->type, c.all);
     *tensor_out = &weight->tensor;
 out:
     return status;
@@ -371,7 +371,7 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     case TSR_WEIGHT_OUTPUT_WHOLE:
         return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED,
                                .devices = group->devices,
-                               .source_stride = weight->source_stride};
+                               .source = weight->layout};
     case TSR_WEIGHT_Q_ROWS:
     case TSR_WEIGHT_Q_HEADS:
         place.map = &group->q;
