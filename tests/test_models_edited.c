@@ -243,6 +243,11 @@ static void files_of_older_converters_are_told_so(void **state)
     const new_tensor joined[MAX_NEW] = {{"blk.0.ssm_in.weight", {64, 32}, 1}};
     check_refused(write_with("qwen3next", joined, "joined.gguf"), TSR_ERR_UNSUPPORTED,
                   "convert the model anew");
+    if (is_missing("kimi-linear"))
+        skip();
+    const new_tensor joined_heads[MAX_NEW] = {{"blk.2.attn_kv_b.weight", {32, 176}, 1}};
+    check_refused(write_with("kimi-linear", joined_heads, "joined.gguf"), TSR_ERR_UNSUPPORTED,
+                  "convert the model anew");
 }
 
 static void layers_beside_short_convolutions_may_have_a_window(void **state)

@@ -4,6 +4,8 @@
  *
  *     x = x + mix(norm(x))
  *     x = x + ffn(norm(x)) */
+#include <stdio.h>
+
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -14,12 +16,25 @@ static tsr_status read_kimi_linear(tsr_keys *keys, tsr_hparams *hp)
     return TSR_OK;
 }
 
+/* Older converters joined keys and values of all heads. */
+static tsr_status refuse_joined(const tsr_gguf *gguf, int64_t l)
+{
+    char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.attn_kv_b.weight", (int)l);
+    if (!tsr_gguf_find_tensor(gguf, name))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "%s: an older converter joined keys and values of all heads in %s; convert the model "
+                    "anew",
+                    tsr_gguf_path(gguf), name);
+}
+
 static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
     tsr_status status = TSR_OK;
     int64_t head_dim, conv_kernel;
     (void)hp;
-    (void)l;
+    TSR_TRY(refuse_joined(keys->gguf, l));
     layer->rope_q = layer->rope_k = -1;
     TSR_TRY(tsr_keys_int(keys, "kda.head_dim", TSR_ALL_LAYERS, true, 1, TSR_MAX_STATE_ROWS, &head_dim));
     TSR_TRY(
