@@ -339,6 +339,41 @@ static void weights_that_are_no_numbers_are_reported(void **state)
     experts_case_destroy(&c);
 }
 
+/* An FFN without a gate: the matrix that is gate and up is multiplied once, with the bits of twice. */
+static void up_may_be_the_gate(void **state)
+{
+    (void)state;
+    const experts_setup s = {.gate = TSR_TYPE_Q8_0,
+                             .up = TSR_TYPE_Q8_0,
+                             .down = TSR_TYPE_F32,
+                             .n_embd = 64,
+                             .n_ff = 40,
+                             .n_experts = 5,
+                             .n_used = 2,
+                             .n_tokens = 9,
+                             .granule = 16,
+                             .glu = TSR_GLU_RELU,
+                             .biased = true};
+    experts_case c = experts_case_create(s, 5);
+    memory m = memory_create(&c), copy = memory_create(&c);
+    const size_t bytes = routing_bytes(&c);
+    void *words = guarded_alloc(bytes);
+    const tsr_kernel_set *set = kernel_run_set(0);
+    const tsr_routing routing = run_route(&c, set, 1, words);
+    m.view.bias[EXPERTS_GATE] = m.view.bias[EXPERTS_UP];
+    m.view.data[EXPERTS_GATE] = m.view.data[EXPERTS_UP];
+    outcome once = run_shard(&c, set, 2, experts_case_whole(&c), &m, routing, TSR_REDUCE_EXACT);
+    m.view.data[EXPERTS_GATE] = copy.view.data[EXPERTS_UP];
+    outcome twice = run_shard(&c, set, 2, experts_case_whole(&c), &m, routing, TSR_REDUCE_EXACT);
+    assert_memory_equal(once.hidden, twice.hidden, once.hidden_bytes);
+    outcome_destroy(&once);
+    outcome_destroy(&twice);
+    guarded_free(words, bytes);
+    memory_destroy(&copy);
+    memory_destroy(&m);
+    experts_case_destroy(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +386,7 @@ int main(void)
         cmocka_unit_test(groups_of_experts_compete),
         cmocka_unit_test(routers_that_tie_or_overflow),
         cmocka_unit_test(weights_that_are_no_numbers_are_reported),
+        cmocka_unit_test(up_may_be_the_gate),
     };
     return cmocka_run_group_tests_name("experts on the host", tests, NULL, NULL);
 }

@@ -519,7 +519,8 @@ typedef struct tsr_expert_bias {
 /* y[s][r] = act(sum_k gate[e][r][k] * x[t][k]) * (sum_k up[e][r][k] * x[t][k]) for every slot s of the
  * routing whose expert e is held here, t its token; the sums are those of a mul_mat that is not partial,
  * multiplied by weight[s] if the routing weighs inputs, and biases are added to them. Rows of other slots are
- * not written. No weight of an expert that no token uses is read. */
+ * not written. No weight of an expert that no token uses is read. An FFN without a gate has up as gate, with
+ * the same bias. */
 typedef struct tsr_op_experts_glu {
     tsr_glu_kind kind;
     float limit; /* TSR_GLU_CAPPED */

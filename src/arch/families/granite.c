@@ -36,11 +36,11 @@ out:
 }
 
 /* Granite 4 marks models without rotation by a key that has another meaning in other architectures. */
-static tsr_status read_granite(tsr_keys *keys, tsr_hparams *hp)
+static tsr_status read_granite_4(tsr_keys *keys, double logit_divisor, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     bool rotates = true;
-    TSR_TRY(read_scales(keys, 0, hp));
+    TSR_TRY(read_scales(keys, logit_divisor, hp));
     TSR_TRY(tsr_keys_bool(keys, "rope.scaling.finetuned", &rotates));
     ignore_keys(keys);
     if (!rotates)
@@ -49,10 +49,16 @@ out:
     return status;
 }
 
+static tsr_status read_granite(tsr_keys *keys, tsr_hparams *hp)
+{
+    return read_granite_4(keys, 0, hp);
+}
+
+/* Bamba, of this architecture, too, has no factor on the logits. */
 static tsr_status read_granitehybrid(tsr_keys *keys, tsr_hparams *hp)
 {
     hp->expert_normalize = true;
-    return read_granite(keys, hp);
+    return read_granite_4(keys, 1, hp);
 }
 
 static tsr_status read_hybrid_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)

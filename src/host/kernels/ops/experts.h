@@ -322,7 +322,9 @@ static void experts_add_bias(const tsr_expert_bias *bias, int64_t expert, int64_
 static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int64_t row, int64_t n_rows,
                               const tsr_kernel_env *env)
 {
-    float *gate = ((experts_scratch *)env->scratch)->gate, *up = ((experts_scratch *)env->scratch)->up;
+    const bool gated = op->gate.data != op->up.data; /* otherwise both products are one */
+    float *gate = ((experts_scratch *)env->scratch)->gate;
+    float *up = gated ? ((experts_scratch *)env->scratch)->up : gate;
     const int64_t local = expert - op->held.begin;
     const tsr_op_mul_mat x = experts_glu_x(op);
     const tsr_op_mul_mat of_gate = experts_part(x, &op->gate, local, row, n_rows);
@@ -331,13 +333,15 @@ static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int6
     for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
         const expert_slots in = expert_batch(&op->routing, expert, i, op->routing.n_used);
         experts_sums(of_gate, &x, &in, gate, env);
-        experts_sums(of_up, &x, &in, up, env);
-        if (op->routing.weigh_inputs) {
+        if (op->routing.weigh_inputs)
             experts_weigh(&op->routing, &in, n_rows, gate);
-            experts_weigh(&op->routing, &in, n_rows, up);
-        }
         experts_add_bias(&op->gate_bias, expert, row, n_rows, in.n, gate);
-        experts_add_bias(&op->up_bias, expert, row, n_rows, in.n, up);
+        if (gated) {
+            experts_sums(of_up, &x, &in, up, env);
+            if (op->routing.weigh_inputs)
+                experts_weigh(&op->routing, &in, n_rows, up);
+            experts_add_bias(&op->up_bias, expert, row, n_rows, in.n, up);
+        }
         for (int64_t j = 0; j < in.n; j++) {
             const tsr_op_glu glu = {.gate = gate + j * EXPERT_ROWS,
                                     .up = up + j * EXPERT_ROWS,
