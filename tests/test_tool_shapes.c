@@ -180,7 +180,6 @@ static void keys_and_values_take_the_bytes_of_their_heads(void **state)
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const json_int_t at_8k = kv_bytes(models[i].shape, 8192), at_16k = kv_bytes(models[i].shape, 16384);
-        print_message("%s\n", models[i].shape);
         assert_int_equal(at_16k - at_8k, 8192 * models[i].per_token);
         assert_int_equal(at_8k - 8192 * models[i].per_token, models[i].per_sequence);
     }
@@ -211,6 +210,28 @@ static void layers_that_share_keys_and_values_stay_together(void **state)
             assert_true(layers[0] == 9 && layers[1] == 9 && layers[2] == 4 && last == 20);
         json_decref(root);
     }
+}
+
+/* GLM's prediction layer has 3.6 of 110 billion parameters, and as much KV as each of the 46 layers. */
+static void a_prediction_layer_is_planned_where_it_is_wanted(void **state)
+{
+    (void)state;
+    json_int_t n_layers[2], kv[2], weights[2];
+    for (int with = 0; with < 2; with++) {
+        char line[256];
+        snprintf(line, sizeof line, "plan --synthetic glm-4.5-air:q8_0 --json -c 4096" MACHINE "%s",
+                 with ? " --prediction" : "");
+        json_t *root = program_json(line);
+        const json_t *bytes = json_object_get(json_array_get(json_object_get(root, "devices"), 0), "bytes");
+        n_layers[with] = program_json_integer(root, "n_layers");
+        kv[with] = program_json_integer(bytes, "kv");
+        weights[with] = program_json_integer(bytes, "weights");
+        json_decref(root);
+    }
+    assert_int_equal(n_layers[0], 46);
+    assert_int_equal(n_layers[1], 47);
+    assert_int_equal(kv[1] - kv[0], kv[0] / 46);
+    check_near("bytes of the layer", (double)(weights[1] - weights[0]), 3.64e9 * 34 / 32);
 }
 
 static void a_shape_is_fitted(void **state)
@@ -244,6 +265,7 @@ int main(void)
         cmocka_unit_test(mixtures_are_as_large_as_shared_files),
         cmocka_unit_test(keys_and_values_take_the_bytes_of_their_heads),
         cmocka_unit_test(layers_that_share_keys_and_values_stay_together),
+        cmocka_unit_test(a_prediction_layer_is_planned_where_it_is_wanted),
         cmocka_unit_test(a_shape_is_fitted),
         cmocka_unit_test(mistakes_are_named),
     };

@@ -148,6 +148,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     config.session.n_batch = options->n_batch;
     config.load.copy_weights = options->no_mmap;
     config.session.swa_full = options->swa_full;
+    config.prediction.load = options->prediction;
     config.compute.activation_bits = options->activations;
     *config_out = config;
     return TOOL_GO_ON;

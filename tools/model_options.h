@@ -14,7 +14,7 @@ typedef struct tool_model_options {
     const char *synthetic; /* of commands that have TOOL_SYNTHETIC_ROW */
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch, activations; /* n_ctx -1: not given */
-    bool no_mmap, swa_full;
+    bool no_mmap, swa_full, prediction; /* prediction: of commands that have TOOL_PREDICTION_ROW */
     const char *margin, *workload;
     size_t margins[TSR_MAX_DEVICES]; /* of `margin`, once read */
     tsr_fit_config context_fit;      /* of tool_model_open_context() */
@@ -36,6 +36,9 @@ typedef struct tool_model_options {
 #define TOOL_SYNTHETIC_ROW(o)                                                                     \
     {NULL, "--synthetic", TOOL_STRING, &(o).synthetic, "SHAPE[:TYPE]",                            \
      "instead of -m: a published shape, e.g. qwen3-32b:q4_k_m; help lists them", 0, 0}
+#define TOOL_PREDICTION_ROW(o)                                                                    \
+    {NULL, "--prediction", TOOL_FLAG, &(o).prediction, NULL,                                      \
+     "with the file's prediction layer (MTP, NextN)", 0, 0}
 #define TOOL_MODEL_OPTION_ROWS(o)                                                                 \
     {"-dev", "--devices", TOOL_STRING, &(o).devices, "SPEC",                                      \
      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: all GPUs, otherwise host)", 0, 0},      \
