@@ -222,7 +222,7 @@ static void experts_that_are_missing_or_of_other_types_are_named(void **state)
     check_refused("blk.1.ffn_up.3.weight", NULL, TSR_ERR_FORMAT, "blk.1.ffn_up.3.weight is missing");
     check_refused(NULL, "blk.0.ffn_down.2.weight", TSR_ERR_UNSUPPORTED,
                   "blk.0.ffn_down.0.weight is F16 and tensor blk.0.ffn_down.2.weight is BF16");
-    check_refused("blk.0.ffn_gate.0.weight", NULL, TSR_ERR_UNSUPPORTED, "blk.0.ffn_gate_exps.weight");
+    check_refused("blk.0.ffn_gate.0.weight", NULL, TSR_ERR_FORMAT, "blk.0.ffn_gate");
 }
 
 static void every_allocation_can_fail(void **state)
