@@ -54,6 +54,7 @@ static inline void model_check_ways(const char *name, const model_way *ways, siz
     for (size_t i = 0; i < n_ways; i++) {
         cudasim_config config = CUDASIM_CONFIG_INIT;
         config.n_devices = ways[i].n_gpus;
+        config.may_share = true;
         config.peer_access = i % 2 == 0;
         config.seed = i + 1;
         if (!cudasim_have(&config))

@@ -177,12 +177,28 @@ static void expect(const sums *s, int k, const float *before, float *y)
     }
 }
 
-/* Run three times, two of them queued behind one another. The norms of all steps are the caller's to free. */
+/* Whether all devices reach each other. One GPU's queues let only a few devices wait for each other. */
+static bool all_reach(const group *g)
+{
+    for (int d = 0; d < g->n; d++)
+        if (g->reach[d] != ((uint64_t)1 << g->n) - 1)
+            return false;
+    return true;
+}
+
+/* Run three times, two of them queued behind one another. The norms of all steps are the caller's to free.
+ * NULL: this machine cannot, which a simulated one always can. */
 static float *run_sums(const sums_case *c, way w)
 {
     group g;
     sums s;
     open_devices(&g, c->n_devices, c->n_gpus);
+    if (w != STAGED && !all_reach(&g)) {
+        assert_false(CUDASIM_SIMULATED);
+        print_message("a part is left out on this machine: needs peer access between %d devices\n", g.n);
+        close_group(&g);
+        return NULL;
+    }
     connect(&g, w);
     make_sums(&g, c, &s);
     size_t cells = STEPS * s.n, bytes = cells * sizeof(float);
@@ -219,6 +235,8 @@ static void check_ways_agree(const sums_case *c, uint64_t seed)
         if (!cudasim_have(&config))
             return;
         float *norms = run_sums(c, w);
+        if (!norms)
+            continue;
         if (first && memcmp(first, norms, (size_t)(STEPS * c->row * c->n_rows) * sizeof(float)) != 0)
             fail_msg("%s: other norms than staged", way_names[w]);
         nothing_is_left();
@@ -276,8 +294,9 @@ static void a_device_that_never_comes_is_named(void **state)
     for (way w = ONE_SHOT; w < N_WAYS; w++) {
         group g;
         sums s;
-        machine_of(3, 4);
-        open_devices(&g, 3, 3);
+        const int n_gpus = TSR_MIN(3, cudasim_most_devices());
+        machine_of(n_gpus, 4);
+        open_devices(&g, 3, n_gpus);
         connect(&g, w);
         make_sums(&g, &c, &s);
         for (int d = 0; d < 2; d++)

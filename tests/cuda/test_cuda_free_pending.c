@@ -3,12 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
 #include "cuda/memory_run.h"
 
-enum { BYTES = 4 * GRANULE };
+enum { BYTES = 4 * GRANULE, N_PAGES = 4 };
 
 static unsigned char data[BYTES];
 
@@ -30,11 +31,14 @@ static void pages_are_unmapped_after_their_copies(void **state)
     void *base;
     plain_machine(1);
     tsr_device *device = open_device(0, 0);
-    ok(device->ops->reserve(device, BYTES, &base));
-    ok(device->ops->commit(device, base, 0, BYTES));
-    ok(tsr_device_upload(device, base, data, BYTES));
-    ok(device->ops->decommit(device, base, GRANULE, GRANULE));
-    device->ops->release(device, base, BYTES);
+    const size_t page = device->granularity, bytes = N_PAGES * page;
+    unsigned char *pages = calloc(1, bytes);
+    ok(device->ops->reserve(device, bytes, &base));
+    ok(device->ops->commit(device, base, 0, bytes));
+    ok(tsr_device_upload(device, base, pages, bytes));
+    ok(device->ops->decommit(device, base, page, page));
+    device->ops->release(device, base, bytes);
+    free(pages);
     tsr_device_destroy(device);
     nothing_is_left();
 }

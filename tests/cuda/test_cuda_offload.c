@@ -101,6 +101,7 @@ static bool run(const char *model, const machine *m, const char *devices, const 
     int32_t tokens[N_TOKENS];
     runner r;
     sim.n_devices = m->n_gpus;
+    sim.may_share = true;
     sim.peer_access = m->peer_access;
     if (!cudasim_have(&sim))
         return false;
@@ -176,6 +177,7 @@ static void without_a_host_device_there_is_nowhere_to_go(void **state)
     runner r = {0};
     tsr_runtime_config runtime_config = tsr_runtime_config_default();
     sim.n_devices = 2;
+    sim.may_share = true;
     cudasim_configure(&sim);
     runtime_config.devices = "cuda";
     runner_ok(tsr_runtime_open(&runtime_config, &r.rt), "runtime");

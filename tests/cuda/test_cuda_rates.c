@@ -47,8 +47,12 @@ static void close_fixture(fixture *f)
 /* Blocks of the products in a program; capturing launches the kernels, and nothing runs. */
 static uint64_t blocks_of(const fixture *f, const tsr_op *ops, int n)
 {
-    static const char *const names[] = {"q_many_kernel", "many_kernel", "octets_kernel", "experts_glu_kernel",
-                                        "experts_down_tile_kernel"};
+    static const char *const names[] = {"q_many_kernel",
+                                        "many_kernel",
+                                        "octets_kernel",
+                                        "experts_glu_kernel",
+                                        "experts_down_tile_kernel",
+                                        "experts_q_many_kernel"};
     uint64_t before = 0, after = 0;
     tsr_device_program *program;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

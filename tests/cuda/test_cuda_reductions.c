@@ -16,6 +16,7 @@ static void check(int n_gpus, tsr_type type, const char *collectives, const char
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = n_gpus;
     config.seed = (uint64_t)n_gpus;
+    config.may_share = !collectives || strcmp(collectives, "nccl") != 0;
     if (!cudasim_have(&config))
         return;
     reductions_check(type, "cuda", collectives, split);

@@ -21,6 +21,7 @@ static void configure(int n_devices)
 {
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = n_devices;
+    config.may_share = true;
     config.vmm_granularity = 1 << 16;
     cudasim_configure(&config);
 }

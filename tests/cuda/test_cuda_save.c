@@ -50,6 +50,7 @@ static void sequences_move_between_machines(void **state)
     runner r;
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = 3;
+    config.may_share = true;
     cudasim_configure(&config);
     session_random_tokens(&seed, tokens, N + MORE);
     open_on(&r, "cuda:0,cuda:1", "3,1");
@@ -83,6 +84,7 @@ static void memory_is_given_back_and_taken_again(void **state)
     runner r;
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = 2;
+    config.may_share = true;
     config.vmm_granularity = 4096;
     cudasim_configure(&config);
     tsr_model_config model_config = session_config(256, 2, 64, 1);

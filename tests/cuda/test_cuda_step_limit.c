@@ -71,6 +71,7 @@ static void the_limit_grows_when_a_split_moves_to_a_slow_gpu(void **state)
     tsr_runtime *rt;
     tsr_model *model;
     machine.n_devices = 2;
+    machine.may_share = true;
     cudasim_configure(&machine);
     runtime_config.devices = "cuda:0,cuda:1";
     config.plan.rates = rates;

@@ -4,7 +4,11 @@
  * cudasim_configure() accepts a machine that this one can be, and skips the running test otherwise. A GPU has
  * more memory than a simulated one, so `memory` is a lower bound here; a test that needs memory to run out
  * calls cudasim_required(). Faults, counters and the like do not exist on GPUs, so calls for them skip the
- * running test. What a test opened before is left to the end of the program. */
+ * running test. What a test opened before is left to the end of the program.
+ *
+ * A machine with `may_share` may have more GPUs than this one: where a test shows something that does not
+ * depend on distinct GPUs, such as the same bits for every split, several devices share one. Runtimes that
+ * the test opens then have cuda:0 in place of cuda:1 (sharing.h). */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -14,10 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 #include <cuda_runtime.h>
 
+#include "cuda/gpu/sharing.h"
 #include "support/leak_check.h"
 
 enum { CUDASIM_SIMULATED = 0, CUDASIM_MAX_DEVICES = 12 };
@@ -38,6 +44,7 @@ typedef struct cudasim_config {
     bool weak;
     size_t context_bytes, taken;
     uint32_t owned;
+    bool may_share;
     size_t bar1;
 } cudasim_config;
 
@@ -48,11 +55,36 @@ typedef struct cudasim_config {
         .hang_ms = 20000                                                                        \
     }
 
+/* Whether the set-up of a group runs. cmocka takes skip() there for a failure, so the whole program ends, as
+ * one that is skipped. */
+static bool cudasim_in_set_up;
+static CMFixtureFunction cudasim_group_set_up;
+
+enum { CUDASIM_SKIPPED = 77 };
+
+static inline int cudasim_set_up(void **state)
+{
+    cudasim_in_set_up = true;
+    const int result = cudasim_group_set_up ? cudasim_group_set_up(state) : 0;
+    cudasim_in_set_up = false;
+    return result;
+}
+
+#undef cmocka_run_group_tests
+#undef cmocka_run_group_tests_name
+#define cmocka_run_group_tests_name(name, tests, set_up, tear_down) \
+    (cudasim_group_set_up = (set_up),                               \
+     _cmocka_run_group_tests(name, tests, sizeof(tests) / sizeof(tests)[0], cudasim_set_up, tear_down))
+#define cmocka_run_group_tests(tests, set_up, tear_down) \
+    cmocka_run_group_tests_name(#tests, tests, set_up, tear_down)
+
 /* Skip the running test; `what` is what it needs. */
 static inline void cudasim_required(const char *what)
 {
     print_message("skipped on this machine: needs %s\n", what);
     leak_check_abandon();
+    if (cudasim_in_set_up)
+        exit(CUDASIM_SKIPPED);
     skip();
 }
 
@@ -83,9 +115,10 @@ static inline const char *cudasim_lacking(const cudasim_config *config)
 {
     static const cudasim_config usual = CUDASIM_CONFIG_INIT;
     const cudasim_config *c = config ? config : &usual;
-    if (c->n_devices > cudasim_most_devices())
+    const int most = cudasim_most_devices();
+    if (c->n_devices > most && !(c->may_share && most > 0))
         return "more GPUs";
-    if (c->n_devices == 0 && cudasim_most_devices() > 0)
+    if (c->n_devices == 0 && most > 0)
         return "a machine without GPUs";
     if (c->integrated || c->coherent || c->registers || c->no_vmm || !c->register_read_only)
         return "a GPU of another kind";
@@ -95,9 +128,16 @@ static inline const char *cudasim_lacking(const cudasim_config *config)
         return "a described GPU, driver or NCCL";
     if (c->taken || c->owned)
         return "another process on the GPU";
-    if (!cudasim_peers_are(c->n_devices, c->peer_access))
+    if (!cudasim_peers_are(c->n_devices < most ? c->n_devices : most, c->peer_access))
         return c->peer_access ? "GPUs with peer access" : "GPUs without peer access";
     return NULL;
+}
+
+/* GPUs that the machine of the last configuration has, and those behind them. */
+static inline void cudasim_share(const cudasim_config *config)
+{
+    gpu_sharing.n_described = config ? config->n_devices : 1;
+    gpu_sharing.n_real = config && config->may_share ? cudasim_most_devices() : gpu_sharing.n_described;
 }
 
 static inline void cudasim_configure(const cudasim_config *config)
@@ -105,6 +145,7 @@ static inline void cudasim_configure(const cudasim_config *config)
     const char *what = cudasim_lacking(config);
     if (what)
         cudasim_required(what);
+    cudasim_share(config);
 }
 
 /* For tests of several machines: false where this machine cannot be that one, and a line says so. */
@@ -113,6 +154,8 @@ static inline bool cudasim_have(const cudasim_config *config)
     const char *what = cudasim_lacking(config);
     if (what)
         print_message("a part is left out on this machine: needs %s\n", what);
+    else
+        cudasim_share(config);
     return !what;
 }
 
