@@ -293,6 +293,17 @@ static void a_spoiled_cache_is_ignored_and_replaced(void **state)
     find("rates that were measured");
 }
 
+/* What a profiler sees then begins with the model. */
+static void stored_rates_are_used_without_measuring(void **state)
+{
+    (void)state;
+    run("bench -m " MODEL DEVICES " -p 4 -n 1 -r 1 --ratios '1,1' --stored-rates", 0);
+    assert_null(strstr(text, "GB/s"));
+    find("predicted");
+    run("bench --stored-rates" DEVICES, 2);
+    find("add -m or --synthetic");
+}
+
 /* One seed, one file; another, another. What has no vocabulary runs in a benchmark, and says so elsewhere. */
 static void synthetic_models_are_the_same_every_time(void **state)
 {
@@ -338,7 +349,7 @@ static void devices_are_opened_before_a_synthetic_model_is_made(void **state)
 {
     (void)state;
     const char *arguments = "bench --synthetic 1.1b:q4_0 --layers 2 --devices host:99999";
-    assert_int_equal(program_run_limited(arguments, 1 << 20, text, sizeof text), 1);
+    assert_int_equal(program_run_limited(arguments, 1 << 20, text, sizeof text), 2);
     find("the number of devices is 1 to 64");
     assert_null(strstr(text, "synthetic model"));
 }
@@ -417,6 +428,7 @@ int main(void)
         cmocka_unit_test(measured_links_are_kept_and_used),
         cmocka_unit_test(spoiled_values_of_links_are_ignored),
         cmocka_unit_test(a_spoiled_cache_is_ignored_and_replaced),
+        cmocka_unit_test(stored_rates_are_used_without_measuring),
         cmocka_unit_test(synthetic_models_are_the_same_every_time),
         cmocka_unit_test(devices_are_opened_before_a_synthetic_model_is_made),
         cmocka_unit_test(layers_are_extrapolated_from_a_few),

@@ -39,7 +39,7 @@ typedef struct bench_options {
     int n_rounds;
     int budget_s; /* 0: none */
     const char *output, *save, *plot, *html, *show, *compare;
-    bool verbose, quiet, keep_rates;
+    bool verbose, quiet, keep_rates, stored_rates;
 } bench_options;
 
 typedef struct bench {

@@ -243,6 +243,8 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("--show measures nothing: leave out -m");
     if (o->model.model && o->model.synthetic)
         return refuse("-m and --synthetic each name a model; give only one");
+    if (o->stored_rates && !o->model.model && !o->model.synthetic)
+        return refuse("--stored-rates measures no device: add -m or --synthetic");
     if (o->n_layers && !o->model.synthetic)
         return refuse("--layers needs --synthetic");
     if (!o->model.model && !o->model.synthetic && !o->show &&
@@ -290,6 +292,8 @@ int tsr_cmd_bench(int argc, char **argv)
          "reduce -r, and -p and -n where not given, to this (default 120; 0: no limit)", 0, 1 << 20},
         {NULL, "--keep-rates", TOOL_FLAG, &o.keep_rates, NULL,
          "store measured rates even if other processes kept the machine busy", 0, 0},
+        {NULL, "--stored-rates", TOOL_FLAG, &o.stored_rates, NULL,
+         "predict by rates stored earlier, or guessed, and measure none: for profilers", 0, 0},
         TOOL_HEADING_ROW("reports"),
         {"-o", "--output", TOOL_STRING, &o.output, "FORMAT", "table (default), md, csv or json", 0, 0},
         {NULL, "--save", TOOL_STRING, &o.save, "FILE", "write the JSON to a file, too", 0, 0},

@@ -97,8 +97,19 @@ bool bench_may_keep(double load, bool anyway)
     return false;
 }
 
+/* The rates that tsr plan would use. */
+static void use_stored(bench *b)
+{
+    if (!tool_rates_load(b->topo, b->list, b->rates))
+        tsr_device_rates_guess(b->list->devices, b->list->n_devices, b->rates);
+}
+
 tsr_status bench_devices(bench *b)
 {
+    if (b->options->stored_rates) {
+        use_stored(b);
+        return TSR_OK;
+    }
     FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout has the report */
     tsr_status status = bench_measure_rates(b->engine.rt, b->options->n_rounds, b->rates);
     if (status != TSR_OK)
