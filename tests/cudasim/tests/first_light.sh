@@ -13,6 +13,13 @@ mkdir "$work/bin"
 for name in rope_kv no_gpu; do
     ln -s "$programs/../test_cuda_$name" "$work/bin/gpu_cuda_$name"
 done
+# The first run of this one fails: it has to run once more.
+rm "$work/bin/gpu_cuda_no_gpu"
+cat >"$work/bin/gpu_cuda_no_gpu" <<END
+#!/bin/sh
+[ -e "$work/has_failed" ] || { touch "$work/has_failed"; exit 1; }
+exec "$programs/../test_cuda_no_gpu"
+END
 cat >"$work/bin/nvidia-smi" <<'END'
 #!/bin/sh
 case $* in
@@ -59,12 +66,32 @@ done
 grep -q '^| Q8_0 | pp8 | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* |' "$work/how-fast/report.md" ||
     fail "the report lacks the speed beside the prediction" how-fast
 run why 1 0
-PATH=$PATH:/usr/local/cuda/bin command -v ncu >/dev/null || expect why counters-few-Q4_K "not there"
+PATH=$PATH:/usr/local/cuda/bin command -v ncu >/dev/null || expect why times-decode "not there"
 run several 2 0
 for step in topo all-reduce links prompt-nccl same-text nothing-on-gpu-0 weights-with-peers; do
     expect several $step ok
 done
 grep -q '"prompt-nccl".*pp8' "$work/several/steps.jsonl" || fail "the prompt's step shows another test's line" several
+
+# Times of kernels are summed up; names and numbers have commas in them.
+cat >"$work/bin/ncu" <<'END'
+#!/bin/sh
+cat <<'CSV'
+==PROF== Connected
+"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum"
+"","","","","ns"
+"0","void q_few_kernel<12, 1>(q_args)","(512, 1, 1)","(132, 1, 1)","1,500"
+"1","void q_few_kernel<12, 1>(q_args)","(512, 1, 1)","(132, 1, 1)","2,500"
+"2","scale_kernel(scale_args)","(256, 1, 1)","(1, 1, 1)","1,000"
+CSV
+END
+chmod +x "$work/bin/ncu"
+rm "$work/why/steps.jsonl"
+run why 1 0
+expect why kernels-of-decode ok
+grep -q '4.0 us =    2 x     2.00 us  void q_few_kernel<12, 1> *grid (132, 1, 1)' "$work/why/kernels-of-decode.log" ||
+    fail "kernels are not summed up" why
+grep -q '^5.0 us in 3 launches' "$work/why/kernels-of-decode.log" || fail "times are not summed up" why
 
 # What fails does not stop the next steps, and the exit status tells.
 printf '#!/bin/sh\necho "no permission"\nexit 1\n' >"$work/bin/ncu"
@@ -72,6 +99,5 @@ chmod +x "$work/bin/ncu"
 rm "$work/why/steps.jsonl"
 run why 1 1
 expect why counters-few-Q4_K 'failed (1)'
-expect why counters-sums 'failed (1)'
-PATH=$PATH:/usr/local/cuda/bin command -v nsys >/dev/null || expect why trace 'not there'
+expect why times-decode 'failed (1)'
 echo "all lists ran"
