@@ -1,7 +1,7 @@
-/* Predictions from measured rates beside measured speeds: Llama 3 8B on an H100 80GB HBM3 (docs/first-light.md
- * has both recordings). Rates are what the products of bench/cuda_kernels.c say: reading by the largest
- * matrix, its fixed time by 4096 x 4096, prompts by 14336 x 4096 and 4096 x 14336. The time of a small op is
- * an estimate: what a step takes besides its products, divided by its other ops. */
+/* Predictions from measured rates beside measured speeds: Llama 3 8B on an H100 80GB HBM3
+ * (docs/first-light.md has both). Rates are what the products of bench/cuda_kernels.c say: reading by the
+ * largest matrix, its fixed time by 4096 x 4096, prompts by 14336 x 4096 and 4096 x 14336. The time of a
+ * small op is an estimate: what a step takes besides its products, divided by its other ops. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
