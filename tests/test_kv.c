@@ -103,6 +103,30 @@ static void a_fork_costs_one_page_where_it_diverges(void **state)
     kv_close(&f);
 }
 
+/* A program writes to positions that a sequence has already: only the pages of these positions are copied. */
+static void pages_are_copied_before_they_are_written_again(void **state)
+{
+    (void)state;
+    kv_fixture f;
+    tsr_kv_span span;
+    kv_open(&f, TSR_TYPE_F16, TSR_TYPE_F16, NULL);
+    assert_int_equal(tsr_kv_append(f.kv, 0, 10 * PAGE + 1), TSR_OK);
+    assert_int_equal(tsr_kv_fork(f.kv, 0, 1), TSR_OK);
+    assert_int_equal(tsr_kv_own(f.kv, 0, 1, 3 * PAGE - 1, 4 * PAGE), TSR_OK);
+    assert_int_equal(tsr_kv_stats_of(f.kv).n_used, 13);
+    assert_int_equal(tsr_kv_stats_of(f.kv).n_shared, 9);
+    assert_int_equal(fake_device_calls(f.fake.devices[0], FAKE_COPY), 2);
+    const int32_t *a = tsr_kv_pages(f.kv, 0, 0, &span), *b = tsr_kv_pages(f.kv, 0, 1, &span);
+    for (int i = 0; i < span.end; i++)
+        assert_int_equal(a[i] == b[i], i != 2 && i != 3);
+    assert_int_equal(tsr_kv_own(f.kv, 0, 1, 3 * PAGE - 1, 4 * PAGE), TSR_OK); /* they are its own */
+    assert_int_equal(tsr_kv_own(f.kv, 0, 0, 3 * PAGE - 1, 4 * PAGE), TSR_OK);
+    assert_int_equal(fake_device_calls(f.fake.devices[0], FAKE_COPY), 2);
+    assert_int_equal(tsr_kv_own(f.kv, 0, 1, 10 * PAGE, 10 * PAGE + 2), TSR_ERR_INVALID);
+    assert_int_equal(tsr_kv_length(f.kv, 1), 10 * PAGE + 1);
+    kv_close(&f);
+}
+
 static void devices_without_heads_hold_nothing(void **state)
 {
     (void)state;
@@ -308,6 +332,7 @@ int main(void)
         cmocka_unit_test(running_out_says_so_and_changes_nothing),
         cmocka_unit_test(memory_is_committed_as_pages_are_used),
         cmocka_unit_test(a_fork_costs_one_page_where_it_diverges),
+        cmocka_unit_test(pages_are_copied_before_they_are_written_again),
         cmocka_unit_test(devices_without_heads_hold_nothing),
         cmocka_unit_test(a_whole_layer_is_on_every_device_and_in_a_file_once),
         cmocka_unit_test(planned_bytes_are_reserved_bytes),
