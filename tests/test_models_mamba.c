@@ -321,8 +321,11 @@ static void all_shapes_are_exact(void **state)
 {
     (void)state;
     static const shape shapes[] = {
-        {5, 1, 12, 20, 4, true, TSR_TYPE_F32},   {8, 1, 16, 64, 3, true, TSR_TYPE_F32},
-        {9, 3, 8, 16, 2, false, TSR_TYPE_F32},   {4, 4, 24, 8, 8, true, TSR_TYPE_F32},
+        {1, 1, 32, 8, 4, true, TSR_TYPE_F32},
+        {5, 1, 12, 20, 4, true, TSR_TYPE_F32},
+        {8, 1, 16, 64, 3, true, TSR_TYPE_F32},
+        {9, 3, 8, 16, 2, false, TSR_TYPE_F32},
+        {4, 4, 24, 8, 8, true, TSR_TYPE_F32},
         {12, 1, 24, 16, 4, true, TSR_TYPE_Q8_0}, /* four heads are three blocks */
         {12, 6, 24, 16, 4, true, TSR_TYPE_Q8_0}, /* so are two groups */
     };

@@ -20,7 +20,7 @@ tsr_status tsr_layer_read_mamba(tsr_keys *keys, int64_t l, tsr_layer_kind *layer
     layer->mixer = TSR_MIXER_MAMBA;
     layer->rope_q = layer->rope_k = -1;
     layer->parts = 1;
-    TSR_TRY(tsr_keys_int(keys, "ssm.time_step_rank", TSR_ALL_LAYERS, true, 2, 1 << 16, &n_heads));
+    TSR_TRY(tsr_keys_int(keys, "ssm.time_step_rank", TSR_ALL_LAYERS, true, 1, 1 << 16, &n_heads));
     TSR_TRY(tsr_keys_int(keys, "ssm.group_count", TSR_ALL_LAYERS, true, 1, n_heads, &layer->n_groups));
     TSR_TRY(
         tsr_keys_int(keys, "ssm.state_size", TSR_ALL_LAYERS, true, 1, TSR_MAX_STATE_ROWS, &layer->key_dim));
