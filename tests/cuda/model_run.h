@@ -10,7 +10,7 @@
 #include "support/reference.h"
 #include "support/runner.h"
 
-enum { MODEL_TOKENS = 30 };
+enum { MODEL_TOKENS = 48 };
 
 typedef struct model_way {
     int n_gpus;

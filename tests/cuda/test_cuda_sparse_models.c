@@ -12,6 +12,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"llama4", check, NULL, NULL, (void *)"llama4"},
+        {"glm-dsa", check, NULL, NULL, (void *)"glm-dsa"},
+        {"minimax-m3", check, NULL, NULL, (void *)"minimax-m3"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,9 @@
  * combine_kernel merges them. Where the scratch does not hold all groups of the longest sequence, there are
  * rounds of as many groups as it holds, each of which continues with the result of the previous ones. With
  * many tokens a block goes through all groups and merges immediately, and attention_tile.cu computes tiles of
- * tokens of one sequence, which share keys and values. All variants merge in the same order with the same
- * function, so the result is the same. */
+ * tokens of one sequence, which share keys and values. With a selection (core/op.h) segments without a
+ * selected position are skipped, and other positions have a weight of 0. All variants merge in the same order
+ * with the same function, so the result is the same. */
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/mul_mat/mma.cuh"
 
@@ -38,6 +39,7 @@ struct attention_rows {
 template <int HEADS> struct attention_block {
     float weight[SEGMENT][HEADS]; /* scores, then weights */
     attention_rows rows[SEGMENT];
+    uint32_t selected[SEGMENT / TSR_WARP]; /* slots of the segment, a bit each */
     attention_merge group[HEADS], total[HEADS];
 };
 
@@ -132,10 +134,11 @@ TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &
 /* -- softmax -- */
 
 template <int HEADS>
-TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, attention_block<HEADS> *b)
+TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, bool selects,
+                                  attention_block<HEADS> *b)
 {
     for (int h = threadIdx.x / TSR_WARP; h < item.n_heads; h += ATTENTION_WARPS)
-        attention_weigh(&b->weight[0][h], HEADS, from, to, &b->group[h]);
+        attention_weigh(&b->weight[0][h], HEADS, from, to, selects ? b->selected : NULL, &b->group[h]);
 }
 
 /* -- values -- */
@@ -196,6 +199,34 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
 
 /* -- the kernel -- */
 
+/* Set the bits of a segment's slots [from, to) that the token's selection has; false: none. Blocks of the
+ * list are found by bisection, then read side by side. */
+template <int HEADS>
+TSR_DEVICE bool attention_select(const attention_args &a, const attention_item &item, int64_t start, int from,
+                                 int to, attention_block<HEADS> *b)
+{
+    const tsr_selection &s = a.op.selected;
+    const int32_t *list = s.blocks + (item.t * s.n_lists + (s.n_lists > 1 ? item.kv_head : 0)) * s.n_blocks;
+    int64_t low = 0, high = s.n_blocks;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (((int64_t)list[middle] + 1) * s.block <= start)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (threadIdx.x < SEGMENT / TSR_WARP)
+        b->selected[threadIdx.x] = 0;
+    __syncthreads();
+    const int64_t at = low + threadIdx.x, first = at < s.n_blocks ? list[at] * s.block - start : SEGMENT;
+    bool none = true;
+    for (int64_t slot = first > from ? first : from; slot < first + s.block && slot < to; slot++) {
+        atomicAdd(&b->selected[slot / TSR_WARP], 1u << slot % TSR_WARP); /* a bit that nothing else adds */
+        none = false;
+    }
+    return __syncthreads_and(none) == 0;
+}
+
 template <int HEADS>
 TSR_DEVICE void attention_segment(const attention_args &a, const attention_item &item, int64_t segment,
                                   attention_block<HEADS> *b)
@@ -205,6 +236,8 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     const int to = item.range.end - start < SEGMENT ? (int)(item.range.end - start) : (int)SEGMENT;
     const int slot = threadIdx.x;
     __syncthreads(); /* the previous segment is finished */
+    if (a.op.selected.blocks && !attention_select<HEADS>(a, item, start, from, to, b))
+        return;
     if (slot >= from && slot < to) {
         const tsr_kv_place place =
             tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
@@ -231,7 +264,7 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
         break;
     }
     __syncthreads();
-    attention_softmax<HEADS>(item, from, to, b);
+    attention_softmax<HEADS>(item, from, to, a.op.selected.blocks != NULL, b);
     tsr_copy_async_wait<0>();
     __syncthreads();
     switch (a.op.kv.type_v) {
@@ -508,7 +541,7 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     a.full_k = op->kv.k_dim % TSR_OCTET == 0 &&
                (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
     a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
-    if (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS)
+    if (!op->selected.blocks && (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS))
         a.tile_tokens = tsr_cuda_attention_tile_tokens(op, s);
     a.staged = is_staged(a, heads, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;

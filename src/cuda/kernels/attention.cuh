@@ -56,8 +56,14 @@ TSR_DEVICE attention_merge merge_nothing(void)
     return {-INFINITY, 0.0f, 0.0f, 0.0f};
 }
 
+/* A piece without a selected position has a sum of zero, and changes nothing. */
 TSR_DEVICE void merge_piece(attention_merge *m, float top, float sum)
 {
+    if (sum == 0.0f) {
+        m->keep = 1.0f;
+        m->take = 0.0f;
+        return;
+    }
     const float higher = fmaxf(m->top, top);
     m->keep = expf(m->top - higher);
     m->take = expf(top - higher);
@@ -92,15 +98,18 @@ TSR_DEVICE float attention_score(const tsr_op_attention &op, float product)
 }
 
 /* Turn a query's scores of slots [from, to) of a segment, at scores[slot * stride], into weights, and merge
- * the top score and the sum of the weights into its group. All lanes of a warp call it; from < to. */
-TSR_DEVICE void attention_weigh(float *scores, int stride, int from, int to, attention_merge *group)
+ * the top score and the sum of the weights into its group. Slots without a bit in `selected` (NULL: all have)
+ * get a weight of 0. All lanes of a warp call it, with at least one slot. */
+TSR_DEVICE void attention_weigh(float *scores, int stride, int from, int to, const uint32_t *selected,
+                                attention_merge *group)
 {
     const int lane = threadIdx.x % TSR_WARP;
     float weight[SEGMENT / TSR_WARP], top = -INFINITY, sum = 0.0f;
     TSR_UNROLL
     for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
         const int slot = i * TSR_WARP + lane;
-        weight[i] = slot >= from && slot < to ? scores[slot * stride] : -INFINITY;
+        const bool seen = slot >= from && slot < to && (!selected || (selected[i] >> lane & 1u));
+        weight[i] = seen ? scores[slot * stride] : -INFINITY;
         top = fmaxf(top, weight[i]);
     }
     top = tsr_warp_max(top);

@@ -183,7 +183,7 @@ template <int PASSES> TSR_DEVICE void tile_softmax(const tile_item &item, tile_b
 {
     for (int s = threadIdx.x / TSR_WARP; s < item.n_slots; s += TILE_WARPS)
         if (b->from[s] < b->to[s])
-            attention_weigh(&b->weight[0][s], SLOT_ROW, b->from[s], b->to[s], &b->merge_group[s]);
+            attention_weigh(&b->weight[0][s], SLOT_ROW, b->from[s], b->to[s], NULL, &b->merge_group[s]);
 }
 
 /* -- values -- */

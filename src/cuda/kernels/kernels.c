@@ -1,6 +1,8 @@
 /* The launcher of each op record, and the refusal of unsupported ops. */
 #include "cuda/kernels/kernels.h"
 
+#include "core/gpu.h"
+
 static bool is_weight_type(tsr_type type)
 {
     switch (type) {
@@ -78,6 +80,26 @@ static tsr_status check_most(const tsr_op *op, int64_t n, const char *what, int6
 /* Grids have at most GRID_SIDE blocks along their second and third side. */
 enum { GRID_SIDE = 65535 };
 
+/* The scores of one token must fit into a device's scratch memory. */
+static tsr_status check_select(const tsr_op *op)
+{
+    const char *too_much;
+    const tsr_op_select *a = &op->select;
+    if (!tsr_op_select_fits(a, &too_much))
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': too many %s; the CUDA kernels take fewer",
+                        op->name ? op->name : "?", too_much);
+    if (!is_cache_type(a->kv.type_k))
+        return refuse_type(op, a->kv.type_k);
+    if (tsr_cuda_select_scratch(a, 1) > TSR_GPU_SCRATCH_BYTES)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "op '%s': the scores of %lld positions in %lld lists take %zu bytes; the CUDA kernels "
+            "have room for %d; open with a smaller n_ctx",
+            op->name ? op->name : "?", (long long)(a->index.table_stride * a->kv.page_tokens),
+            (long long)a->n_lists, tsr_cuda_select_scratch(a, 1), TSR_GPU_SCRATCH_BYTES);
+    return TSR_OK;
+}
+
 static tsr_status check_conv(const tsr_op *op)
 {
     tsr_status status = TSR_OK;
@@ -127,6 +149,8 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return check_kv(op, &op->kv_write.kv);
     case TSR_OP_ATTENTION:
         return check_attention(op);
+    case TSR_OP_SELECT:
+        return check_select(op);
     case TSR_OP_EXPERTS_GLU:
         return !is_weight_type(op->experts_glu.gate.type) ? refuse_type(op, op->experts_glu.gate.type)
                : !is_weight_type(op->experts_glu.up.type) ? refuse_type(op, op->experts_glu.up.type)
@@ -162,6 +186,8 @@ size_t tsr_cuda_op_scratch(const tsr_op *op)
 {
     if (op->kind == TSR_OP_ATTENTION)
         return tsr_cuda_attention_scratch(&op->attention);
+    if (op->kind == TSR_OP_SELECT)
+        return tsr_cuda_select_scratch(&op->select, op->select.n_tokens);
     return op->kind == TSR_OP_MUL_MAT ? tsr_cuda_mul_mat_scratch(&op->mul_mat) : 0;
 }
 
@@ -186,6 +212,8 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_kv_write(&op->kv_write, s);
     case TSR_OP_ATTENTION:
         return tsr_cuda_attention(&op->attention, s);
+    case TSR_OP_SELECT:
+        return tsr_cuda_select(&op->select, s);
     case TSR_OP_CONV:
         return tsr_cuda_conv(&op->conv, s);
     case TSR_OP_RECURRENCE:

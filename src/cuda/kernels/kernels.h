@@ -22,6 +22,7 @@
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
  *   heads     as F32 of mul_mat, for all types of weights.
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
+ *   select    a product is one chain over the elements of a key; weighted products are added head by head.
  *   recurrence  over the rows of a state: recurrent/recurrence.cu.
  *   rows      rms_norm, softmax and, granule by granule, sum_squares add 512 strided strands, then the
  *             strands as a binary tree. */
@@ -88,6 +89,8 @@ tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *k, const ts
                             const tsr_cuda_stream *s);
 tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_attention_scratch(const tsr_op_attention *op);
+tsr_status tsr_cuda_select(const tsr_op_select *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_select_scratch(const tsr_op_select *op, int64_t n_tokens); /* of n_tokens in one round */
 tsr_status tsr_cuda_conv(const tsr_op_conv *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_recurrence(const tsr_op_recurrence *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);
