@@ -1,5 +1,5 @@
-/* Selections of positions on the host: the lists of select, to the last entry, for every kernel set and number
- * of threads; attention over lists, against double precision and over any number of tokens. */
+/* Selections of positions on the host: the lists of select, to the last entry, for every kernel set and
+ * number of threads; attention over lists, against double precision and over any number of tokens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
