@@ -184,11 +184,20 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
 
 size_t tsr_cuda_op_scratch(const tsr_op *op)
 {
-    if (op->kind == TSR_OP_ATTENTION)
+    switch (op->kind) {
+    case TSR_OP_ATTENTION:
         return tsr_cuda_attention_scratch(&op->attention);
-    if (op->kind == TSR_OP_SELECT)
+    case TSR_OP_SELECT:
         return tsr_cuda_select_scratch(&op->select, op->select.n_tokens);
-    return op->kind == TSR_OP_MUL_MAT ? tsr_cuda_mul_mat_scratch(&op->mul_mat) : 0;
+    case TSR_OP_MUL_MAT:
+        return tsr_cuda_mul_mat_scratch(&op->mul_mat);
+    case TSR_OP_EXPERTS_GLU:
+        return tsr_cuda_experts_glu_scratch(&op->experts_glu);
+    case TSR_OP_EXPERTS_DOWN:
+        return tsr_cuda_experts_down_scratch(&op->experts_down);
+    default:
+        return 0;
+    }
 }
 
 tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)

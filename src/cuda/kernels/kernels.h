@@ -21,7 +21,8 @@
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
  *   heads     as F32 of mul_mat, for all types of weights.
- *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
+ *   experts   common quantized types: experts/experts_q.cuh. All others: experts/experts.cuh; a granule's
+ *             lanes are 16 for down, 32 for gate and up.
  *   select    a product is one chain over the elements of a key; weighted products are added head by head.
  *   recurrence  over the rows of a state: recurrent/recurrence.cu.
  *   rows      rms_norm, softmax and, granule by granule, sum_squares add 512 strided strands, then the
@@ -103,7 +104,9 @@ tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_experts_glu_scratch(const tsr_op_experts_glu *op);
 tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_experts_down_scratch(const tsr_op_experts_down *op);
 
 /* The sum of ranks' partials, as in src/comm/reduce.h on the host: y[i] = f32(sum over j of parts[j][i]) (+
  * residual[i]), i < n, parts in order (the order matters for floats only). All pointers are readable from the

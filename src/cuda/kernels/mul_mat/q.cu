@@ -54,9 +54,9 @@ static void divide(const tsr_op_mul_mat *op, q_args *a)
         (int)(a->exact ? ceil_div(units, Q_PARTS) * a->unit_chunks : 2 * ceil_div(a->chunks, 2 * Q_PARTS));
 }
 
-static size_t token_bytes(const q_args *a)
+size_t tsr_cuda_q_token_bytes(const q_args &a)
 {
-    return (size_t)a->chunks * (Q_CODE_BYTES + sizeof(q_meta));
+    return (size_t)a.chunks * (Q_CODE_BYTES + sizeof(q_meta));
 }
 
 size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op)
@@ -65,25 +65,25 @@ size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op)
     if (op->k == 0)
         return 0;
     divide(op, &a);
-    return (size_t)op->n_tokens * token_bytes(&a);
+    return (size_t)op->n_tokens * tsr_cuda_q_token_bytes(a);
 }
 
 /* A row's steps may begin at any multiple of their alignment from a multiple of 16, so a slot has room for
  * the worst case. An odd number of pieces between rows puts eight rows' words in different banks. */
-static void place_slots(tsr_type type, q_args *a)
+static void place_slots(tsr_type type, size_t apart, q_args *a)
 {
     const size_t block = tsr_type_block_bytes(type), elems = (size_t)tsr_type_block_elems(type);
     const bool super = elems > TSR_QUANT_BLOCK;
     const size_t step = super ? block : Q_BLOCKS * block;
-    const size_t steps_begin = (uintptr_t)a->w | a->w_stride | step | (size_t)a->unit / elems * block;
+    const size_t steps_begin = (uintptr_t)a->w | a->w_stride | apart | step | (size_t)a->unit / elems * block;
     const size_t multiple = steps_begin % 16 == 0 ? 16 : steps_begin & -steps_begin;
     a->bytewise = block % 4 == 0 && multiple < 4;
     a->slot_pieces = (int)((step + (a->bytewise ? 0 : 16 - multiple) + 15) / 16);
     a->slot_stride = 16 * (a->slot_pieces | 1);
-    a->even = !a->bytewise && ((uintptr_t)a->w | a->w_stride) % 16 == 0 && multiple == (step & -step);
+    a->even = !a->bytewise && ((uintptr_t)a->w | a->w_stride | apart) % 16 == 0 && multiple == (step & -step);
 }
 
-static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_stream *s)
 {
     q_args a = {};
     divide(op, &a);
@@ -99,7 +99,7 @@ static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
     a.y_stride = op->y_stride;
     a.limit = op->limit;
     a.fault = tsr_fault_of(s);
-    place_slots(op->type, &a);
+    place_slots(op->type, apart, &a);
     return a;
 }
 
@@ -114,7 +114,7 @@ static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
 /* The number of the remaining tokens to take next, and whether through scratch memory; 0: no room for one. */
 static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, bool *through_scratch)
 {
-    const int64_t room = (int64_t)(s->scratch_bytes / token_bytes(&a));
+    const int64_t room = (int64_t)(s->scratch_bytes / tsr_cuda_q_token_bytes(a));
     *through_scratch = !few_fit(a, left, s) || (left * a.chunks > OWN_CHUNKS && room >= left);
     if (!*through_scratch)
         return left;
@@ -130,7 +130,7 @@ static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, 
     return room;
 }
 
-static tsr_status quantize(q_args *a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s)
 {
     const int64_t chunks = (int64_t)a->n_tokens * a->chunks;
     unsigned char *const codes = static_cast<unsigned char *>(s->scratch);
@@ -146,7 +146,7 @@ static tsr_status quantize(q_args *a, const tsr_cuda_stream *s)
 
 tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
-    q_args a = args_of(op, s);
+    q_args a = tsr_cuda_q_args(op, 0, s);
     const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
     for (int64_t token = 0; token < op->n_tokens; token += a.n_tokens) {
         bool through_scratch;
@@ -156,9 +156,9 @@ tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s
         a.n_tokens = (int)portion(a, op->n_tokens - token, s, &through_scratch);
         if (a.n_tokens == 0)
             return tsr_fail(TSR_ERR_MEMORY, "mul_mat of %lld columns needs %zu bytes of scratch memory",
-                            (long long)op->k, token_bytes(&a));
+                            (long long)op->k, tsr_cuda_q_token_bytes(a));
         a.sibling = s->sibling && token == 0 && !through_scratch; /* another may still read the scratch */
-        tsr_status status = through_scratch ? quantize(&a, s) : TSR_OK;
+        tsr_status status = through_scratch ? tsr_cuda_q_quantize(&a, s) : TSR_OK;
         if (status == TSR_OK)
             status = few_fit(a, a.n_tokens, s) ? tsr_cuda_mul_mat_q_few(op->type, a, s)
                                                : tsr_cuda_mul_mat_q_many(op->type, a, s);

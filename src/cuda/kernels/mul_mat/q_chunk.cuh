@@ -191,7 +191,7 @@ TSR_DEVICE float q_join(int high, int low)
 
 /* Add the chunk's values for rows g and g + 8 and token lane % 4 to open sums. */
 template <tsr_type TYPE>
-TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float *open[2])
+TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float *const open[2])
 {
     float values[2] = {0.0f, 0.0f};
     TSR_UNROLL
@@ -218,6 +218,16 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float *o
 }
 
 /* -- launchers -- */
+
+/* The op with all tokens and without codes. `apart`: bytes between matrices that replace w, or any number
+ * with no lower bit set than the lowest of all of them; 0: there is only w. */
+q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_stream *s);
+
+/* Bytes of a token's codes and q_meta. */
+size_t tsr_cuda_q_token_bytes(const q_args &a);
+
+/* Quantize a.n_tokens tokens from a.x on into the first bytes of scratch memory: a.codes and a.meta. */
+tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s);
 
 /* Up to eight tokens. Without a.codes the activations must fit into shared memory:
  * tsr_cuda_mul_mat_q_few_fits(). */

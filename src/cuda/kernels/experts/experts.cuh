@@ -17,15 +17,35 @@ struct expert_tile {
     int n;                /* 0: no tile */
 };
 
-/* Tile number `index` of at most `size` slots, among the held experts; the same in all lanes. */
-TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_range &held, int64_t index,
-                                      int size)
+/* The first of the expert's slots, which ascend, that is `slot` or later. */
+TSR_DEVICE int expert_slot_after(const tsr_routing &r, int32_t e, int64_t slot)
 {
+    int from = r.begin[e], to = r.begin[e + 1];
+    while (from < to) {
+        const int middle = from + (to - from) / 2;
+        if (r.order[middle] < slot)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* Tile number `index` of at most `size` slots, among the held experts; the same in all lanes. Slots in
+ * [first, end) only. */
+TSR_DEVICE expert_tile expert_tile_in(const tsr_routing &r, const tsr_expert_range &held, int64_t first,
+                                      int64_t end, int64_t index, int size)
+{
+    const bool whole = first == 0 && end == r.n_tokens * r.n_used;
     const int lane = threadIdx.x % TSR_WARP, n_touched = *r.n_touched;
     expert_tile tile = {0, NULL, 0};
     for (int base = 0; base < n_touched; base += TSR_WARP) {
         const int32_t e = base + lane < n_touched ? r.touched[base + lane] : -1;
-        const int n = e >= held.begin && e < held.end ? r.begin[e + 1] - r.begin[e] : 0;
+        int begin = 0, n = 0;
+        if (e >= held.begin && e < held.end) {
+            begin = whole ? r.begin[e] : expert_slot_after(r, e, first);
+            n = (whole ? r.begin[e + 1] : expert_slot_after(r, e, end)) - begin;
+        }
         const int tiles = (n + size - 1) / size;
         int up_to = tiles; /* tiles of this lane's expert and the earlier ones */
         TSR_UNROLL
@@ -36,10 +56,10 @@ TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_ran
         const uint32_t after = __ballot_sync(TSR_ALL_LANES, index < up_to);
         if (after != 0) {
             const int owner = __ffs((int)after) - 1;
-            const int first = (int)(index - (up_to - tiles)) * size, left = n - first;
+            const int before = (int)(index - (up_to - tiles)) * size, left = n - before;
             tile.expert = __shfl_sync(TSR_ALL_LANES, e, owner);
             tile.n = __shfl_sync(TSR_ALL_LANES, left < size ? left : size, owner);
-            tile.slots = r.order + r.begin[tile.expert] + __shfl_sync(TSR_ALL_LANES, first, owner);
+            tile.slots = r.order + __shfl_sync(TSR_ALL_LANES, begin + before, owner);
             return tile;
         }
         index -= __shfl_sync(TSR_ALL_LANES, up_to, TSR_WARP - 1);
@@ -47,10 +67,16 @@ TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_ran
     return tile;
 }
 
-/* The largest possible number of tiles. */
-static inline int64_t expert_tiles(const tsr_routing *r, const tsr_expert_range *held, int size)
+TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_range &held, int64_t index,
+                                      int size)
 {
-    const int64_t n_slots = r->n_tokens * r->n_used, n_held = held->end - held->begin;
+    return expert_tile_in(r, held, 0, r.n_tokens * r.n_used, index, size);
+}
+
+/* The largest possible number of tiles of n_slots slots. */
+static inline int64_t expert_tiles(int64_t n_slots, const tsr_expert_range *held, int size)
+{
+    const int64_t n_held = held->end - held->begin;
     if (size == 1)
         return n_slots;
     return n_slots / size + (n_slots < n_held ? n_slots : n_held);

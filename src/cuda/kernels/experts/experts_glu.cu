@@ -1,19 +1,17 @@
 /* experts_glu: a warp computes one row of gate and of up for a tile of slots (experts.cuh). Where gate and up
  * are of different types there are two passes, the second of which multiplies the first's results in y. */
-#include "cuda/kernels/experts.cuh"
+#include "cuda/kernels/experts/experts.cuh"
+#include "cuda/kernels/experts/experts_q.h"
 #include "cuda/kernels/glu.cuh"
 
 enum { GLU_WARPS = 4 };
 
-/* The matrices of a pass. */
-enum glu_pass { GLU_BOTH, GLU_GATE, GLU_UP };
-
 struct experts_glu_args {
-    expert_rows gate, up; /* of the pass: GLU_GATE has no up, GLU_UP no gate */
+    expert_rows gate, up; /* of the pass: TSR_GLU_GATE has no up, TSR_GLU_UP no gate */
     tsr_expert_bias gate_bias, up_bias;
     tsr_glu_kind kind;
     float limit;
-    glu_pass pass;
+    tsr_glu_pass pass;
     tsr_expert_range held;
     tsr_routing routing;
     int64_t n_rows, k;
@@ -26,9 +24,9 @@ TSR_DEVICE void experts_glu_store(const experts_glu_args &a, int64_t expert, int
 {
     const float act = tsr_glu_activation(a.kind, gate + expert_bias_at(a.gate_bias, expert, row), a.limit);
     const float factor = tsr_glu_factor(a.kind, up + expert_bias_at(a.up_bias, expert, row), a.limit);
-    if (a.pass == GLU_BOTH)
+    if (a.pass == TSR_GLU_BOTH)
         *y = act * factor;
-    else if (a.pass == GLU_GATE)
+    else if (a.pass == TSR_GLU_GATE)
         *y = act;
     else
         *y = *y * factor;
@@ -49,10 +47,10 @@ static __global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel
         for (int s = 0; s < SLOTS; s++)
             x[s] = a.x + tile.slots[s < tile.n ? s : tile.n - 1] / a.routing.n_used * a.k;
         const int64_t expert = tile.expert - a.held.begin;
-        if (a.pass != GLU_UP)
+        if (a.pass != TSR_GLU_UP)
             expert_dot<TYPE, SLOTS, TSR_WARP>(expert_row(a.gate, expert, row), a.gate.wide, x, 0, a.k, lane,
                                               gate);
-        if (a.pass != GLU_GATE)
+        if (a.pass != TSR_GLU_GATE)
             expert_dot<TYPE, SLOTS, TSR_WARP>(expert_row(a.up, expert, row), a.up.wide, x, 0, a.k, lane, up);
         TSR_UNROLL
         for (int s = 0; s < SLOTS; s++) {
@@ -70,7 +68,7 @@ static __global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel
 template <tsr_type TYPE, int SLOTS>
 static tsr_status launch(const experts_glu_args &a, const tsr_cuda_stream *s)
 {
-    const int64_t tiles = expert_tiles(&a.routing, &a.held, SLOTS);
+    const int64_t tiles = expert_tiles(a.routing.n_tokens * a.routing.n_used, &a.held, SLOTS);
     const dim3 grid((unsigned)((a.n_rows + GLU_WARPS - 1) / GLU_WARPS),
                     (unsigned)(tiles < 65535 ? tiles : 65535));
     return tsr_cuda_result(
@@ -78,25 +76,24 @@ static tsr_status launch(const experts_glu_args &a, const tsr_cuda_stream *s)
         "experts_glu_kernel");
 }
 
-static tsr_status launch_pass(tsr_type type, const experts_glu_args &a, const tsr_cuda_stream *s)
+static tsr_status launch_octets(tsr_type type, const experts_glu_args &a, const tsr_cuda_stream *s)
 {
     const bool many = expert_load(&a.routing) >= 2;
     switch (tsr_kernel_type(type)) {
 #define GLU_CASE(constant) \
     case constant:         \
         return many ? launch<constant, 8>(a, s) : launch<constant, 1>(a, s);
-        TSR_FOR_EACH_WEIGHT_TYPE(GLU_CASE)
+        TSR_FOR_EACH_PLAIN_TYPE(GLU_CASE)
+        TSR_FOR_EACH_OCTET_TYPE(GLU_CASE)
 #undef GLU_CASE
     default:
         return tsr_cuda_result(cudaErrorNotSupported, "experts_glu_kernel");
     }
 }
 
-extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s)
+static experts_glu_args args_of(const tsr_op_experts_glu *op)
 {
     experts_glu_args a = {};
-    if (op->n_rows == 0 || op->routing.n_tokens == 0 || op->held.end == op->held.begin)
-        return TSR_OK;
     a.gate = expert_rows_of(&op->gate, op->x, op->k, op->k);
     a.up = expert_rows_of(&op->up, op->x, op->k, op->k);
     a.gate_bias = op->gate_bias;
@@ -109,10 +106,25 @@ extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const t
     a.k = op->k;
     a.x = op->x;
     a.y = op->y;
-    a.pass = op->gate.type == op->up.type ? GLU_BOTH : GLU_GATE;
-    tsr_status status = launch_pass(op->gate.type, a, s);
-    if (status != TSR_OK || a.pass == GLU_BOTH)
-        return status;
-    a.pass = GLU_UP;
-    return launch_pass(op->up.type, a, s);
+    return a;
+}
+
+static tsr_status launch_pass(const tsr_op_experts_glu *op, tsr_glu_pass pass, const tsr_cuda_stream *s)
+{
+    const tsr_type type = pass == TSR_GLU_UP ? op->up.type : op->gate.type;
+    if (tsr_cuda_experts_q_takes(type))
+        return tsr_cuda_experts_glu_q(op, pass, s);
+    experts_glu_args a = args_of(op);
+    a.pass = pass;
+    return launch_octets(type, a, s);
+}
+
+extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s)
+{
+    if (op->n_rows == 0 || op->routing.n_tokens == 0 || op->held.end == op->held.begin)
+        return TSR_OK;
+    if (op->gate.type == op->up.type && op->gate.row_stride == op->up.row_stride)
+        return launch_pass(op, TSR_GLU_BOTH, s);
+    const tsr_status status = launch_pass(op, TSR_GLU_GATE, s);
+    return status == TSR_OK ? launch_pass(op, TSR_GLU_UP, s) : status;
 }

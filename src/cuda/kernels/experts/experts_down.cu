@@ -4,7 +4,8 @@
  * With few tokens a block belongs to a token and goes through its slots. With many, under the exact
  * reduction, blocks work on tiles of slots of one expert and add their integers to y with atomics: with
  * integers the order does not matter. */
-#include "cuda/kernels/experts.cuh"
+#include "cuda/kernels/experts/experts.cuh"
+#include "cuda/kernels/experts/experts_q.h"
 
 enum {
     DOWN_WARPS = 4,
@@ -146,7 +147,8 @@ template <tsr_type TYPE> static tsr_status launch(const experts_down_args &a, co
 {
     const unsigned rows = (unsigned)((a.n_rows + DOWN_ROWS - 1) / DOWN_ROWS);
     const dim3 block(DOWN_WARPS * TSR_WARP);
-    const int64_t n = a.routing.n_tokens, tiles = expert_tiles(&a.routing, &a.held, DOWN_SLOTS);
+    const int64_t n = a.routing.n_tokens,
+                  tiles = expert_tiles(a.routing.n_tokens * a.routing.n_used, &a.held, DOWN_SLOTS);
     if (!a.exact || expert_load(&a.routing) < 2)
         return tsr_cuda_result(TSR_LAUNCH((experts_down_token_kernel<TYPE>),
                                           dim3(rows, (unsigned)(n < 65535 ? n : 65535)), block, 0, s->stream,
@@ -168,6 +170,8 @@ extern "C" tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const
     experts_down_args a = {};
     if (op->n_rows == 0 || op->routing.n_tokens == 0)
         return TSR_OK;
+    if (op->k > 0 && tsr_cuda_experts_q_takes(op->down.type))
+        return tsr_cuda_experts_down_q(op, s);
     a.bias = op->bias;
     a.held = op->held;
     a.routing = op->routing;
@@ -182,11 +186,13 @@ extern "C" tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const
     a.onto = op->onto;
     a.y = op->y;
     a.fault = tsr_fault_of(s);
-    switch (tsr_kernel_type(op->down.type)) {
+    /* Without columns no weight is read. */
+    switch (op->k == 0 ? TSR_TYPE_F32 : tsr_kernel_type(op->down.type)) {
 #define DOWN_CASE(constant) \
     case constant:          \
         return launch<constant>(a, s);
-        TSR_FOR_EACH_WEIGHT_TYPE(DOWN_CASE)
+        TSR_FOR_EACH_PLAIN_TYPE(DOWN_CASE)
+        TSR_FOR_EACH_OCTET_TYPE(DOWN_CASE)
 #undef DOWN_CASE
     default:
         return tsr_cuda_result(cudaErrorNotSupported, "experts_down_kernel");

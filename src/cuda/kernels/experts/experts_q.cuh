@@ -1,0 +1,180 @@
+/* Ops over experts with quantized weights: what the kernels for few and for many tokens share.
+ *
+ * The product of one expert's row with one slot's activations is a sum of chunks as in mul_mat (q_chunk.cuh):
+ * gate, up, and down unless the reduction is exact, as one that is not partial; down under the exact
+ * reduction in units of a granule, each of which is multiplied by the slot's weight and rounded to fixed
+ * point. The order does not depend on the form, nor on which slots share a tile. */
+#ifndef TSR_CUDA_KERNELS_EXPERTS_EXPERTS_Q_CUH
+#define TSR_CUDA_KERNELS_EXPERTS_EXPERTS_Q_CUH
+
+#include "cuda/kernels/experts/experts.cuh"
+#include "cuda/kernels/experts/experts_q.h"
+#include "cuda/kernels/glu.cuh"
+#include "cuda/kernels/mul_mat/q_block.cuh"
+
+/* What becomes of the sums. */
+enum experts_q_form {
+    EXPERTS_Q_GLU,  /* y[slot] = act(gate) * factor(up) */
+    EXPERTS_Q_GATE, /* y[slot] = act(gate) */
+    EXPERTS_Q_UP,   /* y[slot] *= factor(up) */
+    EXPERTS_Q_SLOT, /* y[slot - first] = down, for a kernel that adds them */
+    EXPERTS_Q_EXACT /* y[token] += weights times down, and biases */
+};
+
+/* One matrix of the held experts. */
+struct experts_q_matrix {
+    const unsigned char *w; /* of the first of them */
+    size_t expert_stride;
+    size_t bytes; /* of one expert, to the last row's end */
+    tsr_expert_bias bias;
+};
+
+/* An op, and the portion of its tokens that a launch computes. */
+struct experts_q_args {
+    q_args q; /* of one expert's product; q.x, q.codes and q.meta begin with the portion's first row */
+    experts_q_matrix m[2]; /* gate and up; or one matrix and none */
+    experts_q_form form;
+    tsr_glu_kind kind;
+    float glu_limit;
+    bool onto;
+    tsr_expert_range held;
+    tsr_routing routing;
+    int64_t x_slots;    /* slots that share a row of activations: a token's, or one */
+    int64_t first, end; /* slots of the portion, whole tokens */
+};
+
+/* The product of a held expert. */
+TSR_DEVICE q_args experts_q_of(const experts_q_args &a, const experts_q_matrix &m, int64_t expert)
+{
+    q_args q = a.q;
+    q.w = m.w + (size_t)(expert - a.held.begin) * m.expert_stride;
+    q.w_end = q.w + m.bytes;
+    return q;
+}
+
+TSR_DEVICE bool experts_q_holds(const experts_q_args &a, int64_t expert)
+{
+    return expert >= a.held.begin && expert < a.held.end;
+}
+
+/* Gate's sum with its bias, activated. */
+TSR_DEVICE float experts_q_act(const experts_q_args &a, int64_t expert, int64_t row, float gate)
+{
+    return tsr_glu_activation(a.kind, gate + expert_bias_at(a.m[0].bias, expert, row), a.glu_limit);
+}
+
+TSR_DEVICE float experts_q_factor(const experts_q_args &a, const experts_q_matrix &m, int64_t expert,
+                                  int64_t row, float up)
+{
+    return tsr_glu_factor(a.kind, up + expert_bias_at(m.bias, expert, row), a.glu_limit);
+}
+
+/* Store a row's sums of a slot; not EXACT. `up` counts for GLU only. */
+TSR_DEVICE void experts_q_store(const experts_q_args &a, int64_t expert, int64_t slot, int64_t row, float sum,
+                                float up)
+{
+    float *const y = static_cast<float *>(a.q.y) + slot * a.q.n_rows + row;
+    const float weight = expert_input_weight(a.routing, slot);
+    if (a.form == EXPERTS_Q_GLU)
+        *y = experts_q_act(a, expert, row, weight * sum) *
+             experts_q_factor(a, a.m[1], expert, row, weight * up);
+    else if (a.form == EXPERTS_Q_GATE)
+        *y = experts_q_act(a, expert, row, weight * sum);
+    else if (a.form == EXPERTS_Q_UP)
+        *y = *y * experts_q_factor(a, a.m[0], expert, row, weight * sum);
+    else
+        y[-a.first * a.q.n_rows] = sum;
+}
+
+/* The weighted bias of a slot's row in fixed point. */
+TSR_DEVICE int64_t experts_q_bias(const experts_q_args &a, int64_t expert, int64_t slot, int64_t row,
+                                  bool *bad)
+{
+    if (!a.m[0].bias.data)
+        return 0;
+    const float bias = expert_weight(a.routing, slot) * expert_bias_at(a.m[0].bias, expert, row);
+    return tsr_fixed_of(bias, a.q.limit, bad);
+}
+
+/* -- weights -- */
+
+/* The distribution of the pieces of a step of ROWS rows over THREADS threads. Steps of rows inside a matrix
+ * differ in their begin alone, so that a piece costs an addition. */
+template <tsr_type TYPE, int ROWS, int THREADS> struct experts_q_pieces {
+    static constexpr int most = ROWS * ((q_type<TYPE>::step_bytes + 14 + 15) / 16);
+    static constexpr int mine = (most + THREADS - 1) / THREADS;
+    static constexpr int row_bits = ROWS <= 16 ? 4 : 8;
+    static_assert(mine * row_bits <= 32, "one word has the rows of a thread's pieces");
+    uint32_t from[mine]; /* bytes from the first row's step */
+    uint32_t rows;       /* row_bits each */
+};
+
+template <tsr_type TYPE, int ROWS, int THREADS>
+TSR_DEVICE void experts_q_deal(const q_args &q, int thread, experts_q_pieces<TYPE, ROWS, THREADS> *p)
+{
+    p->rows = 0;
+    TSR_UNROLL
+    for (int i = 0; i < p->mine; i++) {
+        const int number = thread + i * THREADS, row = number / q.slot_pieces;
+        p->from[i] = (uint32_t)row * (uint32_t)q.w_stride + 16 * (number - row * q.slot_pieces);
+        p->rows |= (uint32_t)(row % ROWS) << p->row_bits * i;
+    }
+}
+
+/* Whether all pieces of a step of rows are inside the tensor, and moved asynchronously; `step`: the step of
+ * the first row. The same in all threads. */
+template <tsr_type TYPE, int ROWS>
+TSR_DEVICE bool experts_q_inside(const q_args &q, int64_t row, const unsigned char *step)
+{
+    if (row + ROWS > q.n_rows || (q_type<TYPE>::words && q.bytewise))
+        return false;
+    return q.slot_pieces * 16 == q_type<TYPE>::step_bytes ||
+           (step - q.w >= 16 && q.w_end - step >= (int64_t)((ROWS - 1) * q.w_stride) + 16 * q.slot_pieces);
+}
+
+/* Start copying the step of ROWS rows that begins with `chunk`, a slot each. */
+template <tsr_type TYPE, int ROWS, int THREADS>
+TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROWS, THREADS> &p, int thread,
+                               int64_t row, int chunk, unsigned char *slots)
+{
+    const size_t at = q_step_at<TYPE>(q, chunk);
+    const unsigned char *const step = q.w + (size_t)row * q.w_stride + at;
+    if (!experts_q_inside<TYPE, ROWS>(q, row, step)) {
+        q_copy_rows<TYPE>(q, q_deal_of(q, thread, THREADS), row, ROWS, at, slots);
+        return;
+    }
+    TSR_UNROLL
+    for (int i = 0; i < p.mine; i++) {
+        const int number = thread + i * THREADS;
+        const int own = (int)(p.rows >> p.row_bits * i & ((1u << p.row_bits) - 1));
+        const uintptr_t piece = reinterpret_cast<uintptr_t>(step + p.from[i]) & ~(uintptr_t)15;
+        if (number < ROWS * q.slot_pieces)
+            tsr_copy_async_16(slots + 16 * number + own * (q.slot_stride - 16 * q.slot_pieces),
+                              reinterpret_cast<const unsigned char *>(piece));
+    }
+}
+
+/* Rows g and g + 8 of 16 rows of the step that begins with `chunk`, in their slots. */
+template <tsr_type TYPE>
+TSR_DEVICE void experts_q_rows(const q_args &q, const unsigned char *slots, int row, int chunk, int lane,
+                               const unsigned char *rows[2])
+{
+    const uint32_t at = (uint32_t) reinterpret_cast<uintptr_t>(q.w) + (uint32_t)q_step_at<TYPE>(q, chunk);
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int own = lane / 4 + 8 * r, last = (int)q.n_rows - 1;
+        const uint32_t begin = at + (uint32_t)(row + own < last ? row + own : last) * (uint32_t)q.w_stride;
+        rows[r] = slots + own * q.slot_stride + (q_type<TYPE>::words && q.bytewise ? 0 : begin % 16);
+    }
+}
+
+/* -- launchers -- */
+
+/* A few tokens; without a.q.codes the activations must fit into shared memory. */
+tsr_status tsr_cuda_experts_q_few(tsr_type type, const experts_q_args &a, const tsr_cuda_stream *s);
+bool tsr_cuda_experts_q_few_fits(const experts_q_args &a, const tsr_cuda_props *props);
+
+/* Any number of tokens, from a.q.codes. EXACT: y has zeros, or what is added to. */
+tsr_status tsr_cuda_experts_q_many(tsr_type type, const experts_q_args &a, const tsr_cuda_stream *s);
+
+#endif

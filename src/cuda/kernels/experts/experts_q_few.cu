@@ -1,0 +1,478 @@
+/* Ops over experts with quantized weights for few tokens, at the speed of memory: two kernels, of the slots'
+ * sums and of the exact sums of down. experts_q.cuh has the order of sums.
+ *
+ * A block of eight warps computes 16 rows at a time. As in mul_mat (q_few.cu) each warp streams its share of
+ * the weights through its own ring of three slots in shared memory, two of which are always in flight, and
+ * warps wait for each other only for their sums, once per 16 rows. A slot's expert is small (768 x 2048 in
+ * Qwen3 30B-A3B), so what counts is that all blocks together have the whole of it in flight immediately:
+ * blocks are of 256 threads, several per SM, and most compute 16 rows only.
+ *
+ * Gate, up: a block belongs to a slot, and a warp has one of the eight parts of K, of which it multiplies
+ * gate and up in turn. Exact down: a block belongs to a token, whose slots have all their units side by side
+ * in one row of work, distributed evenly over the warps, since with integers the order does not matter. */
+#include "cuda/kernels/experts/experts_q.cuh"
+#include "cuda/kernels/mul_mat/q_x.cuh"
+
+enum {
+    FEW_WARPS = Q_PARTS,
+    FEW_THREADS = FEW_WARPS * TSR_WARP,
+    FEW_SLOTS = 3,
+    FEW_BLOCKS = 2 /* of an SM, for which there are registers */
+};
+
+/* Offsets in a block's dynamic shared memory: [warp][slot] of the rings at 0, then sums, codes and q_meta. */
+struct few_layout {
+    size_t sums, codes, meta, bytes;
+};
+
+/* A warp, its ring, and the slots of it that are filled and used next. */
+template <tsr_type TYPE> struct few_warp {
+    int lane, index;
+    unsigned char *ring;
+    int fetch, use;
+    experts_q_pieces<TYPE, Q_ROWS, TSR_WARP> pieces;
+};
+
+template <tsr_type TYPE> TSR_DEVICE few_warp<TYPE> few_warp_of(const q_args &q, unsigned char *memory)
+{
+    few_warp<TYPE> w = {(int)threadIdx.x % TSR_WARP, (int)threadIdx.x / TSR_WARP, memory, 0, 0};
+    w.ring = memory + w.index * FEW_SLOTS * Q_ROWS * q.slot_stride;
+    experts_q_deal(q, w.lane, &w.pieces);
+    return w;
+}
+
+template <tsr_type TYPE>
+TSR_DEVICE unsigned char *few_slot(const q_args &q, const few_warp<TYPE> &w, int slot)
+{
+    return w.ring + slot * Q_ROWS * q.slot_stride;
+}
+
+/* Start copying the step of 16 rows that begins with `chunk`. */
+template <tsr_type TYPE> TSR_DEVICE void few_fetch(const q_args &q, few_warp<TYPE> *w, int row, int chunk)
+{
+    experts_q_copy(q, w->pieces, w->lane, row, chunk, few_slot(q, *w, w->fetch));
+    w->fetch = w->fetch + 1 < FEW_SLOTS ? w->fetch + 1 : 0;
+}
+
+/* Wait for the next step's weights. */
+template <tsr_type TYPE> TSR_DEVICE const unsigned char *few_next(const q_args &q, few_warp<TYPE> *w)
+{
+    const unsigned char *const slot = few_slot(q, *w, w->use);
+    tsr_copy_async_wait<FEW_SLOTS - 2>();
+    __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
+    w->use = w->use + 1 < FEW_SLOTS ? w->use + 1 : 0;
+    return slot;
+}
+
+/* Add rows g and g + 8 of one chunk times the activations at `place` to sums. Every lane of four has the same
+ * sums. */
+template <tsr_type TYPE>
+TSR_DEVICE void few_multiply(const q_args &q, const unsigned char *const rows[2], int chunk,
+                             const unsigned char *codes, const q_meta *meta, int place, int lane,
+                             float sums[2])
+{
+    q_weights<TYPE> w;
+    q_tokens t;
+    float *const open[2] = {&sums[0], &sums[1]};
+    q_rows_load<TYPE>(q, rows, chunk, lane, &w);
+    q_tokens_load(codes + (size_t)place * Q_CODE_BYTES, meta + place, lane, &t);
+    q_multiply<TYPE>(w, t, open);
+}
+
+/* -- the slots' sums -- */
+
+/* The next step to fetch of a slot. */
+struct few_ahead {
+    int row, chunk;
+};
+
+/* A slot of a block, with its expert's products. */
+template <int MATRICES> struct few_work {
+    q_args q[MATRICES];
+    int64_t slot, expert;
+    int begin, end;             /* chunks of the warp's part */
+    const unsigned char *codes; /* of the first chunk; those of others are `apart` after each other */
+    const q_meta *meta;
+    int apart;
+};
+
+/* Fetch the next step of matrix m; the last matrix goes on to the next step. */
+template <tsr_type TYPE, int MATRICES>
+TSR_DEVICE void few_fetch_ahead(const few_work<MATRICES> &k, int m, few_warp<TYPE> *w, few_ahead *ahead)
+{
+    if (ahead->row < k.q[0].n_rows && k.begin < k.end) {
+        few_fetch<TYPE>(k.q[m], w, ahead->row, ahead->chunk);
+        if (m == MATRICES - 1)
+            ahead->chunk += q_type<TYPE>::step_chunks;
+        if (ahead->chunk >= k.end) {
+            ahead->chunk = k.begin;
+            ahead->row += (int)gridDim.x * Q_ROWS;
+        }
+    }
+    tsr_copy_async_commit();
+}
+
+/* The sums of the warp's part, of 16 rows. */
+template <tsr_type TYPE, int MATRICES>
+TSR_DEVICE void few_part(const few_work<MATRICES> &k, int row, few_warp<TYPE> *w, few_ahead *ahead,
+                         float sums[MATRICES][2])
+{
+    for (int step = k.begin; step < k.end; step += q_type<TYPE>::step_chunks)
+        TSR_UNROLL
+    for (int m = 0; m < MATRICES; m++) {
+        const unsigned char *const slot = few_next(k.q[m], w), *rows[2];
+        /* Two turns ahead it is the turn of matrix m again. */
+        few_fetch_ahead<TYPE, MATRICES>(k, m, w, ahead);
+        experts_q_rows<TYPE>(k.q[m], slot, row, step, w->lane, rows);
+        TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
+        for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
+            few_multiply<TYPE>(k.q[m], rows, step + i, k.codes, k.meta, (step + i) * k.apart, w->lane,
+                               sums[m]);
+    }
+}
+
+/* Add up the parts, [part][matrix][row], and store them. */
+template <int MATRICES>
+TSR_DEVICE void few_store(const experts_q_args &a, const few_work<MATRICES> &k, int row, const float *shared)
+{
+    if (threadIdx.x >= Q_ROWS || row + (int)threadIdx.x >= a.q.n_rows)
+        return;
+    float totals[2] = {0.0f, 0.0f};
+    for (int part = 0; part < Q_PARTS; part++)
+        TSR_UNROLL
+    for (int m = 0; m < MATRICES; m++)
+        totals[m] = totals[m] + shared[(part * MATRICES + m) * Q_ROWS + threadIdx.x];
+    experts_q_store(a, k.expert, k.slot, row + threadIdx.x, totals[0], totals[1]);
+}
+
+/* All of a slot's rows that are the block's. */
+template <tsr_type TYPE, int MATRICES>
+TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout, few_work<MATRICES> k,
+                              few_warp<TYPE> *w, unsigned char *memory)
+{
+    const int first = (int)blockIdx.x * Q_ROWS;
+    const int64_t x = (k.slot - a.first) / a.x_slots;
+    float *const shared = reinterpret_cast<float *>(memory + layout.sums);
+    few_ahead ahead = {first, k.begin};
+    TSR_UNROLL
+    for (int i = 0; i < FEW_SLOTS - 1; i++)
+        few_fetch_ahead<TYPE, MATRICES>(k, i % MATRICES, w, &ahead);
+    if (a.q.codes) {
+        k.codes = a.q.codes + (size_t)x * Q_CODE_BYTES;
+        k.meta = a.q.meta + x;
+        k.apart = a.q.n_tokens;
+    } else {
+        q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
+        for (int i = w->index; i < a.q.chunks; i += FEW_WARPS)
+            q_quantize(a.q, a.q.x + x * a.q.x_stride, i, w->lane,
+                       memory + layout.codes + (size_t)i * Q_CODE_BYTES, meta + i);
+        k.codes = memory + layout.codes;
+        k.meta = meta;
+        k.apart = 1;
+        __syncthreads();
+    }
+    for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
+        float sums[MATRICES][2] = {};
+        few_part<TYPE, MATRICES>(k, row, w, &ahead, sums);
+        if (w->lane % 4 == 0)
+            TSR_UNROLL
+        for (int m = 0; m < MATRICES; m++) {
+            float *const to = shared + (w->index * MATRICES + m) * Q_ROWS + w->lane / 4;
+            to[0] = sums[m][0];
+            to[8] = sums[m][1];
+        }
+        __syncthreads();
+        few_store<MATRICES>(a, k, row, shared);
+        __syncthreads();
+    }
+}
+
+/* Gate and up, or one matrix. */
+template <tsr_type TYPE, int MATRICES>
+static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
+    experts_q_few_kernel(const experts_q_args a, const few_layout layout)
+{
+    TSR_DYNAMIC_SHARED(unsigned char, memory);
+    few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
+    tsr_wait_for_previous();
+    for (int64_t slot = a.first + blockIdx.y; slot < a.end; slot += gridDim.y) {
+        few_work<MATRICES> k = {};
+        k.slot = slot;
+        k.expert = a.routing.expert[slot];
+        if (!experts_q_holds(a, k.expert))
+            continue;
+        TSR_UNROLL
+        for (int m = 0; m < MATRICES; m++)
+            k.q[m] = experts_q_of(a, a.m[m], k.expert);
+        k.begin = w.index * a.q.part_chunks < a.q.chunks ? w.index * a.q.part_chunks : a.q.chunks;
+        k.end = k.begin + a.q.part_chunks < a.q.chunks ? k.begin + a.q.part_chunks : a.q.chunks;
+        few_slot_rows<TYPE, MATRICES>(a, layout, k, &w, memory);
+    }
+}
+
+/* -- exact down -- */
+
+/* A position in a token's row of work: chunks of its first slot, then of its second, and so on. */
+struct few_at {
+    int slot, chunk;
+};
+
+TSR_DEVICE bool few_before(const few_at &a, const few_at &b)
+{
+    return a.slot < b.slot || (a.slot == b.slot && a.chunk < b.chunk);
+}
+
+/* A token, and a warp's part of its row of work. */
+struct few_token {
+    int64_t first; /* slot */
+    few_at begin, end;
+    const unsigned char *codes; /* of the first chunk; those of others are `apart` after each other */
+    const q_meta *meta;
+    int apart;
+};
+
+/* A warp's walk over its part, for 16 rows after another. */
+struct few_walk {
+    int row;
+    few_at at;
+    int32_t expert; /* of at.slot */
+};
+
+/* Go on past slots whose experts other devices hold, to the next rows at the end. */
+TSR_DEVICE bool few_settle(const experts_q_args &a, const few_token &t, few_walk *walk)
+{
+    while (few_before(walk->at, t.end)) {
+        walk->expert = a.routing.expert[t.first + walk->at.slot];
+        if (experts_q_holds(a, walk->expert))
+            return true;
+        walk->at = {walk->at.slot + 1, 0};
+    }
+    return false;
+}
+
+TSR_DEVICE void few_step(const experts_q_args &a, int chunks, few_at *at)
+{
+    at->chunk += chunks;
+    if (at->chunk >= a.q.chunks)
+        *at = {at->slot + 1, 0};
+}
+
+/* Fetch the next step of the walk; after its part of some rows it goes on to the next. */
+template <tsr_type TYPE>
+TSR_DEVICE void few_fetch_walk(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, few_walk *walk)
+{
+    if (walk->row < a.q.n_rows && !few_settle(a, t, walk)) {
+        walk->row += (int)gridDim.x * Q_ROWS;
+        walk->at = t.begin;
+        if (!few_settle(a, t, walk))
+            walk->row = (int)a.q.n_rows; /* there is nothing to do */
+    }
+    if (walk->row < a.q.n_rows) {
+        few_fetch<TYPE>(experts_q_of(a, a.m[0], walk->expert), w, walk->row, walk->at.chunk);
+        few_step(a, q_type<TYPE>::step_chunks, &walk->at);
+    }
+    tsr_copy_async_commit();
+}
+
+/* The fixed-point sums of the warp's part, of 16 rows. */
+template <tsr_type TYPE>
+TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, int row,
+                               few_walk *ahead, int64_t fixed[2], bool *bad)
+{
+    few_walk walk = {row, t.begin, 0};
+    float open[2] = {0.0f, 0.0f};
+    int in_unit = 0;
+    while (few_settle(a, t, &walk)) {
+        const q_args q = experts_q_of(a, a.m[0], walk.expert);
+        const unsigned char *const slot = few_next(q, w), *rows[2];
+        few_fetch_walk<TYPE>(a, t, w, ahead);
+        experts_q_rows<TYPE>(q, slot, row, walk.at.chunk, w->lane, rows);
+        const float weight = expert_weight(a.routing, t.first + walk.at.slot);
+        TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
+        for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
+            const int chunk = walk.at.chunk + i;
+            few_multiply<TYPE>(q, rows, chunk, t.codes, t.meta, walk.at.slot + chunk * t.apart, w->lane,
+                               open);
+        }
+        in_unit += q_type<TYPE>::step_chunks; /* units are of whole steps */
+        if (in_unit == a.q.unit_chunks || walk.at.chunk + q_type<TYPE>::step_chunks == a.q.chunks) {
+            TSR_UNROLL
+            for (int r = 0; r < 2; r++) {
+                fixed[r] += tsr_fixed_of(weight * open[r], a.q.limit, bad);
+                open[r] = 0.0f;
+            }
+            in_unit = 0;
+        }
+        few_step(a, q_type<TYPE>::step_chunks, &walk.at);
+    }
+}
+
+/* Where unit number `unit` of all units of a token's slots begins. */
+TSR_DEVICE few_at few_unit_at(const q_args &q, int units, int unit)
+{
+    const int slot = unit / units;
+    return {slot, (unit - slot * units) * q.unit_chunks};
+}
+
+/* Add up the warps' sums, [warp][row], and the biases, and store them. */
+TSR_DEVICE void few_exact_store(const experts_q_args &a, const few_token &t, int row, const int64_t *shared,
+                                bool *bad)
+{
+    const int64_t at = t.first / a.routing.n_used * a.q.n_rows + row + threadIdx.x;
+    if (threadIdx.x >= Q_ROWS || row + (int)threadIdx.x >= a.q.n_rows)
+        return;
+    int64_t *const y = static_cast<int64_t *>(a.q.y) + at;
+    int64_t total = a.onto ? *y : 0;
+    for (int i = 0; i < FEW_WARPS; i++)
+        total += shared[i * Q_ROWS + threadIdx.x];
+    for (int64_t s = t.first; a.m[0].bias.data && s < t.first + a.routing.n_used; s++)
+        if (experts_q_holds(a, a.routing.expert[s]))
+            total += experts_q_bias(a, a.routing.expert[s], s, row + threadIdx.x, bad);
+    *y = total;
+}
+
+/* Quantize the warp's part of the activations. */
+template <tsr_type TYPE>
+TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const float *x,
+                             const few_warp<TYPE> &w, unsigned char *codes, q_meta *meta)
+{
+    few_walk walk = {0, t.begin, 0};
+    while (few_settle(a, t, &walk)) {
+        const size_t i = (size_t)(walk.at.slot + walk.at.chunk * (int)a.routing.n_used);
+        q_quantize(a.q, x + walk.at.slot * a.q.x_stride, walk.at.chunk, w.lane, codes + i * Q_CODE_BYTES,
+                   meta + i);
+        few_step(a, 1, &walk.at);
+    }
+    __syncwarp();
+}
+
+/* The rings of Q5_K and Q6_K leave room for one block on most cards. */
+template <tsr_type TYPE>
+static __global__ void __launch_bounds__(FEW_THREADS,
+                                         TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q6_K ? 1 : FEW_BLOCKS)
+    experts_q_few_exact_kernel(const experts_q_args a, const few_layout layout)
+{
+    TSR_DYNAMIC_SHARED(unsigned char, memory);
+    const int64_t n_used = a.routing.n_used;
+    const int first = (int)blockIdx.x * Q_ROWS;
+    const int units = (a.q.chunks + a.q.unit_chunks - 1) / a.q.unit_chunks, all = (int)n_used * units;
+    int64_t *const shared = reinterpret_cast<int64_t *>(memory + layout.sums);
+    few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
+    tsr_wait_for_previous();
+    bool bad = false;
+    for (int64_t x = blockIdx.y * n_used; x < a.end - a.first; x += gridDim.y * n_used) {
+        few_token t = {a.first + x,
+                       few_unit_at(a.q, units, w.index * all / FEW_WARPS),
+                       few_unit_at(a.q, units, (w.index + 1) * all / FEW_WARPS),
+                       NULL,
+                       NULL,
+                       0};
+        few_walk ahead = {first, t.begin, 0};
+        TSR_UNROLL_BY(1)
+        for (int i = 0; i < FEW_SLOTS - 1; i++)
+            few_fetch_walk<TYPE>(a, t, &w, &ahead);
+        if (a.q.codes) {
+            t.codes = a.q.codes + (size_t)x * Q_CODE_BYTES;
+            t.meta = a.q.meta + x;
+            t.apart = a.q.n_tokens;
+        } else {
+            q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
+            few_quantize(a, t, a.q.x + x * a.q.x_stride, w, memory + layout.codes, meta);
+            t.codes = memory + layout.codes;
+            t.meta = meta;
+            t.apart = (int)n_used;
+        }
+        for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
+            int64_t fixed[2] = {0, 0};
+            few_exact_part<TYPE>(a, t, &w, row, &ahead, fixed, &bad);
+            if (w.lane % 4 == 0) {
+                shared[w.index * Q_ROWS + w.lane / 4] = fixed[0];
+                shared[w.index * Q_ROWS + w.lane / 4 + 8] = fixed[1];
+            }
+            __syncthreads();
+            few_exact_store(a, t, row, shared, &bad);
+            __syncthreads();
+        }
+    }
+    if (bad)
+        tsr_fault_raise(a.q.fault);
+}
+
+/* -- host -- */
+
+static few_layout few_layout_of(const experts_q_args &a)
+{
+    const bool exact = a.form == EXPERTS_Q_EXACT;
+    const size_t rows = exact ? (size_t)a.routing.n_used : 1; /* of activations */
+    const size_t chunks = a.q.codes ? 0 : rows * (size_t)a.q.chunks;
+    few_layout l = {};
+    l.sums = (size_t)(FEW_WARPS * FEW_SLOTS * Q_ROWS) * (size_t)a.q.slot_stride;
+    l.codes = l.sums + FEW_WARPS * Q_ROWS * sizeof(int64_t); /* or two floats */
+    l.meta = l.codes + chunks * Q_CODE_BYTES;
+    l.bytes = l.meta + chunks * sizeof(q_meta);
+    return l;
+}
+
+bool tsr_cuda_experts_q_few_fits(const experts_q_args &a, const tsr_cuda_props *props)
+{
+    return few_layout_of(a).bytes <= props->shared_bytes;
+}
+
+/* Blocks for `n` slots or tokens: along x as many as fill the card or, where there are more rows, as have
+ * equal numbers of them. */
+static dim3 few_grid(const experts_q_args &a, int64_t n, size_t bytes, const tsr_cuda_props *props)
+{
+    const int64_t bands = (a.q.n_rows + Q_ROWS - 1) / Q_ROWS, rows = n < 65535 ? n : 65535;
+    const int64_t per_sm = (int64_t)(props->shared_bytes / bytes) > FEW_BLOCKS ? (int)FEW_BLOCKS
+                           : props->shared_bytes / bytes > 0 ? (int64_t)(props->shared_bytes / bytes)
+                                                             : 1;
+    const int64_t most = props->n_sms * per_sm, turns = (bands * rows + most - 1) / most;
+    const int64_t turns_of_slot = turns < bands ? turns : bands;
+    return dim3((unsigned)((bands + turns_of_slot - 1) / turns_of_slot), (unsigned)rows);
+}
+
+template <typename Kernel> static tsr_status allow(Kernel *kernel, size_t bytes, const tsr_cuda_stream *s)
+{
+    return tsr_allow_shared(reinterpret_cast<const void *>(kernel), bytes, s);
+}
+
+template <tsr_type TYPE, int MATRICES>
+static tsr_status launch(const experts_q_args &a, const tsr_cuda_stream *s)
+{
+    const few_layout layout = few_layout_of(a);
+    const tsr_status status = allow(&experts_q_few_kernel<TYPE, MATRICES>, layout.bytes, s);
+    if (status != TSR_OK)
+        return status;
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((experts_q_few_kernel<TYPE, MATRICES>),
+                                            few_grid(a, a.end - a.first, layout.bytes, s->props),
+                                            dim3(FEW_THREADS), layout.bytes, s, a, layout),
+                           "experts_q_few_kernel");
+}
+
+template <tsr_type TYPE> static tsr_status launch_exact(const experts_q_args &a, const tsr_cuda_stream *s)
+{
+    const few_layout layout = few_layout_of(a);
+    const int64_t n_tokens = (a.end - a.first) / a.routing.n_used;
+    const tsr_status status = allow(&experts_q_few_exact_kernel<TYPE>, layout.bytes, s);
+    if (status != TSR_OK)
+        return status;
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((experts_q_few_exact_kernel<TYPE>),
+                                            few_grid(a, n_tokens, layout.bytes, s->props), dim3(FEW_THREADS),
+                                            layout.bytes, s, a, layout),
+                           "experts_q_few_exact_kernel");
+}
+
+tsr_status tsr_cuda_experts_q_few(tsr_type type, const experts_q_args &a, const tsr_cuda_stream *s)
+{
+    switch (type) {
+#define FEW_CASE(constant)                                              \
+    case constant:                                                      \
+        return a.form == EXPERTS_Q_EXACT ? launch_exact<constant>(a, s) \
+               : a.form == EXPERTS_Q_GLU ? launch<constant, 2>(a, s)    \
+                                         : launch<constant, 1>(a, s);
+        TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
+#undef FEW_CASE
+    default:
+        return tsr_cuda_result(cudaErrorNotSupported, "experts_q_few_kernel");
+    }
+}
