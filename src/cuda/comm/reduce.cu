@@ -26,8 +26,8 @@ static __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier ba
         tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
 }
 
-/* A thread's elements of a row of the sum, from element `at` on, of which `left` are left. All loads of a part
- * are in flight together. */
+/* A thread's elements of a row of the sum, from element `at` on, of which `left` are left. All loads of a
+ * part are in flight together. */
 template <typename Partial>
 TSR_DEVICE tsr_row_batch row_sums(const tsr_cuda_reduction &reduction, int64_t at, int64_t left)
 {

@@ -134,8 +134,9 @@ static inline tsr_fault_word tsr_fault_of(const tsr_cuda_stream *s)
 
 /* -- kernels that start early (TSR_LAUNCH_EARLY) -- */
 
-/* From here on the blocks of the next kernel may take what room is left. They wait until this kernel has ended.
- * Not before this kernel has stopped waiting for other devices: these may share the GPU, and need room, too. */
+/* From here on the blocks of the next kernel may take what room is left. They wait until this kernel has
+ * ended. Not before this kernel has stopped waiting for other devices: these may share the GPU, and need
+ * room, too. */
 TSR_DEVICE void tsr_start_next()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -143,8 +144,8 @@ TSR_DEVICE void tsr_start_next()
 #endif
 }
 
-/* Wait until the kernel before this one has ended, and so all before it. Until then a kernel may only read what
- * no other kernel writes: weights. All threads call it, whether they have work or not. */
+/* Wait until the kernel before this one has ended, and so all before it. Until then a kernel may only read
+ * what no other kernel writes: weights. All threads call it, whether they have work or not. */
 TSR_DEVICE void tsr_wait_for_previous()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -152,7 +153,7 @@ TSR_DEVICE void tsr_wait_for_previous()
 #endif
 }
 
-/* At the begin of a kernel that reads nothing beforehand. */
+/* For kernels that read nothing beforehand. */
 TSR_DEVICE void tsr_begin_early()
 {
     tsr_start_next();

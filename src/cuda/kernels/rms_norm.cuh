@@ -2,8 +2,8 @@
  * with the mean subtracted first, LayerNorm. A thread reads elements threadIdx.x, threadIdx.x +
  * TSR_ROW_THREADS, ... in this order and no others, so it may have written them itself just before.
  *
- * A row is one block's work and takes as long as its loads take one after another, so a thread loads TSR_ROW_BATCH
- * elements before it stores one: the compiler may not move a load before a store. */
+ * A row is one block's work and takes as long as its loads take one after another, so a thread loads
+ * TSR_ROW_BATCH elements before it stores one: the compiler may not move a load before a store. */
 #ifndef TSR_CUDA_KERNELS_RMS_NORM_CUH
 #define TSR_CUDA_KERNELS_RMS_NORM_CUH
 

@@ -10,7 +10,8 @@
 /* -- creation -- */
 
 /* The maps follow the layers in the same block of memory: of each layer those of the elements of keys and of
- * values of a recurrence, then that of the KV heads. KV layers of index keys are behind those of the layers. */
+ * values of a recurrence, then that of the KV heads. KV layers of index keys are behind those of the
+ * layers. */
 tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
 {

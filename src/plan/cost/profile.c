@@ -83,8 +83,8 @@ out:
     return status;
 }
 
-/* Apart from products, of a layer's attention: norm, two rotations, KV write, attention, sum; of its FFN: norm,
- * activation, sum; around the layers: embedding, its sum, norm. */
+/* Apart from products, of a layer's attention: norm, two rotations, KV write, attention, sum; of its FFN:
+ * norm, activation, sum; around the layers: embedding, its sum, norm. */
 static tsr_status profile_of_llama(const tsr_hparams *hp, tsr_step_profile *profile)
 {
     static const int n_ops[TSR_CLASS_COUNT] = {6, 3, 3};

@@ -1,8 +1,8 @@
 /* mul_mat with quantized weights: the launcher, and the kernel that quantizes activations. q_chunk.cuh has
  * the arithmetic.
  *
- * A few tokens whose activations fit into a block's shared memory need no other kernel. The activations of all
- * others are quantized first, into scratch memory. With too little scratch the tokens are taken in
+ * A few tokens whose activations fit into a block's shared memory need no other kernel. The activations of
+ * all others are quantized first, into scratch memory. With too little scratch the tokens are taken in
  * portions, which is slower and gives the same bits. (Up to eight tokens that do not fit are read from there
  * by the same kernel; the kernel for many tokens takes over where a card has too little shared memory even
  * for that.) */

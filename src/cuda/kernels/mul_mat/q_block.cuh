@@ -80,9 +80,9 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
     }
 }
 
-/* The pieces of a warp's lane, of a step of Q_ROWS rows that begin at multiples of 16 bytes (q_args.even): where
- * they begin, counted from the first row's first piece. They are the same for every step, so they are computed
- * once. */
+/* The pieces of a warp's lane, of a step of Q_ROWS rows that begin at multiples of 16 bytes (q_args.even):
+ * where they begin, counted from the first row's first piece. They are the same for every step, so they are
+ * computed once. */
 template <tsr_type TYPE> struct q_even {
     static constexpr int pieces = Q_ROWS * q_type<TYPE>::pieces; /* of all lanes */
     static constexpr int count = (pieces + TSR_WARP - 1) / TSR_WARP;
@@ -100,8 +100,8 @@ template <tsr_type TYPE> TSR_DEVICE q_even<TYPE> q_even_of(const q_args &a, int 
     return even;
 }
 
-/* As q_copy_rows() does, of rows none of which is the matrix's last: the pieces that contain the end of that one
- * need not be inside the tensor. */
+/* As q_copy_rows() does, of rows none of which is the matrix's last: the pieces that contain the end of that
+ * one need not be inside the tensor. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_copy_even(const q_even<TYPE> &even, const unsigned char *first_piece, unsigned char *slots,
                             int lane)

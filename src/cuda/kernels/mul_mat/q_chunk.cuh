@@ -64,7 +64,7 @@ struct q_args {
     bool units_cut_chunks;      /* units, apart from the last, end inside a chunk */
     bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */
     bool sibling;               /* the op runs beside the one before it, and ends after it */
-    bool even;                  /* rows begin at multiples of 16 bytes, and a step spans q_type::pieces pieces */
+    bool even;                  /* rows begin at multiples of 16 bytes; a step spans q_type::pieces pieces */
     bool wide_x;                /* activations may be loaded 16 bytes at a time */
     int slot_pieces;            /* of 16 bytes that contain a row's step, wherever it begins */
     int slot_stride;            /* bytes between rows in shared memory: at least slot_pieces pieces */
