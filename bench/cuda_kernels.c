@@ -121,6 +121,10 @@ static void card_open(card *c)
     c->props.compute_capability =
         10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
     c->props.shared_bytes = (size_t)attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    if (tsr_cuda_kernels_load(&c->props.early) != TSR_OK) {
+        fprintf(stderr, "cuda_kernels: %s\n", tsr_last_error());
+        exit(EXIT_FAILURE);
+    }
     c->copy_bytes_per_s = copy_bandwidth(c);
 }
 

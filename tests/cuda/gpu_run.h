@@ -52,6 +52,7 @@ static inline gpu gpu_open(void)
     g.props.compute_capability = 10 * gpu_attribute(cudaDevAttrComputeCapabilityMajor) +
                                  gpu_attribute(cudaDevAttrComputeCapabilityMinor);
     g.props.shared_bytes = (size_t)gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    assert_int_equal(tsr_cuda_kernels_load(&g.props.early), TSR_OK);
     GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
     GPU_OK(cudaMalloc((void **)&g.fault, sizeof(int)));
     gpu_fill(g.fault, 0, sizeof(int));

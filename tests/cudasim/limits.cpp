@@ -190,6 +190,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
     attributes->sharedSizeBytes = kernel->shared_bytes;
     attributes->maxThreadsPerBlock = kernel->max_threads;
     attributes->numRegs = registers_of(*kernel);
+    attributes->ptxVersion = 90; /* of any card, since simulated kernels run in order */
     return call.end(cudaSuccess);
 }
 

@@ -12,9 +12,9 @@
  * context), also left for cudaGetLastError() as by <<<>>>; pass it to TSR_CUDA (check.h).
  *
  * TSR_LAUNCH_EARLY is for kernels that call tsr_wait_for_previous() (common.cuh) before they read or write
- * what another kernel touches: on GPUs of compute capability 9.0 or higher their blocks may start while the
- * kernel before them in the stream still runs ("Programmatic Dependent Launch" in the CUDA C++ Programming
- * Guide). It takes the launcher's tsr_cuda_stream instead of a stream.
+ * what another kernel touches: where the code was compiled for 9.0 or a later architecture, their blocks may
+ * start while the kernel before them in the stream still runs ("Programmatic Dependent Launch" in the CUDA
+ * C++ Programming Guide). It takes the launcher's tsr_cuda_stream instead of a stream.
  *
  * Both also register the kernel in the list that tsr_cuda_kernels_load() (kernels.h) loads onto a GPU before
  * anything runs there. */
@@ -43,9 +43,7 @@
 
 #define TSR_LAUNCH_EARLY(kernel, grid, block, shared_bytes, s, ...)       \
     tsr_launch<(kernel)>(#kernel, grid, block, shared_bytes, (s)->stream, \
-                         (s)->props->compute_capability >= TSR_EARLY_CAPABILITY __VA_OPT__(, ) __VA_ARGS__)
-
-enum { TSR_EARLY_CAPABILITY = 90 };
+                         (s)->props->early __VA_OPT__(, ) __VA_ARGS__)
 
 /* The list of kernels, built before main() by the constructors of its entries and never changed
  * afterwards. */

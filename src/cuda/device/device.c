@@ -209,7 +209,7 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
     tsr_status status = TSR_OK;
     size_t available, total;
     announce_compilation(cuda);
-    TSR_TRY(tsr_cuda_kernels_load());
+    TSR_TRY(tsr_cuda_kernels_load(&cuda->props.early));
     TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking)));
     TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming)));
     TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking)));

@@ -80,14 +80,27 @@ static bool writes_into(const tsr_op_mul_mat *op, const void *begin, size_t byte
     return from < other + bytes && other < to;
 }
 
+/* Whether two products multiply the same activations, and neither writes what the other reads or writes. */
+static bool are_siblings(const tsr_op *one, const tsr_op *other)
+{
+    if (one->kind != TSR_OP_MUL_MAT || other->kind != TSR_OP_MUL_MAT)
+        return false;
+    const tsr_op_mul_mat *first = &one->mul_mat, *second = &other->mul_mat;
+    size_t bytes = (size_t)((second->n_tokens - 1) * second->x_stride + second->k) * sizeof(float);
+    return first->n_rows > 0 && second->n_rows > 0 && first->k == second->k && second->k > 0 &&
+           first->x == second->x && first->x_stride == second->x_stride &&
+           first->n_tokens == second->n_tokens && second->n_tokens > 0 &&
+           !writes_into(first, second->x, bytes) && !writes_into(second, first->x, bytes) &&
+           !writes_into(first, second->y, bytes_written(second));
+}
+
 bool tsr_cuda_is_sibling(const tsr_op *ops, int i)
 {
-    if (i == 0 || ops[i].kind != TSR_OP_MUL_MAT || ops[i - 1].kind != TSR_OP_MUL_MAT)
-        return false;
-    const tsr_op_mul_mat *first = &ops[i - 1].mul_mat, *second = &ops[i].mul_mat;
-    size_t bytes = (size_t)((second->n_tokens - 1) * second->x_stride + second->k) * sizeof(float);
-    return first->n_rows > 0 && first->k == second->k && second->k > 0 && first->x == second->x &&
-           first->x_stride == second->x_stride && first->n_tokens == second->n_tokens &&
-           second->n_tokens > 0 && !writes_into(first, second->x, bytes) &&
-           !writes_into(second, first->x, bytes) && !writes_into(first, second->y, bytes_written(second));
+    for (int j = i - 1; j >= 0; j--) {
+        if (!are_siblings(&ops[j], &ops[i]))
+            return false;
+        if (!tsr_cuda_is_sibling(ops, j))
+            return true;
+    }
+    return false;
 }

@@ -450,11 +450,13 @@ static size_t staged_bytes(const tsr_op_attention *op)
     return SEGMENT * (op->kv.k_row_bytes + op->kv.v_row_bytes);
 }
 
-/* Copies pay where two blocks have room for them. */
+/* Copies pay where a multiprocessor has room for those of two blocks. */
 static bool is_staged(const attention_args &a, int heads, const tsr_cuda_stream *s)
 {
-    return a.wide_k && a.wide_v &&
-           operand_bytes(&a.op, heads) + staged_bytes(&a.op) <= s->props->shared_bytes / 2;
+    enum { RESERVED = 1024 }; /* of each block, by the system; the most of one block is less by that */
+    const size_t block =
+        operand_bytes(&a.op, heads) + staged_bytes(&a.op) + sizeof(attention_block<MAX_HEADS>) + RESERVED;
+    return a.wide_k && a.wide_v && 2 * block <= s->props->shared_bytes + RESERVED;
 }
 
 /* Query heads of a block: all that share a KV head, while their queries and outputs (25 KiB) fit into the 48

@@ -265,7 +265,7 @@ static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, cons
     return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
 }
 
-/* The same for kernels of which two blocks, with their static shared memory, are to fit. */
+/* The same, half of what the card has: for kernels with static shared memory besides. */
 static inline tsr_status tsr_allow_half_of_shared(const void *kernel, const tsr_cuda_stream *s)
 {
     return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

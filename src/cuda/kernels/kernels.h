@@ -45,6 +45,7 @@ typedef struct tsr_cuda_props {
     int n_sms;
     int compute_capability; /* 10 * major + minor */
     size_t shared_bytes;    /* most shared memory of a block */
+    bool early;             /* kernels may start early: TSR_LAUNCH_EARLY (launch.h) */
 } tsr_cuda_props;
 
 /* A launcher's stream, scratch memory and fault word. */
@@ -58,8 +59,10 @@ typedef struct tsr_cuda_stream {
     bool sibling; /* the op may run beside the product that was launched before it (tsr_cuda_is_sibling) */
 } tsr_cuda_stream;
 
-/* Load the code of all kernels onto the current device, so that no launch loads code. */
-tsr_status tsr_cuda_kernels_load(void);
+/* Load the code of all kernels onto the current device, so that no launch loads code. *early_out: whether
+ * all of it has what TSR_LAUNCH_EARLY (launch.h) needs. The architecture decides for which nvcc compiled it,
+ * which may be older than the GPU's. */
+tsr_status tsr_cuda_kernels_load(bool *early_out);
 
 /* Whether the build has machine code for GPUs of this compute capability (90 = 9.0). Otherwise the driver
  * compiles every kernel when it is loaded, for minutes in all, unless its cache has them. */

@@ -34,13 +34,18 @@ extern "C" bool tsr_cuda_kernels_are_native(int compute_capability)
     return false;
 }
 
-extern "C" tsr_status tsr_cuda_kernels_load(void)
+/* griddepcontrol is there from this architecture on (PTX ISA). */
+enum { EARLY_ARCHITECTURE = 90 };
+
+extern "C" tsr_status tsr_cuda_kernels_load(bool *early_out)
 {
+    *early_out = true;
     for (const tsr_kernel_entry *entry = tsr_kernel_entry::all; entry; entry = entry->next) {
         cudaFuncAttributes attributes;
         tsr_status status = TSR_CUDA(cudaFuncGetAttributes(&attributes, entry->function));
         if (status != TSR_OK)
             return tsr_fail_in(status, "loading the kernels");
+        *early_out = *early_out && attributes.ptxVersion >= EARLY_ARCHITECTURE;
     }
     return TSR_OK;
 }

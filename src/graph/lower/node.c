@@ -335,7 +335,20 @@ out:
     return status;
 }
 
-/* Every device computes the selection from whole queries, weights and index keys. */
+/* Those of `devices` that hold keys of a KV layer. */
+static tsr_device_set with_keys(const tsr_node_args *args, tsr_device_set devices)
+{
+    tsr_device_set with = 0;
+    TSR_FOR_DEVICES(d, devices) {
+        tsr_kv_view view;
+        tsr_kv_view_of(args->kv, d, args->layer, &view);
+        if (view.n_heads > 0)
+            with |= tsr_device_set_one(d);
+    }
+    return with;
+}
+
+/* Every device that has index keys computes the selection from whole queries, weights and keys. */
 static tsr_status lower_select(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -343,7 +356,8 @@ static tsr_status lower_select(tsr_lowering *low, const tsr_tensor *node)
     int q = tsr_lowering_value_of(low, node->src[0]);
     tsr_value value = {.sharding = TSR_SHARDING_REPLICATED};
     TSR_TRY(tsr_lowering_need_whole(low, q, tsr_lowering_value(low, q)->devices, &instr.in[0]));
-    value.devices = tsr_lowering_deciders(low, tsr_lowering_value(low, instr.in[0])->devices);
+    value.devices =
+        tsr_lowering_deciders(low, with_keys(node->args, tsr_lowering_value(low, instr.in[0])->devices));
     for (int i = 1; i < instr.n_in; i++)
         TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), value.devices,
                                         &instr.in[i]));

@@ -105,6 +105,7 @@ typedef struct cudaFuncAttributes {
     int maxThreadsPerBlock;
     int numRegs;
     int maxDynamicSharedSizeBytes;
+    int ptxVersion;
 } cudaFuncAttributes;
 
 typedef enum cudaFuncAttribute {

@@ -1,0 +1,137 @@
+/* Which products need not wait for the product before them (cuda/device/fuse.h). On a GPU such products run side
+ * by side, so an op that is taken for a sibling wrongly reads or overwrites what another still computes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cuda/device/fuse.h"
+
+enum { K = 64, ROWS = 32, TOKENS = 2, N_OPS = 4 };
+
+/* Activations and results of up to four products, apart from each other. */
+static struct memory {
+    float x[TOKENS * K], other_x[TOKENS * K], y[N_OPS][TOKENS * ROWS];
+} memory;
+
+static tsr_op product(int i)
+{
+    return (tsr_op){.kind = TSR_OP_MUL_MAT,
+                    .mul_mat = {.type = TSR_TYPE_Q4_K,
+                                .n_rows = ROWS,
+                                .k = K,
+                                .x = memory.x,
+                                .x_stride = K,
+                                .n_tokens = TOKENS,
+                                .y = memory.y[i],
+                                .y_stride = ROWS}};
+}
+
+static void products_of_the_same_activations_are_siblings(void **state)
+{
+    (void)state;
+    const tsr_op ops[] = {product(0), product(1), product(2), product(3)};
+    assert_false(tsr_cuda_is_sibling(ops, 0));
+    for (int i = 1; i < N_OPS; i++)
+        assert_true(tsr_cuda_is_sibling(ops, i));
+}
+
+/* Change the second of two products; then it is no sibling. */
+static void check_apart(void (*change)(tsr_op *second))
+{
+    tsr_op ops[] = {product(0), product(1)};
+    change(&ops[1]);
+    assert_false(tsr_cuda_is_sibling(ops, 1));
+}
+
+static void of_other_activations(tsr_op *op)
+{
+    op->mul_mat.x = memory.other_x;
+}
+
+static void of_a_result(tsr_op *op)
+{
+    op->mul_mat.x = memory.y[0];
+}
+
+static void of_other_rows(tsr_op *op)
+{
+    op->mul_mat.x_stride = K / 2;
+}
+
+static void of_fewer_tokens(tsr_op *op)
+{
+    op->mul_mat.n_tokens = 1;
+}
+
+static void without_columns(tsr_op *op)
+{
+    op->mul_mat.k = 0;
+}
+
+static void without_rows(tsr_op *op)
+{
+    op->mul_mat.n_rows = 0;
+}
+
+static void over_the_activations(tsr_op *op)
+{
+    op->mul_mat.y = memory.x + K;
+}
+
+static void over_a_result(tsr_op *op)
+{
+    op->mul_mat.y = memory.y[0] + TOKENS * ROWS - 1;
+}
+
+/* Partial sums of the exact reduction are twice as long as floats. */
+static void over_a_result_with_partials(tsr_op *op)
+{
+    op->mul_mat.partial = true;
+    op->mul_mat.reduce = TSR_REDUCE_EXACT;
+    op->mul_mat.y = memory.y[0] - (2 * TOKENS * ROWS - 1);
+}
+
+static void of_another_kind(tsr_op *op)
+{
+    op->kind = TSR_OP_ADD;
+}
+
+static void others_are_not(void **state)
+{
+    (void)state;
+    check_apart(of_other_activations);
+    check_apart(of_a_result);
+    check_apart(of_other_rows);
+    check_apart(of_fewer_tokens);
+    check_apart(without_columns);
+    check_apart(without_rows);
+    check_apart(over_the_activations);
+    check_apart(over_a_result);
+    check_apart(over_a_result_with_partials);
+    check_apart(of_another_kind);
+}
+
+/* The first product of three may still run when the third begins: the second does not wait for it. */
+static void a_chain_of_siblings_is_compared_as_a_whole(void **state)
+{
+    (void)state;
+    tsr_op ops[] = {product(0), product(1), product(2)};
+    ops[2].mul_mat.y = memory.y[0];
+    assert_true(tsr_cuda_is_sibling(ops, 1));
+    assert_false(tsr_cuda_is_sibling(ops, 2));
+    ops[1].mul_mat.x = memory.other_x; /* it waits, so the first has ended */
+    ops[2].mul_mat.x = memory.other_x;
+    assert_true(tsr_cuda_is_sibling(ops, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_the_same_activations_are_siblings),
+        cmocka_unit_test(others_are_not),
+        cmocka_unit_test(a_chain_of_siblings_is_compared_as_a_whole),
+    };
+    return cmocka_run_group_tests_name("products side by side", tests, NULL, NULL);
+}
