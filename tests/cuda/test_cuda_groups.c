@@ -75,7 +75,6 @@ static void run(const char *devices, const char *collectives, const char *split,
     tsr_plan_stage stage;
     runner r;
     sim.n_devices = N;
-    sim.may_share = true;
     sim.peer_access = strcmp(collectives, "staged") != 0;
     cudasim_configure(&sim);
     config.plan.rates = rates;
