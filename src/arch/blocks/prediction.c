@@ -43,11 +43,13 @@ tsr_tensor *tsr_build_prediction(const tsr_hparams *hp, const tsr_weights *w, co
     tsr_graph *graph = step->graph;
     const tsr_prediction_weights *p = &w->prediction;
     const int l = (int)hp->n_layers - 1;
+    tsr_tensor *selection = NULL;
     const tsr_layer at = {.step = step,
                           .hp = hp,
                           .kind = tsr_hparams_layer(hp, l),
                           .w = &w->layers[l],
                           .ffn_columns = w->ffn_columns,
+                          .selection = &selection,
                           .index = l};
     tsr_tensor *e = tsr_get_rows(graph, p->embedding ? p->embedding : w->embedding, step->tokens);
     e = tsr_block_factor(graph, e, hp->embedding_scale);

@@ -80,13 +80,17 @@ static tsr_status read_latent_layer(tsr_keys *keys, const tsr_hparams *hp, int64
 }
 
 /* Without the key "attention.indexer.types", all layers have an index. In GLM 5.2, of the longer context,
- * these are the first two and then every fourth. */
+ * these are the first two and then every fourth. The prediction layer has no layer before it and therefore an
+ * index of its own; the key's array has no entry for it. */
 static tsr_status read_glm_dsa_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
     tsr_status status = TSR_OK;
     int64_t own = hp->n_ctx_train < 1 << 20 || l < 2 || l % 4 == 2;
     TSR_TRY(read_latent_layer(keys, hp, l, layer));
-    TSR_TRY(tsr_keys_int(keys, "attention.indexer.types", l, false, 0, 1, &own));
+    if (l < tsr_hparams_n_step_layers(hp))
+        TSR_TRY(tsr_keys_int(keys, "attention.indexer.types", l, false, 0, 1, &own));
+    else
+        own = 1;
     if (l == 0 && !own)
         return tsr_fail(TSR_ERR_FORMAT, "%s: %s: layer 0 has no layer before it whose selection it could use",
                         tsr_gguf_path(keys->gguf), keys->name);
