@@ -141,6 +141,17 @@ static void layers_beside_short_convolutions_may_have_a_window(void **state)
     assert_false(same_logits(write_with("lfm2", narrow, "narrow.gguf"), plain));
 }
 
+/* Of its recurrent layers, too. */
+static void layers_without_heads_are_refused(void **state)
+{
+    (void)state;
+    if (is_missing("kimi-linear"))
+        skip();
+    const file_edit edits[] = {{"kimi-linear.attention.head_count", FILE_U32S, {4, 0, 4, 4, 4}, 5}, {0}};
+    check_refused(write_with("kimi-linear", edits, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "layer 1 has 0 heads");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +159,7 @@ int main(void)
         cmocka_unit_test(half_a_rotation_takes_half_of_the_factors),
         cmocka_unit_test(files_of_older_converters_are_told_so),
         cmocka_unit_test(layers_beside_short_convolutions_may_have_a_window),
+        cmocka_unit_test(layers_without_heads_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,10 +142,26 @@ static void a_prediction_layer_selects_positions_by_an_index_of_its_own(void **s
     check_refused(write_model(&without, none), TSR_ERR_FORMAT, "blk.3.indexer.attn_q_b.weight is missing");
 }
 
+/* Recurrent layers, alone and beside attention, and keys and values of another layer. */
+static void prediction_layers_without_keys_and_values_are_refused(void **state)
+{
+    (void)state;
+    static const predictor models[] = {
+        {"lfm2moe", 64, {{"lfm2moe.nextn_predict_layers", FILE_U32, {1}}, NEXTN("5", 64)}},
+        {"falcon-h1", 64, {{"falcon-h1.nextn_predict_layers", FILE_U32, {1}}, NEXTN("3", 64)}},
+        {"gemma4-e", 64, {{"gemma4.nextn_predict_layers", FILE_U32, {1}}, NEXTN("5", 64)}},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (!is_missing(models[i].folder))
+            check_refused(write_model(&models[i], (file_edit){0}), TSR_ERR_UNSUPPORTED,
+                          "open the model without its prediction layer");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prediction_layer_selects_positions_by_an_index_of_its_own),
+        cmocka_unit_test(prediction_layers_without_keys_and_values_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

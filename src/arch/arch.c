@@ -129,12 +129,13 @@ static void summarize_kv(tsr_hparams *hp)
 
 static tsr_status check_layer(const tsr_gguf *gguf, int64_t l, const tsr_layer_kind *k)
 {
-    if (has_kv_heads(k) && (k->n_head < 1 || k->n_head_kv < 1))
+    const bool mixes = k->mixer != TSR_MIXER_NONE;
+    if (mixes && (k->n_head < 1 || k->n_head_kv < 1))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: layer %lld has %lld heads and %lld KV heads; layers "
-                        "without attention are not supported for this architecture",
+                        "without heads are not supported for this architecture",
                         tsr_gguf_path(gguf), (long long)l, (long long)k->n_head, (long long)k->n_head_kv);
-    if (k->mixer != TSR_MIXER_NONE && k->n_head % k->n_head_kv != 0)
+    if (mixes && k->n_head % k->n_head_kv != 0)
         return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
                         tsr_gguf_path(gguf), (long long)k->n_head, (long long)k->n_head_kv);
     if (k->ffn == TSR_FFN_DENSE && k->n_ff < 1)
@@ -161,6 +162,20 @@ static tsr_status check_shared_kv(const tsr_gguf *gguf, const tsr_hparams *hp)
     return TSR_OK;
 }
 
+/* A prediction writes keys and values at positions that decoding has passed. A recurrent state has no place
+ * for them, and keys and values of another layer are not the prediction's. */
+static tsr_status check_prediction(const tsr_gguf *gguf, const tsr_hparams *hp)
+{
+    const int64_t l = hp->n_layers - 1;
+    const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
+    if (!hp->predicts || (has_kv_heads(k) && k->beside < 0 && tsr_hparams_kv_layer(hp, l) == l))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "%s: prediction layer %lld has a recurrent state, or no keys and values of its own; open "
+                    "the model without its prediction layer",
+                    tsr_gguf_path(gguf), (long long)l);
+}
+
 static tsr_status read_layers(const tsr_arch *arch, tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -172,6 +187,7 @@ static tsr_status read_layers(const tsr_arch *arch, tsr_keys *keys, tsr_hparams 
         TSR_TRY(check_layer(keys->gguf, l, &kind));
         TSR_TRY(tsr_hparams_set_layer(hp, l, &kind));
     }
+    TSR_TRY(check_prediction(keys->gguf, hp));
     TSR_TRY(check_shared_kv(keys->gguf, hp));
 out:
     return status;
