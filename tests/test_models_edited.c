@@ -17,7 +17,7 @@
 #include "support/edited_file.h"
 #include "support/runner.h"
 
-enum { N_TOKENS = 9, N_VOCAB = 320 };
+enum { N_TOKENS = 40, N_VOCAB = 320 };
 
 static const char *model_of(const char *folder)
 {
@@ -45,8 +45,10 @@ static bool is_missing(const char *folder)
 
 static float *logits_of(const char *path)
 {
-    static const int32_t tokens[N_TOKENS] = {5, 17, 3, 200, 41, 8, 99, 4, 60};
+    int32_t tokens[N_TOKENS];
     runner r;
+    for (int i = 0; i < N_TOKENS; i++)
+        tokens[i] = (i * 29 + 3) % N_VOCAB;
     runner_open(&r, path, "host:2,threads=1", "1,1", NULL);
     float *logits = calloc(N_VOCAB, sizeof *logits);
     assert_non_null(logits);
@@ -152,6 +154,34 @@ static void layers_without_heads_are_refused(void **state)
                   "layer 1 has 0 heads");
 }
 
+/* A bias that is too small to change any key stands for no bias. */
+static void the_key_of_an_index_may_have_no_bias(void **state)
+{
+    (void)state;
+    if (is_missing("glm-dsa"))
+        skip();
+    const file_edit without[] = {
+        {"blk.0.indexer.k_norm.bias", FILE_DROP}, {"blk.2.indexer.k_norm.bias", FILE_DROP}, {0}};
+    const file_edit tiny[] = {{"blk.0.indexer.k_norm.bias", FILE_TENSOR, .ne = {64}, .value = 1e-30f},
+                              {"blk.2.indexer.k_norm.bias", FILE_TENSOR, .ne = {64}, .value = 1e-30f},
+                              {0}};
+    char path[DIRECTORY_PATH];
+    snprintf(path, sizeof path, "%s", write_with("glm-dsa", without, "without.gguf"));
+    assert_true(same_logits(path, write_with("glm-dsa", tiny, "tiny.gguf")));
+}
+
+static void an_index_has_weights_of_heads_where_it_sums_them(void **state)
+{
+    (void)state;
+    if (is_missing("glm-dsa") || is_missing("minimax-m3"))
+        skip();
+    const file_edit without[] = {{"blk.2.indexer.proj.weight", FILE_DROP}, {0}};
+    check_refused(write_with("glm-dsa", without, "edited.gguf"), TSR_ERR_FORMAT, "blk.2.indexer.proj.weight");
+    const file_edit more[] = {{"blk.2.indexer.proj.weight", FILE_TENSOR, .ne = {64, 2}}, {0}};
+    check_refused(write_with("minimax-m3", more, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "blk.2.indexer.proj.weight");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +190,8 @@ int main(void)
         cmocka_unit_test(files_of_older_converters_are_told_so),
         cmocka_unit_test(layers_beside_short_convolutions_may_have_a_window),
         cmocka_unit_test(layers_without_heads_are_refused),
+        cmocka_unit_test(the_key_of_an_index_may_have_no_bias),
+        cmocka_unit_test(an_index_has_weights_of_heads_where_it_sums_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,8 +56,8 @@ tsr_status tsr_declare_latent(tsr_weights *weights, const tsr_hparams *hparams, 
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
 
 /* The index of a layer that has its own: queries from q_rank elements, "blk.<l>.indexer.<q>", and a key,
- * "<k>"; its norm. The norm of queries, the bias of the key's (a LayerNorm's), and the weights of heads,
- * "proj", are optional. */
+ * "<k>". If scores are sums over heads, the weights of the heads, "proj", and the LayerNorm of the key, whose
+ * bias is optional; otherwise RMS norms of queries and keys. */
 tsr_status tsr_declare_index(tsr_weights *weights, const tsr_hparams *hparams, int l, int64_t q_rank,
                              const char *q, const char *k);
 

@@ -107,6 +107,7 @@ typedef struct tsr_latent {
 /* How positions are selected (SELECT in core/op.h). */
 typedef struct tsr_indexer {
     int64_t n_heads, dim; /* of index queries and keys; n_heads 0: layers see all positions */
+    bool sums_heads;      /* one list by a sum over heads; false: a list of each head, for a KV head each */
     int64_t n_selected;   /* blocks */
     int64_t block, n_local;
 } tsr_indexer;
@@ -221,7 +222,7 @@ int64_t tsr_hparams_n_together(const tsr_hparams *hparams);
  * layers; l = n_layers: the number of all KV layers. */
 int64_t tsr_hparams_index_layer(const tsr_hparams *hparams, int64_t l);
 
-/* The sizes of the index: "attention.indexer.*". */
+/* The sizes of the index, "attention.indexer.*", of which hparams->indexer.sums_heads is set. */
 tsr_status tsr_hparams_read_indexer(tsr_keys *keys, tsr_hparams *hparams);
 
 /* The sliding window, "attention.sliding_window", and the layers that have it:

@@ -23,12 +23,13 @@ tsr_status tsr_declare_index(tsr_weights *w, const tsr_hparams *hp, int l, int64
                                 "blk.%d.indexer.%s.weight", l, q));
     TSR_TRY(
         tsr_weights_declare(w, true, whole, l, hp->n_embd, dim, &index->k, "blk.%d.indexer.%s.weight", l, k));
-    TSR_TRY(tsr_weights_declare(w, false, whole, l, hp->n_embd, n_heads, &index->proj,
-                                "blk.%d.indexer.proj.weight", l));
-    TSR_TRY(
-        tsr_weights_declare(w, false, whole, l, dim, 1, &index->q_norm, "blk.%d.indexer.q_norm.weight", l));
     TSR_TRY(
         tsr_weights_declare(w, true, whole, l, dim, 1, &index->k_norm, "blk.%d.indexer.k_norm.weight", l));
+    if (!hp->indexer.sums_heads)
+        return tsr_weights_declare(w, true, whole, l, dim, 1, &index->q_norm, "blk.%d.indexer.q_norm.weight",
+                                   l);
+    TSR_TRY(tsr_weights_declare(w, true, whole, l, hp->n_embd, n_heads, &index->proj,
+                                "blk.%d.indexer.proj.weight", l));
     TSR_TRY(tsr_weights_declare(w, false, whole, l, dim, 1, &index->k_norm_bias, "blk.%d.indexer.k_norm.bias",
                                 l));
 out:
@@ -51,12 +52,12 @@ tsr_tensor *tsr_block_select(const tsr_layer *at, tsr_tensor *h, tsr_tensor *q_i
     const tsr_select_rule rule = {
         .n_heads = x->n_heads, .n_blocks = at->kind->n_selected, .block = x->block, .n_local = x->n_local};
     tsr_tensor *k = tsr_mul_mat(step->graph, w->k, h);
-    k = w->k_norm_bias ? tsr_layer_norm(step->graph, k, w->k_norm, w->k_norm_bias, layer_norm_eps)
-                       : tsr_block_norm(at, k, w->k_norm);
+    k = x->sums_heads ? tsr_layer_norm(step->graph, k, w->k_norm, w->k_norm_bias, layer_norm_eps)
+                      : tsr_block_norm(at, k, w->k_norm);
     k = tsr_block_rotate(at, k, dim, at->kind->rope_k);
     tsr_kv_store(step->graph, step->kv, layer, k, k, inputs);
     tsr_tensor *q = tsr_block_norm(at, tsr_mul_mat(step->graph, w->q, q_input), w->q_norm);
     q = tsr_block_rotate(at, q, dim, at->kind->rope_k);
-    tsr_tensor *weights = w->proj ? tsr_mul_mat(step->graph, w->proj, h) : NULL;
+    tsr_tensor *weights = x->sums_heads ? tsr_mul_mat(step->graph, w->proj, h) : NULL;
     return *at->selection = tsr_select(step->graph, step->kv, layer, q, weights, inputs, &rule);
 }

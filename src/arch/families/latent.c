@@ -64,6 +64,7 @@ static tsr_status read_glm_dsa(tsr_keys *keys, tsr_hparams *hp)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: an index without compressed queries is not supported",
                         tsr_gguf_path(keys->gguf));
     TSR_TRY(read_latent(keys, hp));
+    hp->indexer.sums_heads = true;
     TSR_TRY(tsr_hparams_read_indexer(keys, hp));
 out:
     return status;
