@@ -182,6 +182,36 @@ static void an_index_has_weights_of_heads_where_it_sums_them(void **state)
                   "blk.2.indexer.proj.weight");
 }
 
+/* Layers without an index may have other KV heads. */
+static void an_index_has_a_head_for_each_kv_head_of_its_layer(void **state)
+{
+    (void)state;
+    if (is_missing("minimax-m3"))
+        skip();
+    static const char key[] = "minimax-m3.attention.head_count_kv";
+    const file_edit dense[] = {{key, FILE_U32S, {4, 2, 2, 2, 2}, 5},
+                               {"blk.0.attn_k.weight", FILE_TENSOR, .ne = {64, 128}},
+                               {"blk.0.attn_v.weight", FILE_TENSOR, .ne = {64, 128}},
+                               {0}};
+    free(logits_of(write_with("minimax-m3", dense, "edited.gguf")));
+    const file_edit sparse[] = {{key, FILE_U32S, {2, 2, 4, 2, 2}, 5}, {0}};
+    check_refused(write_with("minimax-m3", sparse, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "layer 2 has an index of 2 heads for 4 KV heads");
+}
+
+static void sizes_of_an_index_are_checked_when_the_file_is_read(void **state)
+{
+    (void)state;
+    if (is_missing("glm-dsa") || is_missing("minimax-m3"))
+        skip();
+    const file_edit many[] = {{"minimax-m3.attention.indexer.top_k", FILE_U32, {4097}}, {0}};
+    check_refused(write_with("minimax-m3", many, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "4097 blocks of positions for each of 2 heads; up to 8192");
+    const file_edit keys[] = {{"glm-dsa.attention.indexer.key_length", FILE_U32, {14}}, {0}};
+    check_refused(write_with("glm-dsa", keys, "edited.gguf"), TSR_ERR_FORMAT,
+                  "key_length is 14, and rope.dimension_count, which it includes, 16");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +222,8 @@ int main(void)
         cmocka_unit_test(layers_without_heads_are_refused),
         cmocka_unit_test(the_key_of_an_index_may_have_no_bias),
         cmocka_unit_test(an_index_has_weights_of_heads_where_it_sums_them),
+        cmocka_unit_test(an_index_has_a_head_for_each_kv_head_of_its_layer),
+        cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -376,16 +376,27 @@ tsr_status tsr_hparams_read_indexer(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     tsr_indexer *x = &hp->indexer;
+    const int64_t n_rot = hp->rope[TSR_ROPE_MAIN].n_rot;
     x->block = 1;
     TSR_TRY(tsr_keys_int(keys, "attention.indexer.head_count", TSR_ALL_LAYERS, true, 1, TSR_MAX_INDEX_HEADS,
                          &x->n_heads));
-    TSR_TRY(tsr_keys_int(keys, "attention.indexer.key_length", TSR_ALL_LAYERS, true,
-                         hp->rope[TSR_ROPE_MAIN].n_rot, TSR_MAX_INDEX_DIM, &x->dim));
+    TSR_TRY(tsr_keys_int(keys, "attention.indexer.key_length", TSR_ALL_LAYERS, true, 1, TSR_MAX_INDEX_DIM,
+                         &x->dim));
+    if (x->dim < n_rot)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %lld, and rope.dimension_count, which it includes, %lld",
+                        tsr_gguf_path(keys->gguf), keys->name, (long long)x->dim, (long long)n_rot);
     TSR_TRY(tsr_keys_int(keys, "attention.indexer.top_k", TSR_ALL_LAYERS, true, 1, TSR_MAX_SELECTED,
                          &x->n_selected));
     TSR_TRY(tsr_keys_int(keys, "attention.indexer.block_size", TSR_ALL_LAYERS, false, 1, 1 << 16, &x->block));
     TSR_TRY(tsr_keys_int(keys, "attention.indexer.local_blocks", TSR_ALL_LAYERS, false, 0, x->n_selected,
                          &x->n_local));
+    const int64_t n_lists = x->sums_heads ? 1 : x->n_heads;
+    if (n_lists * x->n_selected > TSR_MAX_SELECTED)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: tokens select %lld blocks of positions for each of %lld heads; up to %d are "
+                        "possible for all together",
+                        tsr_gguf_path(keys->gguf), (long long)x->n_selected, (long long)n_lists,
+                        TSR_MAX_SELECTED);
 out:
     return status;
 }

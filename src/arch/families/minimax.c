@@ -20,23 +20,21 @@ static tsr_status read_hparams(tsr_keys *keys, tsr_hparams *hp)
 
 static tsr_status read_m3(tsr_keys *keys, tsr_hparams *hp)
 {
-    tsr_status status = TSR_OK;
     hp->expert_normalize = true;
     hp->ffn_activation = TSR_GLU_CLAMPED;
-    TSR_TRY(tsr_hparams_read_indexer(keys, hp));
-    if (hp->indexer.n_heads != hp->n_head_kv)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: an index of %lld heads for %lld KV heads; the numbers must be equal",
-                        tsr_gguf_path(keys->gguf), (long long)hp->indexer.n_heads, (long long)hp->n_head_kv);
-out:
-    return status;
+    return tsr_hparams_read_indexer(keys, hp);
 }
 
 static tsr_status read_m3_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
-    (void)keys;
     if (l < hp->n_dense_layers)
         return TSR_OK;
+    if (hp->indexer.n_heads != layer->n_head_kv)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: layer %lld has an index of %lld heads for %lld KV heads; the numbers must be "
+                        "equal",
+                        tsr_gguf_path(keys->gguf), (long long)l, (long long)hp->indexer.n_heads,
+                        (long long)layer->n_head_kv);
     layer->n_selected = hp->indexer.n_selected;
     layer->index_dim = hp->indexer.dim;
     return TSR_OK;
