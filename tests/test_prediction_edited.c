@@ -25,6 +25,8 @@ typedef struct predictor {
     file_edit edits[MAX_EDITS];
 } predictor;
 
+static const file_edit none = {0};
+
 static const char *model_of(const char *folder)
 {
     static char path[128];
@@ -82,6 +84,16 @@ static void predict(const predictor *p, file_edit more, const char *devices, con
     runner_close(&r);
 }
 
+/* Logits of a model that is opened without its prediction layer. */
+static void decode_alone(const char *path, float *logits)
+{
+    static const int32_t tokens[] = {5, 17, 3, 200, 41, 8};
+    runner r;
+    runner_open(&r, path, "host:1,threads=1", NULL, NULL);
+    runner_decode(&r, tokens, sizeof tokens / sizeof *tokens, 0, false, logits);
+    runner_close(&r);
+}
+
 static bool same(const predictor *p, int64_t n, file_edit a, file_edit b)
 {
     float x[N_VOCAB], y[N_VOCAB];
@@ -93,8 +105,8 @@ static bool same(const predictor *p, int64_t n, file_edit a, file_edit b)
 static void check_splits(const predictor *p)
 {
     float one[N_VOCAB], three[N_VOCAB];
-    predict(p, (file_edit){0}, "host:1,threads=1", NULL, N_TOKENS, one);
-    predict(p, (file_edit){0}, "host:3,threads=1", "2,1,1", N_TOKENS, three);
+    predict(p, none, "host:1,threads=1", NULL, N_TOKENS, one);
+    predict(p, none, "host:3,threads=1", "2,1,1", N_TOKENS, three);
     assert_memory_equal(one, three, sizeof one);
     for (int i = 0; i < N_VOCAB; i++)
         assert_true(one[i] > -1e6f && one[i] < 1e6f);
@@ -131,7 +143,7 @@ static void a_prediction_layer_selects_positions_by_an_index_of_its_own(void **s
                                    {"glm-dsa.attention.indexer.types", FILE_U32S, {1, 0, 1}, 3},
                                    {"blk.3.indexer.", FILE_COPY, .from = "blk.2.indexer."},
                                    NEXTN("3", 80)}};
-    static const file_edit none = {0}, more = {"glm-dsa.attention.indexer.top_k", FILE_U32, {64}};
+    static const file_edit more = {"glm-dsa.attention.indexer.top_k", FILE_U32, {64}};
     if (is_missing(glm.folder))
         skip();
     check_splits(&glm);
@@ -153,8 +165,69 @@ static void prediction_layers_without_keys_and_values_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (!is_missing(models[i].folder))
-            check_refused(write_model(&models[i], (file_edit){0}), TSR_ERR_UNSUPPORTED,
+            check_refused(write_model(&models[i], none), TSR_ERR_UNSUPPORTED,
                           "open the model without its prediction layer");
+}
+
+/* In the files of Nemotron 3, the prediction layer is attention and then a mixture of experts, and in the
+ * others a layer is one of them. */
+static void a_prediction_layer_may_be_attention_and_experts(void **state)
+{
+    (void)state;
+    static const predictor nemotron = {
+        "nemotron_h_moe",
+        64,
+        {{"nemotron_h_moe.block_count", FILE_U32, {8}},
+         {"nemotron_h_moe.nextn_predict_layers", FILE_U32, {1}},
+         {"nemotron_h_moe.feed_forward_length", FILE_U32S, {0, 40, 0, 0, 40, 0, 40, 40}, 8},
+         {"nemotron_h_moe.attention.head_count_kv", FILE_U32S, {0, 0, 0, 2, 0, 0, 0, 2}, 8},
+         {"blk.7.", FILE_COPY, .from = "blk.3."},
+         {"blk.7.ffn_", FILE_COPY, .from = "blk.6.ffn_"},
+         {"blk.7.exp_probs_b.bias", FILE_COPY, .from = "blk.6.exp_probs_b.bias"},
+         {"blk.7.ffn_norm.weight", FILE_COPY, .from = "blk.6.attn_norm.weight"},
+         {"blk.7.nextn.shared_head_norm.weight", FILE_COPY, .from = "output_norm.weight"},
+         NEXTN("7", 64)}};
+    if (is_missing(nemotron.folder))
+        skip();
+    check_splits(&nemotron);
+    float one[N_VOCAB], other[N_VOCAB];
+    predictor other_experts = nemotron;
+    other_experts.edits[5].from = "blk.4.ffn_";
+    predict(&nemotron, none, "host:1,threads=1", NULL, N_TOKENS, one);
+    predict(&other_experts, none, "host:1,threads=1", NULL, N_TOKENS, other);
+    assert_memory_not_equal(one, other, sizeof one);
+    decode_alone(write_model(&nemotron, none), one);
+    decode_alone(model_of(nemotron.folder), other);
+    assert_memory_equal(one, other, sizeof one);
+}
+
+/* In the files of bailingmoe2 the norm before the output matrix has another name. */
+static void the_last_norm_of_a_prediction_layer_has_two_names(void **state)
+{
+    (void)state;
+    static const predictor bailing = {
+        "bailingmoe2", 64, {{"bailingmoe2.nextn_predict_layers", FILE_U32, {1}}, NEXTN("3", 64)}};
+    static const file_edit one = {"blk.3.nextn.shared_head_norm.weight", FILE_COPY,
+                                  .from = "blk.0.attn_norm.weight"},
+                           other = {"blk.3.layer_output_norm.weight", FILE_COPY,
+                                    .from = "blk.0.attn_norm.weight"};
+    if (is_missing(bailing.folder))
+        skip();
+    check_splits(&bailing);
+    assert_true(same(&bailing, N_TOKENS, one, other));
+    assert_false(same(&bailing, N_TOKENS, other, none));
+}
+
+static void halves_of_a_quantized_projection_are_whole_blocks(void **state)
+{
+    (void)state;
+    static const predictor glm = {"glm4-moe-lite-mtp", 80, {{0}}};
+    static const file_edit quantized = {"blk.3.nextn.eh_proj.weight", FILE_TENSOR, .ne = {160, 80},
+                                        .type = TSR_TYPE_Q8_0};
+    if (is_missing(glm.folder))
+        skip();
+    check_refused(write_model(&glm, quantized), TSR_ERR_UNSUPPORTED,
+                  "the first 80 of its columns are no whole blocks of the type; quantize the model");
 }
 
 int main(void)
@@ -162,6 +235,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prediction_layer_selects_positions_by_an_index_of_its_own),
         cmocka_unit_test(prediction_layers_without_keys_and_values_are_refused),
+        cmocka_unit_test(a_prediction_layer_may_be_attention_and_experts),
+        cmocka_unit_test(the_last_norm_of_a_prediction_layer_has_two_names),
+        cmocka_unit_test(halves_of_a_quantized_projection_are_whole_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

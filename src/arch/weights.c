@@ -196,7 +196,9 @@ tsr_status tsr_weights_declare_columns(tsr_weights *weights, tsr_weight_role rol
     tsr_weight *weight;
     TSR_TRY(tsr_weights_find(weights, true, name, (const int64_t[]){c.all, c.ne1, 1}, true, &source));
     if (c.first % tsr_type_block_elems(source->type) != 0 || c.ne0 % tsr_type_block_elems(source->type) != 0)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is %s; %lld of its columns are no whole blocks",
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: tensor %s is %s, and the first %lld of its columns are no whole blocks of the "
+                        "type; quantize the model with the tensor in F16",
                         tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type), (long long)c.ne0);
     tsr_gguf_tensor part = *source;
     part.ne[0] = c.ne0;

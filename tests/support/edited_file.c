@@ -92,11 +92,12 @@ static void copy_key(gguf_writer *w, const tsr_gguf *from, const char *key)
 
 /* -- edits -- */
 
-/* Whether a name is `pattern`, or begins with one that ends with '.'. */
+/* Whether a name is `pattern`, or begins with one that ends with '.' or '_'. */
 static bool matches(const char *pattern, const char *name)
 {
     const size_t n = strlen(pattern);
-    return n > 0 && pattern[n - 1] == '.' ? strncmp(pattern, name, n) == 0 : strcmp(pattern, name) == 0;
+    return n > 0 && strchr("._", pattern[n - 1]) ? strncmp(pattern, name, n) == 0
+                                                 : strcmp(pattern, name) == 0;
 }
 
 /* Whether the file's key or tensor of the name does not stay. */
@@ -115,13 +116,13 @@ static void write_new_tensor(gguf_writer *w, const file_edit *e, uint64_t seed)
     for (int d = 0; d < n_dims; d++)
         n *= (size_t)e->ne[d];
     if (e->value == 0) {
-        gguf_writer_tensor_normal(w, e->name, TSR_TYPE_F32, n_dims, e->ne, seed, 0.2f);
+        gguf_writer_tensor_normal(w, e->name, e->type, n_dims, e->ne, seed, 0.2f);
         return;
     }
     float *values = make(n * sizeof *values);
     for (size_t i = 0; i < n; i++)
         values[i] = e->value;
-    gguf_writer_tensor_f32(w, e->name, TSR_TYPE_F32, n_dims, e->ne, values);
+    gguf_writer_tensor_f32(w, e->name, e->type, n_dims, e->ne, values);
     free(values);
 }
 

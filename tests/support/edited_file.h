@@ -5,12 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/types.h>
+
 typedef enum file_edit_how {
     FILE_DROP = 1, /* the key or the tensor */
     FILE_U32,      /* a key of the number, new or instead of the file's */
     FILE_BOOL,
     FILE_U32S,   /* a key of the first n numbers */
-    FILE_TENSOR, /* a new tensor [ne] in F32, random or all `value` */
+    FILE_TENSOR, /* a new tensor [ne], random, or all `value` */
     FILE_COPY    /* a new tensor that is equal to the file's `from` */
 } file_edit_how;
 
@@ -21,11 +23,12 @@ typedef struct file_edit {
     size_t n;
     int64_t ne[3]; /* the last ones 0: fewer dimensions */
     float value;   /* 0: random */
+    tsr_type type; /* F32 unless given */
     const char *from;
 } file_edit;
 
 /* Write to `path` the file `from` with `edits`, which end with a name that is NULL. Prefixes of names that
- * end with '.' stand for all such tensors in FILE_DROP and FILE_COPY. */
+ * end with '.' or '_' stand for all such tensors in FILE_DROP and FILE_COPY. */
 void edited_file_write(const char *from, const file_edit *edits, const char *path);
 
 #endif

@@ -29,6 +29,9 @@ tsr_status tsr_declare_prediction(tsr_weights *w, const tsr_hparams *hp)
     TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, n, "nextn.hnorm", &p->hidden_norm));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, n, 1, &p->norm,
                                 "blk.%d.nextn.shared_head_norm.weight", l));
+    if (!p->norm) /* the name of bailingmoe2's files */
+        TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, n, 1, &p->norm,
+                                    "blk.%d.layer_output_norm.weight", l));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_EMBEDDING, n, hp->n_vocab,
                                 &p->embedding, "blk.%d.nextn.embed_tokens.weight", l));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, n, hp->n_vocab, &p->output,

@@ -2,7 +2,7 @@
  *
  * - nemotron_h, nemotron_h_moe: Nemotron-H, Nemotron 2 and 3 (arXiv:2504.03624). A layer is one block:
  * Mamba-2, attention without rotation, or an FFN without a gate (the square of ReLU), in nemotron_h_moe a
- * mixture of such experts.
+ * mixture of such experts. The prediction layer is attention, then a mixture.
  *
  *     x = x + block(norm(x))
  *
@@ -31,7 +31,8 @@ out:
     return status;
 }
 
-/* A layer with KV heads has attention; of the others, one with an FFN length has an FFN. */
+/* A layer with KV heads has attention, and one with an FFN length an FFN; the others have Mamba-2. Only the
+ * prediction layer has both. */
 static tsr_status read_nemotron_h_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l,
                                         tsr_layer_kind *layer)
 {
@@ -44,6 +45,8 @@ static tsr_status read_nemotron_h_layer(tsr_keys *keys, const tsr_hparams *hp, i
         layer->n_head = layer->head_dim = 0;
         return TSR_OK;
     }
+    if (n_ff > 0)
+        return TSR_OK;
     layer->ffn = TSR_FFN_NONE;
     layer->n_ff = 0;
     if (layer->n_head_kv == 0)
@@ -55,17 +58,19 @@ out:
 
 static tsr_status declare_nemotron_h_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
+    tsr_status status = TSR_OK;
+    const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+    if (kind->mixer != TSR_MIXER_NONE && kind->ffn != TSR_FFN_NONE)
+        return tsr_declare_plain_layer(w, hp, l);
     tsr_layer_weights *layer = &w->layers[l];
-    const tsr_mixer mixer = tsr_hparams_layer(hp, l)->mixer;
-    const bool mixes = mixer != TSR_MIXER_NONE;
-    tsr_status status =
-        tsr_declare_norm(w, mixes ? TSR_WEIGHT_ATTENTION_WHOLE : TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd,
-                         "attn_norm", mixes ? &layer->attn_norm : &layer->ffn_norm);
-    if (status != TSR_OK)
-        return status;
-    return !mixes                     ? tsr_declare_ffn_or_experts(w, hp, l)
-           : mixer == TSR_MIXER_MAMBA ? tsr_declare_mamba(w, hp, l)
-                                      : tsr_declare_attention(w, hp, l);
+    const bool mixes = kind->mixer != TSR_MIXER_NONE;
+    TSR_TRY(tsr_declare_norm(w, mixes ? TSR_WEIGHT_ATTENTION_WHOLE : TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd,
+                             "attn_norm", mixes ? &layer->attn_norm : &layer->ffn_norm));
+    if (!mixes)
+        return tsr_declare_ffn_or_experts(w, hp, l);
+    return kind->mixer == TSR_MIXER_MAMBA ? tsr_declare_mamba(w, hp, l) : tsr_declare_attention(w, hp, l);
+out:
+    return status;
 }
 
 /* All layers have the same Mamba-2. */
