@@ -16,6 +16,7 @@
 #include "support/directory.h"
 #include "support/edited_file.h"
 #include "support/runner.h"
+#include "support/synth_model.h"
 
 enum { N_TOKENS = 40, N_VOCAB = 320 };
 
@@ -212,6 +213,31 @@ static void sizes_of_an_index_are_checked_when_the_file_is_read(void **state)
                   "key_length is 14, and rope.dimension_count, which it includes, 16");
 }
 
+/* Factors that make all angles too small to change anything stand for no rotation. */
+static void granite_models_may_have_no_rotation(void **state)
+{
+    (void)state;
+    static const struct synth_arch archs[] = {{"", "granite", 0, {{"logit_scale", 4, true}}},
+                                              {"", "granitemoe", SYNTH_EXPERTS, {{"logit_scale", 4, true}}}};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+        char plain[DIRECTORY_PATH], without[DIRECTORY_PATH], still[DIRECTORY_PATH], key[64];
+        config.arch = &archs[i];
+        config.n_vocab = N_VOCAB;
+        snprintf(plain, sizeof plain, "%s", directory_file("plain.gguf"));
+        snprintf(without, sizeof without, "%s", directory_file("without.gguf"));
+        snprintf(still, sizeof still, "%s", directory_file("still.gguf"));
+        snprintf(key, sizeof key, "%s.rope.scaling.finetuned", archs[i].name);
+        synth_model_write(&config, plain);
+        edited_file_write(plain, (const file_edit[]){{key, FILE_BOOL, {false}}, {0}}, without);
+        edited_file_write(
+            plain, (const file_edit[]){{"rope_freqs.weight", FILE_TENSOR, .ne = {16}, .value = 1e30f}, {0}},
+            still);
+        assert_true(same_logits(without, still));
+        assert_false(same_logits(without, plain));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +250,7 @@ int main(void)
         cmocka_unit_test(an_index_has_weights_of_heads_where_it_sums_them),
         cmocka_unit_test(an_index_has_a_head_for_each_kv_head_of_its_layer),
         cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
+        cmocka_unit_test(granite_models_may_have_no_rotation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

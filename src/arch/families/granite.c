@@ -70,8 +70,7 @@ static tsr_status read_hybrid_layer(tsr_keys *keys, const tsr_hparams *hp, int64
 static tsr_status read_granitemoe(tsr_keys *keys, tsr_hparams *hp)
 {
     hp->expert_normalize = true;
-    ignore_keys(keys);
-    return read_scales(keys, 0, hp);
+    return read_granite_4(keys, 0, hp);
 }
 
 /* Older files lack the keys: scale_emb 12, scale_depth 1.4 and dim_model_base 256 of MiniCPM 2B's config. */
