@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Expected logits of tests/test_prediction.c, in double: the prediction layers of the recorded models
-(../shared/ref/hf) by their formulas, from their GGUF files alone. Needs numpy.
+"""Expected logits of tests/test_prediction.c and tests/test_prediction_edited.c, in double: the prediction layers
+of the recorded models (../shared/ref/hf), and those that the latter test adds to others, by their formulas, from
+their GGUF files alone. Needs numpy.
 
     python3 tests/predictions/make.py >tests/predictions/expected.inc
+    python3 tests/predictions/make.py edited >tests/predictions/edited.inc
 """
 import struct
 import sys
@@ -63,7 +65,9 @@ class Model:
         self.arch = keys["general.architecture"]
         self.keys = keys
         self.layer = self["block_count"] - 1
-        self.eps = self["attention.layer_norm_rms_epsilon"]
+        self.eps = keys.get(self.arch + ".attention.layer_norm_rms_epsilon")
+        if self.eps is None:
+            self.eps = self["attention.layer_norm_epsilon"]
 
     def __getitem__(self, suffix):
         return self.keys[self.arch + "." + suffix]
@@ -71,11 +75,34 @@ class Model:
     def w(self, name):
         return self.tensors[f"blk.{self.layer}.{name}.weight"]
 
+    def of_layer(self, suffix):
+        value = self[suffix]
+        return value[self.layer] if isinstance(value, list) else value
+
     def maybe(self, name, other):
         return self.tensors.get(f"blk.{self.layer}.{name}.weight", self.tensors[other + ".weight"])
 
+    def copy(self, to, source):
+        """Tensors whose names begin with `source`, once more under names that begin with `to`."""
+        names = [name for name in self.tensors if name.startswith(source)]
+        assert names
+        self.tensors.update({to + name[len(source):]: self.tensors[name] for name in names})
+
+    def predicts(self, layer):
+        """Layer `layer` becomes a prediction layer (NEXTN in the test)."""
+        n = self["embedding_length"]
+        self.layer = layer
+        self.tensors[f"blk.{layer}.nextn.eh_proj.weight"] = simple_numbers(n, 2 * n)
+        for norm in ("enorm", "hnorm"):
+            self.tensors[f"blk.{layer}.nextn.{norm}.weight"] = np.ones(n)
+
     def rms(self, x, weight):
         return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps) * weight
+
+
+def simple_numbers(*shape):
+    i = np.arange(np.prod(shape), dtype=np.uint64)
+    return ((i * 2654435761 % 2**32 >> 16) / 65536 - 0.5).reshape(shape)
 
 
 def silu(x):
@@ -98,10 +125,10 @@ def rotate(x, base, n_rot, pairs):
     return y
 
 
-def attend(q, k, v, scale):
-    """Causal, [position, head, element] each."""
+def attend(q, k, v, scale, seen=None):
+    """Causal, [position, head, element] each; seen[position of q, position of k]."""
     scores = np.einsum("ihd,jhd->hij", q, k) * scale
-    scores = np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
+    scores = np.where(np.tri(len(q), dtype=bool) if seen is None else seen, scores, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     return np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), v)
 
@@ -117,10 +144,44 @@ def attention_qwen35(m, x):
     return y.reshape(n, -1) @ m.w("attn_output").T
 
 
+def attention_plain(m, x):
+    """Of bailingmoe2, with norms of heads and a rotation, or of nemotron_h_moe, without."""
+    n, heads, kv, dim = len(x), m["attention.head_count"], m.of_layer("attention.head_count_kv"), m["attention.key_length"]
+    if m.arch == "bailingmoe2":
+        q, k, v = np.split(x @ m.w("attn_qkv").T, [heads * dim, (heads + kv) * dim], -1)
+    else:
+        q, k, v = (x @ m.w(name).T for name in ("attn_q", "attn_k", "attn_v"))
+    q, k, v = (y.reshape(n, -1, dim) for y in (q, k, v))
+    if m.arch == "bailingmoe2":
+        q, k = m.rms(q, m.w("attn_q_norm")), m.rms(k, m.w("attn_k_norm"))
+        q, k = (rotate(y, m["rope.freq_base"], m["rope.dimension_count"], False) for y in (q, k))
+    k, v = (np.repeat(y, heads // kv, 1) for y in (k, v))
+    return attend(q, k, v, dim ** -0.5).reshape(n, -1) @ m.w("attn_output").T
+
+
+def selected(m, x, q_input):
+    """Positions that each token sees by the index of glm-dsa."""
+    n, heads, dim = len(x), m["attention.indexer.head_count"], m["attention.indexer.key_length"]
+    k = x @ m.w("indexer.attn_k").T
+    k = (k - k.mean(-1, keepdims=True)) / np.sqrt(k.var(-1, keepdims=True) + 1e-6) * m.w("indexer.k_norm")
+    k = k + m.tensors[f"blk.{m.layer}.indexer.k_norm.bias"]
+    q = (q_input @ m.w("indexer.attn_q_b").T).reshape(n, heads, dim)
+    q, k = (rotate(y, m["rope.freq_base"], m["rope.dimension_count"], True) for y in (q, k[:, None]))
+    scores = np.maximum(np.einsum("ihd,jkd->hij", q, k), 0)
+    scores = np.einsum("ih,hij->ij", x @ m.w("indexer.proj").T, scores)
+    scores = np.where(np.tri(n, dtype=bool), scores, -np.inf)
+    seen = np.zeros((n, n), dtype=bool)
+    for t in range(n):
+        seen[t, np.argsort(-scores[t], kind="stable")[:m["attention.indexer.top_k"]]] = True
+    return seen & np.tri(n, dtype=bool)
+
+
 def attention_deepseek2(m, x):
     n, heads, rank = len(x), m["attention.head_count"], m["attention.kv_lora_rank"]
     n_rot, dim = m["rope.dimension_count"], m["attention.key_length_mla"]
-    q = (m.rms(x @ m.w("attn_q_a").T, m.w("attn_q_a_norm")) @ m.w("attn_q_b").T).reshape(n, heads, dim)
+    c = m.rms(x @ m.w("attn_q_a").T, m.w("attn_q_a_norm"))
+    seen = selected(m, x, c) if m.arch == "glm-dsa" else None
+    q = (c @ m.w("attn_q_b").T).reshape(n, heads, dim)
     row = x @ m.w("attn_kv_a_mqa").T
     c, r = m.rms(row[:, :rank], m.w("attn_kv_a_norm")), row[:, None, rank:]
     base = m["rope.freq_base"]
@@ -128,24 +189,28 @@ def attention_deepseek2(m, x):
     r = np.repeat(rotate(r, base, n_rot, True), heads, 1)
     k = np.concatenate([np.einsum("nc,hcd->nhd", c, m.w("attn_k_b")), r], -1)
     v = np.einsum("nc,hdc->nhd", c, m.w("attn_v_b"))
-    return attend(q, k, v, dim ** -0.5).reshape(n, -1) @ m.w("attn_output").T
+    return attend(q, k, v, dim ** -0.5, seen).reshape(n, -1) @ m.w("attn_output").T
 
 
-def ffn(m, x, suffix=""):
-    gate, up, down = (m.w(f"ffn_{part}{suffix}") for part in ("gate", "up", "down"))
-    return (silu(x @ gate.T) * (x @ up.T)) @ down.T
+def ffn(m, x, suffix="", expert=...):
+    up, down = (m.w(f"ffn_{part}{suffix}")[expert] for part in ("up", "down"))
+    if m.arch == "nemotron_h_moe":
+        return np.maximum(x @ up.T, 0) ** 2 @ down.T
+    return (silu(x @ m.w(f"ffn_gate{suffix}")[expert].T) * (x @ up.T)) @ down.T
 
 
 def experts(m, x):
     s = sigmoid(x @ m.w("ffn_gate_inp").T)
-    chosen = np.argsort(-(s + m.tensors[f"blk.{m.layer}.exp_probs_b.bias"]), -1)[:, :m["expert_used_count"]]
+    choice = (s + m.tensors[f"blk.{m.layer}.exp_probs_b.bias"]).reshape(len(x), m["expert_group_count"], -1)
+    groups = np.argsort(-np.sort(choice, -1)[..., -2:].sum(-1), -1)[:, m["expert_group_used_count"]:]
+    np.put_along_axis(choice, groups[..., None], -np.inf, 1)
+    chosen = np.argsort(-choice.reshape(s.shape), -1)[:, :m["expert_used_count"]]
     y = ffn(m, x, "_shexp")
     for t in range(len(x)):
         weights = s[t, chosen[t]]
         weights *= m["expert_weights_scale"] / weights.sum()
         for e, weight in zip(chosen[t], weights):
-            gate, up, down = (m.w(f"ffn_{part}_exps")[e] for part in ("gate", "up", "down"))
-            y[t] += weight * (down @ (silu(gate @ x[t]) * (up @ x[t])))
+            y[t] += weight * ffn(m, x[t], "_exps", e)
     return y
 
 
@@ -153,19 +218,43 @@ def predict(m, hidden, tokens):
     e = m.maybe("nextn.embed_tokens", "token_embd")[tokens]
     x = np.concatenate([m.rms(e, m.w("nextn.enorm")), m.rms(hidden, m.w("nextn.hnorm"))], -1) @ m.w("nextn.eh_proj").T
     h = m.rms(x, m.w("attn_norm"))
-    x = x + (attention_qwen35(m, h) if m.arch == "qwen35" else attention_deepseek2(m, h))
+    x = x + ATTENTION.get(m.arch, attention_plain)(m, h)
     if m.arch == "qwen35":
         x = x + ffn(m, m.rms(x, m.w("post_attention_norm")))
     else:
         x = x + experts(m, m.rms(x, m.w("ffn_norm")))
-    x = m.rms(x, m.maybe("nextn.shared_head_norm", "output_norm"))
+    own = "layer_output_norm" if m.arch == "bailingmoe2" else "nextn.shared_head_norm"
+    x = m.rms(x, m.maybe(own, "output_norm"))
     return x @ m.maybe("nextn.shared_head_head", "output").T
+
+
+ATTENTION = {"qwen35": attention_qwen35, "deepseek2": attention_deepseek2, "glm-dsa": attention_deepseek2}
+
+
+def recorded():
+    return [(folder, Model(folder)) for folder in ("qwen35-mtp", "glm4-moe-lite-mtp")]
+
+
+def edited():
+    """The models of the tests' tables."""
+    glm, nemotron, bailing = (Model(folder) for folder in ("glm-dsa", "nemotron_h_moe", "bailingmoe2"))
+    glm.predicts(3)
+    glm.copy("blk.3.indexer.", "blk.2.indexer.")
+    nemotron.predicts(7)
+    nemotron.keys["nemotron_h_moe.attention.head_count_kv"].append(2)
+    for name in ("attn_norm.weight", "attn_q.", "attn_k.", "attn_v.", "attn_output."):
+        nemotron.copy("blk.7." + name, "blk.3." + name)
+    nemotron.copy("blk.7.ffn_", "blk.6.ffn_")
+    nemotron.copy("blk.7.exp_probs_b.", "blk.6.exp_probs_b.")
+    nemotron.copy("blk.7.ffn_norm.weight", "blk.6.attn_norm.weight")
+    bailing.predicts(3)
+    bailing.copy("blk.3.layer_output_norm.weight", "blk.0.attn_norm.weight")
+    return [("glm-dsa", glm), ("nemotron_h_moe", nemotron), ("bailingmoe2", bailing)]
 
 
 def main():
     print("/* Written by tests/predictions/make.py: logits of the last of 40 tokens, every eighth. */")
-    for folder in ("qwen35-mtp", "glm4-moe-lite-mtp"):
-        m = Model(folder)
+    for folder, m in edited() if "edited" in sys.argv else recorded():
         n_embd, t = m["embedding_length"], np.arange(N_TOKENS)
         tokens = (t * 37 + 11) % 320
         hidden = ((t[:, None] * 37 + np.arange(n_embd)[None] * 101) % 64 - 32) / 16

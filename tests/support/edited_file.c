@@ -109,19 +109,16 @@ static bool is_replaced(const file_edit *edits, const char *name)
     return false;
 }
 
-static void write_new_tensor(gguf_writer *w, const file_edit *e, uint64_t seed)
+static void write_new_tensor(gguf_writer *w, const file_edit *e)
 {
     const int n_dims = e->ne[2] > 0 ? 3 : e->ne[1] > 0 ? 2 : 1;
     size_t n = 1;
     for (int d = 0; d < n_dims; d++)
         n *= (size_t)e->ne[d];
-    if (e->value == 0) {
-        gguf_writer_tensor_normal(w, e->name, e->type, n_dims, e->ne, seed, 0.2f);
-        return;
-    }
     float *values = make(n * sizeof *values);
     for (size_t i = 0; i < n; i++)
-        values[i] = e->value;
+        values[i] =
+            e->value != 0 ? e->value : (float)((uint32_t)i * UINT32_C(2654435761) >> 16) / 65536 - 0.5f;
     gguf_writer_tensor_f32(w, e->name, e->type, n_dims, e->ne, values);
     free(values);
 }
@@ -142,7 +139,7 @@ static void write_copies(gguf_writer *w, const file_edit *e, const tsr_gguf *fro
         fail_msg("no tensor is called %s", e->from);
 }
 
-static void write_edit(gguf_writer *w, const file_edit *e, const tsr_gguf *from, uint64_t seed)
+static void write_edit(gguf_writer *w, const file_edit *e, const tsr_gguf *from)
 {
     switch (e->how) {
     case FILE_DROP:
@@ -157,7 +154,7 @@ static void write_edit(gguf_writer *w, const file_edit *e, const tsr_gguf *from,
         gguf_writer_array(w, e->name, TSR_GGUF_U32, e->numbers, e->n);
         break;
     case FILE_TENSOR:
-        write_new_tensor(w, e, seed);
+        write_new_tensor(w, e);
         break;
     case FILE_COPY:
         write_copies(w, e, from);
@@ -169,7 +166,6 @@ void edited_file_write(const char *from, const file_edit *edits, const char *pat
 {
     tsr_gguf *gguf;
     gguf_writer *w = gguf_writer_create(3);
-    uint64_t seed = 1;
     runner_ok(tsr_gguf_open(from, NULL, &gguf), from);
     for (int64_t i = 0; i < tsr_gguf_n_keys(gguf); i++)
         if (!is_replaced(edits, tsr_gguf_key_at(gguf, i)))
@@ -180,7 +176,7 @@ void edited_file_write(const char *from, const file_edit *edits, const char *pat
             gguf_writer_tensor_raw(w, t->name, t->type, t->n_dims, t->ne, t->data);
     }
     for (const file_edit *e = edits; e->name; e++)
-        write_edit(w, e, gguf, seed++);
+        write_edit(w, e, gguf);
     gguf_writer_save(w, path);
     gguf_writer_destroy(w);
     tsr_gguf_close(gguf);

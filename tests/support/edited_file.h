@@ -12,7 +12,7 @@ typedef enum file_edit_how {
     FILE_U32,      /* a key of the number, new or instead of the file's */
     FILE_BOOL,
     FILE_U32S,   /* a key of the first n numbers */
-    FILE_TENSOR, /* a new tensor [ne], random, or all `value` */
+    FILE_TENSOR, /* a new tensor [ne] of numbers in [-0.5, 0.5), or of `value` */
     FILE_COPY    /* a new tensor that is equal to the file's `from` */
 } file_edit_how;
 
@@ -22,7 +22,7 @@ typedef struct file_edit {
     uint32_t numbers[8];
     size_t n;
     int64_t ne[3]; /* the last ones 0: fewer dimensions */
-    float value;   /* 0: random */
+    float value;   /* 0: element i is (i * 2654435761 mod 2^32 >> 16) / 65536 - 0.5 */
     tsr_type type; /* F32 unless given */
     const char *from;
 } file_edit;
