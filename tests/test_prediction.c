@@ -340,6 +340,41 @@ static void bytes_are_those_of_the_plan(void **state)
     }
 }
 
+/* A new split needs room for a second arena and nothing more. All other room is a margin, so a byte of the
+ * old split that is taken for another owner's makes the plan fail. */
+static void a_split_can_be_made_anew_in_the_memory_of_the_plan(void **state)
+{
+    (void)state;
+    static const float one_device[] = {1};
+    static fixture f;
+    static float before[N_VOCAB], after[N_VOCAB];
+    char devices[64];
+    opened o;
+    tsr_plan_device planned;
+    if (!make_fixture(0, &f))
+        skip();
+    open_way(&f, &plain, &o);
+    runner_ok(tsr_plan_get_device(tsr_model_plan(o.model), 0, &planned), "plan");
+    close_way(&o);
+
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = config_of(&plain);
+    const size_t margin = planned.bytes[TSR_MEMORY_ARENA] + planned.bytes[TSR_MEMORY_COMM];
+    snprintf(devices, sizeof devices, "host:1,threads=1,mem=%zu", planned.total_bytes + margin);
+    runtime_config.devices = devices;
+    config.margin.bytes = &margin;
+    config.margin.n = 1;
+    runner_ok(tsr_runtime_open(&runtime_config, &o.rt), devices);
+    runner_ok(tsr_model_open(o.rt, f.path, &config, &o.model), f.path);
+    runner_ok(tsr_session_create(o.model, &o.session), "session");
+    decode(&f, &o, 0, N_TOKENS, before, NULL);
+    predict(&f, &o, 0, 0, N_TOKENS, before);
+    runner_ok(tsr_model_resplit(o.model, one_device, 1), "the same split");
+    predict(&f, &o, 0, 0, N_TOKENS, after);
+    assert_memory_equal(after, before, sizeof before);
+    close_way(&o);
+}
+
 static void mistakes_are_refused(void **state)
 {
     (void)state;
@@ -389,6 +424,7 @@ int main(void)
         cmocka_unit_test(sequences_are_saved_with_keys_and_values_of_the_layer),
         cmocka_unit_test(predicting_survives_any_failing_allocation),
         cmocka_unit_test(bytes_are_those_of_the_plan),
+        cmocka_unit_test(a_split_can_be_made_anew_in_the_memory_of_the_plan),
         cmocka_unit_test(mistakes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,9 +19,12 @@ void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
     tsr_holding h = {.copies = tsr_buffer_has_copies(model->weights.buffer, d)};
     h.bytes[TSR_MEMORY_WEIGHTS] = tsr_buffer_bytes(model->weights.buffer, d);
     for (const tsr_session *s = model->sessions; s; s = s->next) {
+        const tsr_program_memory *memory[] = {s->memory, s->prediction_memory};
+        for (int i = 0; i < 2 && memory[i]; i++) {
+            h.bytes[TSR_MEMORY_ARENA] += tsr_layout_arena_bytes(&memory[i]->layout, d);
+            h.bytes[TSR_MEMORY_COMM] += tsr_layout_comm_bytes(&memory[i]->layout, d);
+        }
         h.bytes[TSR_MEMORY_KV] += tsr_kv_reserved_bytes(s->kv, d);
-        h.bytes[TSR_MEMORY_ARENA] += tsr_layout_arena_bytes(&s->memory->layout, d);
-        h.bytes[TSR_MEMORY_COMM] += tsr_layout_comm_bytes(&s->memory->layout, d);
         h.kv_committed += tsr_kv_committed_bytes(s->kv, d);
     }
     /* Scratch exists once for all programs of the device, but every plan counts it. */
