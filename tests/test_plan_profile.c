@@ -1,5 +1,5 @@
 /* What predicted times count besides matrices: collectives and operations of a step, states of recurrent
- * layers, keys and values that layers share, matrices that are whole on every device. */
+ * layers, keys and values that layers share or select, matrices that are whole on every device. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -200,6 +200,37 @@ static void embeddings_per_layer_are_summed_up_and_multiplied(void **state)
     close_model(&f);
 }
 
+/* After the first of five layers, tokens see 4 blocks of 8 positions. Two KV heads of 32 are divided; the
+ * index, keys of 64 elements of all positions, is not. */
+static void selected_positions_are_read_after_an_index(void **state)
+{
+    (void)state;
+    static fixture f;
+    if (!open_recorded(&f, "minimax-m3"))
+        skip();
+    const double kv = (N_CTX / 2 + 4 * 4 * 8) * 2 * 32 * (2 + 2), index = 4 * N_CTX / 2 * 64 * 2;
+    check_near(step_ns(&f, TSR_CLASS_ATTENTION), bytes_of(&f, TSR_BLOCK_ATTENTION) + kv / 2 + index);
+    close_model(&f);
+}
+
+/* Two of four layers have an index; the others see the positions that these have selected. Devices have rows
+ * of 32 + 16 elements whole. Tokens see 16 positions each, so ten of a prompt read all 128. */
+static void selections_serve_the_layers_behind_them(void **state)
+{
+    (void)state;
+    static fixture f;
+    static tsr_model_cost prompt;
+    if (!open_recorded(&f, "glm-dsa"))
+        skip();
+    const double rows = 4 * 16 * (32 + 16) * 2, all_rows = rows / 16 * N_CTX / 2,
+                 index = 2 * N_CTX / 2 * 64 * 2;
+    check_near(step_ns(&f, TSR_CLASS_ATTENTION), bytes_of(&f, TSR_BLOCK_ATTENTION) + rows + index);
+    runner_ok(tsr_model_cost_init(&f.planner, 10, &prompt), "the cost of a prompt");
+    f.cost = prompt;
+    check_near(step_ns(&f, TSR_CLASS_ATTENTION), bytes_of(&f, TSR_BLOCK_ATTENTION) + all_rows + index);
+    close_model(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +238,8 @@ int main(void)
         cmocka_unit_test(norms_over_all_heads_have_two_small_sums),
         cmocka_unit_test(recurrent_layers_read_states_and_gather_values),
         cmocka_unit_test(embeddings_per_layer_are_summed_up_and_multiplied),
+        cmocka_unit_test(selected_positions_are_read_after_an_index),
+        cmocka_unit_test(selections_serve_the_layers_behind_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

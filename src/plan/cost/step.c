@@ -2,8 +2,8 @@
  *
  * The time of a matrix is the longer of reading it and multiplying by it, and what every product takes. Of a
  * mixture of experts only the experts count that the tokens of the step use. Attention also reads the keys
- * and values of half the context; a recurrent layer reads and writes its states. Norms, rotations and the
- * like are small and counted as ops. */
+ * and values of half the context, or of those of its positions that an index selects; a recurrent layer reads
+ * and writes its states. Norms, rotations and the like are small and counted as ops. */
 #include "plan/cost/step.h"
 
 #include <math.h>
@@ -118,30 +118,43 @@ static double elem_bytes(tsr_type type)
     return (double)tsr_type_row_bytes(type, block) / (double)block;
 }
 
-/* What the mixer of a layer reads besides weights, and computes with it. */
+/* What the mixer of a layer reads besides weights, and computes with it. The index that selects positions is
+ * whole on every device. */
 typedef struct mixer_work {
     double bytes, flops;
+    double index_bytes, index_flops;
 } mixer_work;
+
+/* Of attention in layers of a kind, for one sequence. Every token of a step selects positions of its own. */
+static mixer_work attention_work(const tsr_hparams *hp, const tsr_layer_kind *k,
+                                 const tsr_model_config *config, double positions, double n_tokens)
+{
+    const double k_bytes = elem_bytes(config->session.type_k), v_bytes = elem_bytes(config->session.type_v);
+    const double rank = (double)hp->latent.kv_rank, row = rank + (double)hp->latent.n_rot;
+    const double dim = (double)k->head_dim, index = (double)k->index_dim;
+    const bool latent = k->mixer == TSR_MIXER_LATENT;
+    if (k->window > 0)
+        positions = TSR_MIN(positions, (double)k->window);
+    double seen = positions; /* by a token */
+    if (k->n_selected > 0)
+        seen = TSR_MIN(seen, (double)(k->n_selected * hp->indexer.block));
+    return (mixer_work){.bytes = TSR_MIN(seen * n_tokens, positions) *
+                                 (latent ? row * k_bytes : (double)k->n_head_kv * dim * (k_bytes + v_bytes)),
+                        .flops = 2 * (double)k->n_head * (latent ? row + rank : 2 * dim) * seen * n_tokens,
+                        .index_bytes = positions * index * k_bytes,
+                        .index_flops = 2 * (double)hp->indexer.n_heads * index * positions * n_tokens};
+}
 
 /* Of layers of a kind, for one sequence. `positions` stand before the step. */
 static mixer_work work_of_kind(const tsr_hparams *hp, const tsr_layer_kind *k, const tsr_model_config *config,
                                double positions, double n_tokens)
 {
-    const double k_bytes = elem_bytes(config->session.type_k), v_bytes = elem_bytes(config->session.type_v);
-    const double heads = (double)k->n_head, dim = (double)k->head_dim;
-    const double rank = (double)hp->latent.kv_rank, n_rot = (double)hp->latent.n_rot;
-    if (k->window > 0)
-        positions = TSR_MIN(positions, (double)k->window);
-    if (k->mixer == TSR_MIXER_ATTENTION)
-        return (mixer_work){positions * (double)k->n_head_kv * dim * (k_bytes + v_bytes),
-                            2 * heads * 2 * dim * positions * n_tokens};
-    if (k->mixer == TSR_MIXER_LATENT)
-        return (mixer_work){positions * (rank + n_rot) * k_bytes,
-                            2 * heads * (2 * rank + n_rot) * positions * n_tokens};
-    const double matrices = heads * dim * (double)k->key_dim;
-    const double inputs = heads * dim + 2 * (double)(k->n_head_kv * k->key_dim);
-    return (mixer_work){2 * (matrices + (double)(k->conv_kernel - 1) * inputs) * sizeof(float),
-                        8 * matrices * n_tokens}; /* decay, two products and a sum */
+    if (k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT)
+        return attention_work(hp, k, config, positions, n_tokens);
+    const double values = (double)(k->n_head * k->head_dim), matrices = values * (double)k->key_dim;
+    const double inputs = values + 2 * (double)(k->n_head_kv * k->key_dim);
+    return (mixer_work){.bytes = 2 * (matrices + (double)(k->conv_kernel - 1) * inputs) * sizeof(float),
+                        .flops = 8 * matrices * n_tokens}; /* decay, two products and a sum */
 }
 
 /* The mean over the layers. Of a model that does not run, from the means of its keys and values. */
@@ -150,24 +163,26 @@ static mixer_work work_of_layer(const tsr_planner *planner, double n_tokens)
     const tsr_hparams *hp = &planner->shape.hparams;
     const tsr_model_config *config = &planner->config;
     double positions = (double)config->session.n_ctx / 2;
-    mixer_work sum = {0, 0};
+    mixer_work sum = {0};
     for (int64_t l = 0; l < tsr_hparams_n_step_layers(hp); l++) {
         const mixer_work work = work_of_kind(hp, tsr_hparams_layer(hp, l), config, positions, n_tokens);
         sum.bytes += work.bytes / (double)hp->n_layers;
         sum.flops += work.flops / (double)hp->n_layers;
+        sum.index_bytes += work.index_bytes / (double)hp->n_layers;
+        sum.index_flops += work.index_flops / (double)hp->n_layers;
     }
     if (!planner->shape.arch->header_only || hp->kv.k_elems + hp->kv.v_elems == 0)
         return sum;
     positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
-    return (mixer_work){positions * (hp->kv.k_elems * elem_bytes(config->session.type_k) +
-                                     hp->kv.v_elems * elem_bytes(config->session.type_v)),
-                        2.0 * (double)(hp->n_head * 2 * hp->head_dim) * positions * n_tokens};
+    return (mixer_work){.bytes = positions * (hp->kv.k_elems * elem_bytes(config->session.type_k) +
+                                              hp->kv.v_elems * elem_bytes(config->session.type_v)),
+                        .flops = 2.0 * (double)(hp->n_head * 2 * hp->head_dim) * positions * n_tokens};
 }
 
 /* Time to read the keys and values, or the states, of one layer, all heads, once for every sequence in the
- * step, and to multiply them. */
+ * step, and to multiply them; and to use its index. */
 typedef struct attention_times {
-    double read_ns, work_ns;
+    double read_ns, work_ns, index_ns;
 } attention_times;
 
 static attention_times attention_times_of(const tsr_planner *planner, const tsr_device_rates *rates,
@@ -180,8 +195,9 @@ static attention_times attention_times_of(const tsr_planner *planner, const tsr_
         flop_rate = TSR_MAX(flop_rate, rates->flops_per_s[i]);
     }
     if (!(read_rate > 0))
-        return (attention_times){0, 0};
-    return (attention_times){work.bytes / read_rate * 1e9, work.flops / flop_rate * 1e9};
+        return (attention_times){0};
+    return (attention_times){work.bytes / read_rate * 1e9, work.flops / flop_rate * 1e9,
+                             TSR_MAX(work.index_bytes / read_rate, work.index_flops / flop_rate) * 1e9};
 }
 
 /* Add one layer's attention on device d. Rows that are whole on every device are read by each, whatever its
@@ -189,6 +205,7 @@ static attention_times attention_times_of(const tsr_planner *planner, const tsr_
 static void add_attention(const tsr_hparams *hp, attention_times times, int d, tsr_cost_class *attention)
 {
     const double ns = TSR_MAX(times.read_ns, times.work_ns);
+    attention->fixed_ns[d] += times.index_ns;
     if (hp->kv.whole && times.read_ns >= times.work_ns)
         attention->fixed_ns[d] += ns;
     else
