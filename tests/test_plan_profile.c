@@ -231,6 +231,23 @@ static void selections_serve_the_layers_behind_them(void **state)
     close_model(&f);
 }
 
+/* Two KV heads of 16, beside them Mamba-2: 6 heads of 16 x 16 in 2 groups, behind a convolution over 4
+ * tokens. Whether groups are divided or heads, keys and queries are those of the groups. */
+static void both_mixers_of_a_layer_count(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"falcon-h1", "falcon-h1-norm"};
+    for (int i = 0; i < 2; i++) {
+        static fixture f;
+        if (!open_recorded(&f, folders[i]))
+            skip();
+        const double n_elems = 6 * 16 * 16 + 3 * (6 * 16 + 2 * 2 * 16);
+        const double states = 4 * 2 * 4 * n_elems, kv = 4 * N_CTX / 2 * 2 * 16 * (2 + 2);
+        check_near(step_ns(&f, TSR_CLASS_ATTENTION), bytes_of(&f, TSR_BLOCK_ATTENTION) + (states + kv) / 2);
+        close_model(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +255,7 @@ int main(void)
         cmocka_unit_test(norms_over_all_heads_have_two_small_sums),
         cmocka_unit_test(recurrent_layers_read_states_and_gather_values),
         cmocka_unit_test(embeddings_per_layer_are_summed_up_and_multiplied),
+        cmocka_unit_test(both_mixers_of_a_layer_count),
         cmocka_unit_test(selected_positions_are_read_after_an_index),
         cmocka_unit_test(selections_serve_the_layers_behind_them),
     };

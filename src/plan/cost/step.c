@@ -145,16 +145,36 @@ static mixer_work attention_work(const tsr_hparams *hp, const tsr_layer_kind *k,
                         .index_flops = 2 * (double)hp->indexer.n_heads * index * positions * n_tokens};
 }
 
+/* Of states in layers of a kind, for one sequence. Mamba-2 has keys per group, however heads are divided. */
+static mixer_work recurrent_work(const tsr_layer_kind *k, double n_tokens)
+{
+    const int64_t n_keys = k->mixer == TSR_MIXER_MAMBA ? k->n_groups : k->n_head_kv;
+    const double values = (double)(k->n_head * k->head_dim), matrices = values * (double)k->key_dim;
+    const double inputs = values + 2 * (double)(n_keys * k->key_dim);
+    return (mixer_work){.bytes = 2 * (matrices + (double)(k->conv_kernel - 1) * inputs) * sizeof(float),
+                        .flops = 8 * matrices * n_tokens}; /* decay, two products and a sum */
+}
+
+static void add_work(mixer_work *sum, mixer_work work, double times)
+{
+    sum->bytes += times * work.bytes;
+    sum->flops += times * work.flops;
+    sum->index_bytes += times * work.index_bytes;
+    sum->index_flops += times * work.index_flops;
+}
+
 /* Of layers of a kind, for one sequence. `positions` stand before the step. */
 static mixer_work work_of_kind(const tsr_hparams *hp, const tsr_layer_kind *k, const tsr_model_config *config,
                                double positions, double n_tokens)
 {
+    mixer_work work = {0};
     if (k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT)
-        return attention_work(hp, k, config, positions, n_tokens);
-    const double values = (double)(k->n_head * k->head_dim), matrices = values * (double)k->key_dim;
-    const double inputs = values + 2 * (double)(k->n_head_kv * k->key_dim);
-    return (mixer_work){.bytes = 2 * (matrices + (double)(k->conv_kernel - 1) * inputs) * sizeof(float),
-                        .flops = 8 * matrices * n_tokens}; /* decay, two products and a sum */
+        work = attention_work(hp, k, config, positions, n_tokens);
+    else if (tsr_mixer_is_recurrent(k->mixer))
+        work = recurrent_work(k, n_tokens);
+    if (k->beside >= 0)
+        add_work(&work, work_of_kind(hp, &hp->kinds[k->beside], config, positions, n_tokens), 1);
+    return work;
 }
 
 /* The mean over the layers. Of a model that does not run, from the means of its keys and values. */
@@ -164,13 +184,9 @@ static mixer_work work_of_layer(const tsr_planner *planner, double n_tokens)
     const tsr_model_config *config = &planner->config;
     double positions = (double)config->session.n_ctx / 2;
     mixer_work sum = {0};
-    for (int64_t l = 0; l < tsr_hparams_n_step_layers(hp); l++) {
-        const mixer_work work = work_of_kind(hp, tsr_hparams_layer(hp, l), config, positions, n_tokens);
-        sum.bytes += work.bytes / (double)hp->n_layers;
-        sum.flops += work.flops / (double)hp->n_layers;
-        sum.index_bytes += work.index_bytes / (double)hp->n_layers;
-        sum.index_flops += work.index_flops / (double)hp->n_layers;
-    }
+    for (int64_t l = 0; l < tsr_hparams_n_step_layers(hp); l++)
+        add_work(&sum, work_of_kind(hp, tsr_hparams_layer(hp, l), config, positions, n_tokens),
+                 1 / (double)hp->n_layers);
     if (!planner->shape.arch->header_only || hp->kv.k_elems + hp->kv.v_elems == 0)
         return sum;
     positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
