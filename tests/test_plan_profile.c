@@ -248,6 +248,22 @@ static void both_mixers_of_a_layer_count(void **state)
     }
 }
 
+/* What experts add up in a latent space is summed before the second matrix leads out of it. */
+static void latent_experts_have_a_sum_of_their_own(void **state)
+{
+    (void)state;
+    static fixture f;
+    if (!open_recorded(&f, "nemotron_h_moe-latent"))
+        skip();
+    const tsr_hparams *hp = &f.planner.shape.hparams;
+    int n_mixtures = 0;
+    for (int64_t l = 0; l < hp->n_layers; l++)
+        n_mixtures += tsr_hparams_layer(hp, l)->ffn == TSR_FFN_EXPERTS;
+    assert_true(n_mixtures > 0 && hp->n_expert_embd < hp->n_embd);
+    assert_int_equal(count_of(&f, TSR_CLASS_FFN, false, hp->n_expert_embd), n_mixtures);
+    close_model(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +272,7 @@ int main(void)
         cmocka_unit_test(recurrent_layers_read_states_and_gather_values),
         cmocka_unit_test(embeddings_per_layer_are_summed_up_and_multiplied),
         cmocka_unit_test(both_mixers_of_a_layer_count),
+        cmocka_unit_test(latent_experts_have_a_sum_of_their_own),
         cmocka_unit_test(selected_positions_are_read_after_an_index),
         cmocka_unit_test(selections_serve_the_layers_behind_them),
     };
