@@ -51,16 +51,18 @@ out:
     return status;
 }
 
+/* The first program allocates the kernels' scratch, unless another program has done so. */
 static tsr_status choose_sizes(tsr_rates_work *w, bool with_partials)
 {
-    size_t used = tsr_device_used(w->device), cap = w->device->memory_cap, rest;
+    size_t used = tsr_device_used(w->device), cap = w->device->memory_cap;
+    size_t rest = w->device->scratch_users == 0 ? w->device->scratch_bytes : 0;
     size_t left = cap > used ? cap - used : 0;
     w->n_tokens = w->is_gpu ? GPU_TOKENS : HOST_TOKENS;
     w->x_bytes = (size_t)w->n_tokens * TSR_RATES_COLUMNS * sizeof(float);
     w->y_bytes = w->is_gpu ? (size_t)GPU_TOKENS * GPU_ROWS * sizeof(int64_t)
                            : (size_t)TSR_RATES_LARGE_SYNC * sizeof(float);
     w->partial_bytes = with_partials ? 2 * (size_t)TSR_RATES_LARGE_SYNC * sizeof(int64_t) : 0;
-    rest = w->x_bytes + w->y_bytes + w->partial_bytes;
+    rest += w->x_bytes + w->y_bytes + w->partial_bytes;
     if (left < rest + least_weights)
         return tsr_fail(TSR_ERR_MEMORY,
                         "device %s: %zu free bytes are too few for measuring, which takes at least %zu; "

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -11,6 +12,7 @@
 #include <tsr/rates.h>
 #include <tsr/runtime.h>
 
+#include "core/gpu.h"
 #include "core/runtime.h"
 #include "runtime/rates_work.h"
 #include "support/runner.h"
@@ -152,6 +154,34 @@ static void a_cap_that_is_too_low_is_named(void **state)
     tsr_runtime_close(rt);
 }
 
+/* Programs need the kernels' scratch, too. */
+static void the_least_cap_has_room_for_programs(void **state)
+{
+    (void)state;
+    const size_t x = (size_t)512 * TSR_RATES_COLUMNS * 4, y = (size_t)512 * 8192 * 8;
+    const size_t least = x + y + ((size_t)4 << 20) + TSR_GPU_SCRATCH_BYTES;
+    const size_t caps[] = {least, (size_t)100 << 20, least - 4096};
+    for (int i = 0; i < 3; i++) {
+        cudasim_config machine = CUDASIM_CONFIG_INIT;
+        tsr_runtime_config config = tsr_runtime_config_default();
+        tsr_device_program *program = NULL;
+        fixture f;
+        char devices[48];
+        cudasim_configure(&machine);
+        snprintf(devices, sizeof devices, "cuda:0,mem=%zu", caps[i]);
+        config.devices = devices;
+        runner_ok(tsr_runtime_open(&config, &f.rt), "open");
+        f.device = f.rt->devices[0];
+        assert_int_equal(tsr_rates_work_open(&f.work, f.device, false), i < 2 ? TSR_OK : TSR_ERR_MEMORY);
+        const tsr_op op = tsr_rates_norm(&f.work);
+        if (i < 2) {
+            runner_ok(f.device->ops->program_create(f.device, &op, 1, &program), devices);
+            f.device->ops->program_destroy(f.device, program);
+        }
+        close_fixture(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +190,7 @@ int main(void)
         cmocka_unit_test(small_matrices_follow_each_other),
         cmocka_unit_test(layers_use_different_experts),
         cmocka_unit_test(a_cap_that_is_too_low_is_named),
+        cmocka_unit_test(the_least_cap_has_room_for_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
