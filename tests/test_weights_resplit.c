@@ -152,11 +152,64 @@ static void copies_can_be_dropped_and_filled_again(void **state)
     }
 }
 
+/* A device has a view of a tensor whose parts of two rows are apart in the file, and a copy of a tensor whose
+ * parts have no common distance. As it gets copies of both, with more columns, each is read where it is. */
+static void views_in_parts_are_uploaded_anew(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 8, ROWS = 6, PART = 2 * COLUMNS, GAP = 16 };
+    static const int64_t ne[4] = {COLUMNS, ROWS, 1, 1};
+    static float file[2][ROWS / 2][PART + GAP]; /* by tensor, by part */
+    const void *parts[] = {file[1][2], file[1][0], file[1][1]};
+    static const int64_t counts[][2] = {{1, 1}, {2, 0}};
+    const void *sources[] = {file[0], file[1]};
+    fake_runtime fake;
+    tsr_shard_map maps[2];
+    tsr_tensor tensors[2][2], *pointers[2][2];
+    tsr_placement placements[2];
+    tsr_buffer *buffers[2];
+    float got[COLUMNS];
+    fake_runtime_open(&fake, 2, NULL);
+    for (int i = 0; i < ROWS * PART; i++)
+        file[i / PART % 2][i / PART / 2][i % PART] = (float)i;
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(tsr_shard_map_init(COLUMNS, COLUMNS / 2, 2, counts[k], &maps[k]), TSR_OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(tsr_tensor_init(&tensors[k][i], &fake.rt, TSR_TYPE_F32, ne, "weight"), TSR_OK);
+            pointers[k][i] = &tensors[k][i];
+            placements[i] = (tsr_placement){.sharding = TSR_SHARDING_SPLIT,
+                                            .devices = 3,
+                                            .map = &maps[k],
+                                            .source = {.part_rows = 2,
+                                                       .part_stride = i ? 0 : sizeof file[0][0],
+                                                       .parts = i ? parts : NULL}};
+        }
+        const tsr_buffer_load_config config = {.flags = k ? TSR_LOAD_COPY : 0,
+                                               .owner = TSR_MEMORY_WEIGHTS,
+                                               .previous_buffer = k ? buffers[0] : NULL,
+                                               .previous = k ? pointers[0] : NULL};
+        assert_int_equal(tsr_buffer_load(&fake.rt, pointers[k], placements, sources, 2, &config, &buffers[k]),
+                         TSR_OK);
+    }
+    assert_int_equal(tsr_tensor_get(&tensors[0][0], got, 0, sizeof got), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "parts are apart"));
+    for (int i = 0; i < 2; i++)
+        for (size_t row = 0; row < ROWS; row++) {
+            const float *part = i ? parts[row / 2] : file[0][row / 2];
+            assert_int_equal(tsr_tensor_get(&tensors[1][i], got, row * sizeof got, sizeof got), TSR_OK);
+            assert_memory_equal(got, part + row % 2 * COLUMNS, sizeof got);
+        }
+    tsr_buffer_destroy(buffers[1]);
+    tsr_buffer_destroy(buffers[0]);
+    fake_runtime_close(&fake);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_a_device_lacks_is_uploaded),
         cmocka_unit_test(copies_can_be_dropped_and_filled_again),
+        cmocka_unit_test(views_in_parts_are_uploaded_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

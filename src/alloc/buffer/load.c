@@ -162,6 +162,16 @@ static tsr_status keep_part(const loading *l, int i, int d, tsr_window kept)
                              tsr_window_width(item->tensor, kept), tsr_window_height(kept));
 }
 
+/* The part of a new shard that is copied from the previous one. Of a view of a source in parts nothing is:
+ * there, rows have no common distance. */
+static tsr_window kept_window(const loading *l, int i, int d, tsr_window all)
+{
+    const tsr_tensor *previous = l->config->previous[i];
+    if (previous && previous->shards && previous->shards[d].part_stride > 0)
+        return (tsr_window){0};
+    return common_window(all, previous_window(l, i, d));
+}
+
 /* Copy the parts of new shards that the device has, and list the rest for upload. With TSR_LOAD_VERIFY all
  * parts are uploaded, because verifying compares each copy with its source. */
 static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
@@ -174,7 +184,7 @@ static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
         if (is_view(l, &l->items[i], d))
             continue;
         tsr_window all = window_of(&l->items[i], d);
-        tsr_window kept = keeps ? common_window(all, previous_window(l, i, d)) : (tsr_window){0};
+        tsr_window kept = keeps ? kept_window(l, i, d, all) : (tsr_window){0};
         if (kept.row_begin < kept.row_end)
             TSR_TRY(keep_part(l, i, d, kept));
         add_missing(l, &l->items[i], all, kept);

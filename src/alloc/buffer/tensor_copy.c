@@ -127,6 +127,13 @@ static tsr_status check_transfer(const tsr_tensor *tensor, const void *data, siz
             "%s: tensor %s holds one partial sum per device; mark it as an output of its graph to "
             "have them added",
             call, tensor->name);
+    for (int d = 0; d < tensor->rt->n_devices; d++)
+        if (tensor->shards[d].part_stride > 0)
+            return tsr_fail(
+                TSR_ERR_UNSUPPORTED,
+                "%s: on device %s tensor %s is a view of a file, where its parts are apart; load it "
+                "as a copy",
+                call, tensor->rt->devices[d]->name, tensor->name);
     size_t whole = tsr_tensor_bytes(tensor), block = tsr_type_block_bytes(tensor->type);
     if (offset > whole || bytes > whole - offset)
         return tsr_fail(TSR_ERR_INVALID, "%s: %zu bytes at offset %zu exceed tensor %s, which has %zu", call,
