@@ -114,7 +114,7 @@ tsr_tensor *tsr_conv_bias(tsr_graph *graph, tsr_tensor *conv, tsr_tensor *bias)
     return conv;
 }
 
-/* Whether the operands of n parts have the shapes of one recurrence. */
+/* Whether the operands of n parts have the shapes of one recurrence, which has either beta or a skip. */
 static bool is_recurrence(const tsr_recurrence_operands *o, int64_t dk, int n)
 {
     const tsr_weight_parts skip = {.at = {o->skip}, .n = 1};
@@ -124,7 +124,7 @@ static bool is_recurrence(const tsr_recurrence_operands *o, int64_t dk, int n)
                   dk <= TSR_MAX_STATE_ROWS && (n_decay == 1 || n_decay == dk) &&
                   o->alpha->ne[0] == o->n_heads * n_decay && o->dt_bias.n == n &&
                   are_parts(&o->a, o->n_heads, 1) && are_parts(&o->dt_bias, o->n_heads * n_decay, 1);
-    return shaped && (o->beta ? o->beta->ne[0] == o->n_heads
+    return shaped && (o->beta ? !o->skip && o->beta->ne[0] == o->n_heads
                               : n == 1 && n_decay == 1 && o->skip && are_parts(&skip, o->n_heads, 1));
 }
 
