@@ -261,6 +261,25 @@ static int check(const bench_options *o, const bench_report *report)
     return TOOL_GO_ON;
 }
 
+/* After parsing the options: check them, and fill *b and, for a synthetic model, *synthetic. The config in *b
+ * borrows split[]. Returns TOOL_GO_ON or an exit code, after an error message. */
+static int read_request(bench_options *o, float split[TSR_MAX_DEVICES], bench *b, bench_synthetic *synthetic)
+{
+    int code = bench_tests_read(o, &b->report);
+    if (code == TOOL_GO_ON)
+        code = check(o, &b->report);
+    if (code == TOOL_GO_ON)
+        code = try_files(o);
+    if (code == TOOL_GO_ON && o->model.synthetic)
+        code = bench_synthetic_read(o, synthetic);
+    if (code == TOOL_GO_ON && o->model.model)
+        code = tool_model_options_read("bench", &o->model, split, &b->engine.config);
+    b->loading = (tool_progress){.what = "loading", .quiet = o->quiet};
+    b->engine.config.load.progress = tool_progress_show;
+    b->engine.config.load.progress_user = &b->loading;
+    return code;
+}
+
 int tsr_cmd_bench(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "links") == 0)
@@ -322,19 +341,6 @@ int tsr_cmd_bench(int argc, char **argv)
     bench b = {.options = &o, .engine.config = tsr_model_config_default()};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
-        code = bench_tests_read(&o, &b.report);
-    if (code == TOOL_GO_ON)
-        code = check(&o, &b.report);
-    if (code == TOOL_GO_ON)
-        code = try_files(&o);
-    if (code == TOOL_GO_ON && o.model.synthetic)
-        code = bench_synthetic_read(&o, &synthetic);
-    if (code == TOOL_GO_ON && o.model.model)
-        code = tool_model_options_read("bench", &o.model, split, &b.engine.config);
-    if (code != TOOL_GO_ON)
-        return code;
-    b.loading = (tool_progress){.what = "loading", .quiet = o.quiet};
-    b.engine.config.load.progress = tool_progress_show;
-    b.engine.config.load.progress_user = &b.loading;
-    return run(&b, &synthetic);
+        code = read_request(&o, split, &b, &synthetic);
+    return code == TOOL_GO_ON ? run(&b, &synthetic) : code;
 }
