@@ -165,10 +165,11 @@ typedef struct tsr_model_config {
     } margin;
 
     /** The prediction layer of files that have one ("nextn_predict_layers"), for tsr_session_predict(). Of
-     * several the first. */
+     * several the first. Architectures that are planned and not run are planned without it. */
     struct {
-        /** plan and load it, and keep its keys and values; a file without one is refused then. It is counted
-         * as the model's last layer */
+        /** Plan and load it as the model's last layer, and keep its keys and values. tsr_model_open() and
+         * tsr_plan_create() then return TSR_ERR_INVALID for a file without one, and TSR_ERR_FORMAT if the
+         * layer lacks a tensor. docs/models.md says which architectures were tested with one */
         bool load;
     } prediction;
 } tsr_model_config;

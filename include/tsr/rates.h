@@ -2,7 +2,7 @@
  * Speeds of devices, for dividing a model over them.
  *
  *     tsr_device_rates rates[TSR_MAX_DEVICES];
- *     tsr_runtime_measure(rt, NULL, 0, rates); (a few tenths of a second; all devices work together)
+ *     tsr_runtime_measure(rt, NULL, 0, rates); (about a second; all devices work together)
  *     config.rates = rates;                    (tsr_plan_create() and tsr_model_open() divide by them)
  *
  * Devices are measured on request only, so that a plan made from descriptions is the plan that loading
@@ -24,23 +24,35 @@ TSR_BEGIN_DECLS
  * other types the rates of a similar one; IQ2_XS stands for the IQ1, IQ2, IQ3 and TQ types. */
 #define TSR_RATE_TYPES 9
 
-/** All zeros: nothing is known. */
+/** Arrays are by weight type (tsr_rate_index()). All zeros: nothing is known. */
 typedef struct tsr_device_rates {
-    double read_bytes_per_s[TSR_RATE_TYPES]; /**< of weights, multiplied by one token: decoding */
-    double flops_per_s[TSR_RATE_TYPES];      /**< of products with many tokens; 2 per weight and token */
-    double op_ns;                            /**< time of a small op: the norm of one row */
-    double sync_ns;          /**< one small all-reduce between all devices of the runtime; 0 for one device */
-    double sync_bytes_per_s; /**< bytes of one device's partial sums per second, in a large all-reduce */
-    bool measured;           /**< by running kernels; false: described or guessed */
-    int64_t measured_at;     /**< when, in seconds since 1970; 0 if unknown */
-    double load; /**< the part of all processors' time that other processes took meanwhile, 0 to 1, as far as
-                  * the caller knows: tsr_runtime_measure() writes 0 */
-    double product_ns[TSR_RATE_TYPES];          /**< what a product of one token takes besides reading */
-    double partial_flops_per_s[TSR_RATE_TYPES]; /**< as flops_per_s, with sums of the exact reduction: the
-                                                 * last product of a block */
-    double expert_bytes_per_s[TSR_RATE_TYPES]; /**< as read_bytes_per_s and flops_per_s, of the matrices of */
-    double expert_flops_per_s[TSR_RATE_TYPES]; /**< experts, choice and start of kernels included; the last
-                                                 * four: 0 is no difference from other products */
+    /** Bytes of weights per second, in products with one token: decoding. 0: the type is not known */
+    double read_bytes_per_s[TSR_RATE_TYPES];
+    /** Operations per second, 2 per weight and token, in products with many tokens. 0: the type is not
+     * known */
+    double flops_per_s[TSR_RATE_TYPES];
+    /** Nanoseconds of a small op, the norm of one row. 0: small ops take no time in predictions */
+    double op_ns;
+    /** Nanoseconds of a small all-reduce between all devices of the runtime. 0: one device, or not known */
+    double sync_ns;
+    /** Bytes per second of one device's partial sums, in a large all-reduce. 0: one device, or not known */
+    double sync_bytes_per_s;
+    bool measured;       /**< by running kernels; false: described or guessed */
+    int64_t measured_at; /**< when, in seconds since 1970; 0: not known */
+    /** The part of all processors' time that other processes took meanwhile, 0 to 1, as far as the caller
+     * knows: tsr_runtime_measure() writes 0 */
+    double load;
+    /** Nanoseconds that a product with one token takes besides reading. Less than op_ns: op_ns */
+    double product_ns[TSR_RATE_TYPES];
+    /** As flops_per_s, with the sums of the exact reduction, which the last product of a block has. 0: as
+     * flops_per_s */
+    double partial_flops_per_s[TSR_RATE_TYPES];
+    /** As read_bytes_per_s, of the matrices of experts; the time includes choosing them and starting kernels.
+     * 0: as read_bytes_per_s */
+    double expert_bytes_per_s[TSR_RATE_TYPES];
+    /** As flops_per_s, of the matrices of experts; the time includes choosing them and starting kernels.
+     * 0: as flops_per_s */
+    double expert_flops_per_s[TSR_RATE_TYPES];
 } tsr_device_rates;
 
 /** Index into the arrays; -1 for other types. */

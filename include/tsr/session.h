@@ -56,8 +56,9 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const 
                                                     float *logits);
 
 /** tsr_session_decode(), and hidden[n_tokens][n_embd]: the residual stream of every token of the batch behind
- * the last layer, before the last norm. TSR_ERR_INVALID also if the model was opened without
- * config.prediction.load. `hidden` NULL: not wanted. */
+ * the last layer, before the last norm. `hidden` NULL: not wanted, which needs no prediction layer.
+ * TSR_ERR_INVALID also if `hidden` is wanted and the model was opened without config.prediction.load. On
+ * failure the contents of hidden[] are unspecified, like those of logits[]. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch,
                                                            float *logits, float *hidden);
 
@@ -72,6 +73,12 @@ typedef struct tsr_prediction {
 } tsr_prediction;
 
 /** Propose the token after the last of prediction->tokens: logits[n_vocab] by the model's prediction layer.
+ *
+ *     tsr_session_decode_hidden(session, &batch, logits, hidden);    n tokens of sequence 0, from position 0
+ *     tsr_sampler_sample(sampler, logits, n_vocab, &tokens[n]);      tokens[] begins with those of the batch
+ *     tsr_prediction p = {.n_tokens = n, .tokens = tokens + 1, .hidden = hidden};
+ *     tsr_session_predict(session, &p, logits);                      tokens[n + 1] may follow
+ *
  * The layer has keys and values of its own, which the call stores at its positions. It attends to all
  * positions before them, so calls begin at position 0, and leave none out; after a trim to `length`, the
  * layer is given position length - 1 again, with the token that follows now. Sequences do not change
