@@ -1,5 +1,6 @@
-/* Which products need not wait for the product before them (cuda/device/fuse.h). On a GPU such products run side
- * by side, so an op that is taken for a sibling wrongly reads or overwrites what another still computes. */
+/* Which products need not wait for the product before them (cuda/device/fuse.h). On a GPU such products run
+ * side by side, so an op that is taken for a sibling wrongly reads or overwrites what another still
+ * computes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
