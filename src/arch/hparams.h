@@ -84,7 +84,7 @@ typedef struct tsr_layer_kind {
     /* Of Mamba-2: groups of heads, each with a key (B) and a query (C). Where they are not n_head_kv, that is
      * the number of heads: heads are divided, and every device has the keys and queries of all groups. */
     int64_t n_groups;
-    int64_t beside; /* the kind of a mixer that reads the layer's input, too; -1: none */
+    int64_t beside; /* the kind of a mixer that reads the layer's input, too; -1: none. 0 is a kind */
 
     /* Of attention to selected positions: blocks of positions that a token sees (0: all), and elements of the
      * layer's index keys (0: the selection of the last layer that has any). */
@@ -109,7 +109,8 @@ typedef struct tsr_indexer {
     int64_t n_heads, dim; /* of index queries and keys; n_heads 0: layers see all positions */
     bool sums_heads;      /* one list by a sum over heads; false: a list of each head, for a KV head each */
     int64_t n_selected;   /* blocks */
-    int64_t block, n_local;
+    int64_t block;        /* positions of a block */
+    int64_t n_local;      /* the last blocks, which are selected in any case */
 } tsr_indexer;
 
 typedef struct tsr_hparams {
