@@ -38,7 +38,7 @@ typedef struct tool_model_options {
      "instead of -m: a published shape, e.g. qwen3-32b:q4_k_m; help lists them", 0, 0}
 #define TOOL_PREDICTION_ROW(o)                                                                    \
     {NULL, "--prediction", TOOL_FLAG, &(o).prediction, NULL,                                      \
-     "with the file's prediction layer (MTP, NextN)", 0, 0}
+     "count the file's prediction layer (MTP, NextN), too", 0, 0}
 #define TOOL_MODEL_OPTION_ROWS(o)                                                                 \
     {"-dev", "--devices", TOOL_STRING, &(o).devices, "SPEC",                                      \
      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: all GPUs, otherwise host)", 0, 0},      \
