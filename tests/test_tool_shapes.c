@@ -47,7 +47,8 @@ static const struct {
     {"minimax-m2", 228.7},       {"seed-oss-36b", 36.2},
     {"hunyuan-a13b", 80.4},      {"exaone-4-32b", 32.0},
     {"ling-1t", 1000},           {"trinity-large", 399},
-    {"step-3.5-flash", 196.8},
+    {"step-3.5-flash", 196.8},   {"llama-4-scout", 107.8},
+    {"llama-4-maverick", 400.7},
 };
 
 enum { N_PUBLISHED = sizeof published / sizeof *published };

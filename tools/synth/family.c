@@ -40,6 +40,7 @@ static const synth_family families[] = {
     {"exaone4", NORMS | SYNTH_POST_NORMS | SYNTH_NO_PRE_NORMS,    0,    0,       0,       0,      4},
     {"afmoe", NORMS | SIGMOIDS | SHARED | SYNTH_ELEMENT_GATE | SYNTH_POST_NORMS,
                                                                   0,    0,       0,       0,      4},
+    {"llama4", SHARED,                                            0,    0,       0,       0,      0},
     {"step35", NORMS | SIGMOIDS | SHARED | SYNTH_HEAD_GATE | SYNTH_FULL_FIRST,
                                                                   0,    0,       0,       0,      4},
 };

@@ -68,6 +68,8 @@ static void put_experts(const keys *k, const synth_shape *s)
     if (s->n_dense_layers)
         put_int(k, "leading_dense_block_count",
                 s->n_dense_layers < s->n_layers ? s->n_dense_layers : s->n_layers);
+    if (s->expert_step)
+        put_int(k, "interleave_moe_layer_step", s->expert_step);
     if (synth_has(s, SYNTH_SHARED_EXPERT) && !synth_has(s, SYNTH_SHARED_GATE))
         put_int(k, "expert_shared_count", 1);
     if (s->n_ff_shared)

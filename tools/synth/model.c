@@ -171,7 +171,8 @@ static void add_layer_input(list *l, int layer)
 static void add_layer(list *l, int layer)
 {
     const synth_shape *s = &l->model->shape;
-    const bool experts = s->n_expert && layer >= s->n_dense_layers;
+    const bool experts = s->n_expert && layer >= s->n_dense_layers &&
+                         (s->expert_step == 0 || (layer + 1) % s->expert_step == 0);
     add_mixer(l, layer);
     if (synth_has(s, SYNTH_POST_NORMS))
         add(l, layer, "post_attention_norm.weight", s->n_embd, 0, 0);

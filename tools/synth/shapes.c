@@ -3,8 +3,8 @@
  * max_position_embeddings; num_experts, num_experts_per_tok, moe_intermediate_size, first_k_dense_replace;
  * rope_theta, tie_word_embeddings; q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, n_group,
  * topk_group; linear_num_key_heads, linear_num_value_heads, linear_key_head_dim; sliding_window,
- * hidden_size_per_layer_input, num_kv_shared_layers). The text part, and without prediction layers unless
- * the parts say so. */
+ * hidden_size_per_layer_input, num_kv_shared_layers; interleave_moe_layer_step, intermediate_size_mlp). The
+ * text part, and without prediction layers unless the parts say so. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -49,6 +49,8 @@
 #define LING_2       "bailingmoe2", 157184, 32768, 6e5f
 #define TRINITY      "afmoe", 200192, 262144, 1e4f
 #define STEP_3_5     "step35", 128896, 262144, 5e6f
+#define SCOUT        "llama4", 202048, 10485760, 5e5f
+#define MAVERICK     "llama4", 202048, 1048576, 5e5f
 
 #define DENSE   0, 0, 0, 0
 #define TIED    SYNTH_TIED
@@ -125,6 +127,10 @@ static const synth_shape shapes[] = {
      .window = {4096, 0, 0, 0}},
     {"step-3.5-flash",     STEP_3_5,      45,  4096,  64,  8, 128, 11264, 288, 8, 1280, 3, 0,
      .window = {512, 96, 0, 0}},
+    {"llama-4-scout",      SCOUT,         48,  5120,  40,  8, 128, 16384, 16, 1, 8192, 0,  FACTORS,
+     .expert_step = 1},
+    {"llama-4-maverick",   MAVERICK,      48,  5120,  40,  8, 128, 16384, 128, 1, 8192, 0, 0,
+     .expert_step = 2},
 };
 /* clang-format on */
 

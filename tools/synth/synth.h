@@ -58,6 +58,7 @@ typedef struct synth_shape {
     int n_expert_groups, n_expert_groups_used;
     int n_layer_input; /* length of the embeddings per layer */
     int n_shared_kv;   /* last layers that read an earlier layer's keys and values */
+    int expert_step;   /* only every n-th layer has experts; 0: every one */
 } synth_shape;
 
 typedef struct synth_mixture synth_mixture; /* mixture.c */
