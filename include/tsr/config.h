@@ -168,8 +168,9 @@ typedef struct tsr_model_config {
      * several the first. Architectures that are planned and not run are planned without it. */
     struct {
         /** Plan and load it as the model's last layer, and keep its keys and values. tsr_model_open() and
-         * tsr_plan_create() then return TSR_ERR_INVALID for a file without one, and TSR_ERR_FORMAT if the
-         * layer lacks a tensor. docs/models.md says which architectures were tested with one */
+         * tsr_plan_create() then return TSR_ERR_INVALID for a file without one, TSR_ERR_FORMAT if the layer
+         * lacks a tensor, and TSR_ERR_UNSUPPORTED if it is recurrent or has no keys and values of its own.
+         * docs/models.md says which architectures were tested with one */
         bool load;
     } prediction;
 } tsr_model_config;
