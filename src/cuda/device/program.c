@@ -138,15 +138,11 @@ static tsr_status enqueue_ops(tsr_device_program *program, const segment *seg, i
     tsr_cuda_device *cuda = program->cuda;
     const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, seg->end - index);
     const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, seg->end - index);
-    tsr_cuda_stream s = {cuda->stream,
-                         cuda->fault,
-                         index,
-                         cuda->base.scratch,
-                         cuda->base.scratch_bytes,
-                         &cuda->props,
-                         index > seg->begin && !tsr_cublas_serves(program->products, index - 1) &&
-                             tsr_cuda_is_sibling(program->ops, index)};
+    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
+                         &cuda->props};
     bool with_norm = false;
+    s.sibling = index > seg->begin && !tsr_cublas_serves(program->products, index - 1) &&
+                tsr_cuda_is_sibling(program->ops, index);
     if (tsr_op_collective(op))
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
     else if (tsr_cublas_serves(program->products, index))

@@ -82,37 +82,42 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
 
 /* The pieces of a warp's lane, of a step of Q_ROWS rows that begin at multiples of 16 bytes (q_args.even):
  * where they begin, counted from the first row's first piece. They are the same for every step, so they are
- * computed once. */
-template <tsr_type TYPE> struct q_even {
+ * KEPT where there are registers for them. */
+template <tsr_type TYPE, bool KEPT> struct q_even {
     static constexpr int pieces = Q_ROWS * q_type<TYPE>::pieces; /* of all lanes */
     static constexpr int count = (pieces + TSR_WARP - 1) / TSR_WARP;
-    uint32_t from[count];
+    uint32_t from[KEPT ? count : 1];
 };
 
-template <tsr_type TYPE> TSR_DEVICE q_even<TYPE> q_even_of(const q_args &a, int lane)
+template <tsr_type TYPE> TSR_DEVICE uint32_t q_even_from(const q_args &a, uint32_t nth)
 {
-    q_even<TYPE> even;
+    const uint32_t row = nth / q_type<TYPE>::pieces;
+    return row * (uint32_t)a.w_stride + 16 * (nth - row * q_type<TYPE>::pieces);
+}
+
+template <tsr_type TYPE, bool KEPT> TSR_DEVICE q_even<TYPE, KEPT> q_even_of(const q_args &a, int lane)
+{
+    q_even<TYPE, KEPT> even = {};
     TSR_UNROLL
-    for (int i = 0; i < q_even<TYPE>::count; i++) {
-        const uint32_t nth = lane + i * TSR_WARP, row = nth / q_type<TYPE>::pieces;
-        even.from[i] = row * (uint32_t)a.w_stride + 16 * (nth - row * q_type<TYPE>::pieces);
-    }
+    for (int i = 0; KEPT && i < q_even<TYPE, KEPT>::count; i++)
+        even.from[i] = q_even_from<TYPE>(a, lane + i * TSR_WARP);
     return even;
 }
 
 /* As q_copy_rows() does, of rows none of which is the matrix's last: the pieces that contain the end of that
  * one need not be inside the tensor. */
-template <tsr_type TYPE>
-TSR_DEVICE void q_copy_even(const q_even<TYPE> &even, const unsigned char *first_piece, unsigned char *slots,
-                            int lane)
+template <tsr_type TYPE, bool KEPT>
+TSR_DEVICE void q_copy_even(const q_args &a, const q_even<TYPE, KEPT> &even, const unsigned char *first_piece,
+                            unsigned char *slots, int lane)
 {
     TSR_UNROLL
-    for (int i = 0; i < q_even<TYPE>::count; i++) {
+    for (int i = 0; i < q_even<TYPE, KEPT>::count; i++) {
         const int nth = lane + i * TSR_WARP;
         const int gap =
             q_type<TYPE>::pieces % 2 == 0 ? nth / q_type<TYPE>::pieces : 0; /* slot_stride is odd */
-        if (nth < q_even<TYPE>::pieces)
-            tsr_copy_async_16(slots + 16 * (nth + gap), first_piece + even.from[i]);
+        if (nth < q_even<TYPE, KEPT>::pieces)
+            tsr_copy_async_16(slots + 16 * (nth + gap),
+                              first_piece + (KEPT ? even.from[i] : q_even_from<TYPE>(a, nth)));
     }
 }
 
@@ -300,15 +305,15 @@ TSR_DEVICE void q_rows_load(const q_args &a, const unsigned char *const rows[2],
 
 /* Load it from the slots of its step, which was copied with first_row and `at`. */
 template <tsr_type TYPE>
-TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, int64_t first_row, size_t at,
-                               int chunk, int lane, q_weights<TYPE> *w)
+TSR_DEVICE void q_weights_load(const q_args &a, bool even, const unsigned char *slots, int64_t first_row,
+                               size_t at, int chunk, int lane, q_weights<TYPE> *w)
 {
     const unsigned char *rows[2];
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int row = lane / 4 + 8 * r;
         rows[r] = slots + row * a.slot_stride +
-                  (a.even ? (int)(at % 16) : q_offset<TYPE>(a, q_row_of(a, first_row + row) + at));
+                  (even ? (int)(at % 16) : q_offset<TYPE>(a, q_row_of(a, first_row + row) + at));
     }
     q_rows_load<TYPE>(a, rows, chunk, lane, w);
 }

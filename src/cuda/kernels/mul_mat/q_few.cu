@@ -52,15 +52,22 @@ struct few_ahead {
     int chunk, slot;
 };
 
-template <tsr_type TYPE>
-TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE> &even, few_ahead *ahead)
+/* Whether rows are even, where there are registers to make use of it: not for super-blocks and eight tokens. */
+template <tsr_type TYPE, bool KEPT> TSR_DEVICE bool few_even(const q_args &a)
+{
+    return (KEPT || !q_type<TYPE>::super) && a.even;
+}
+
+template <tsr_type TYPE, bool KEPT>
+TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE, KEPT> &even,
+                          few_ahead *ahead)
 {
     if (ahead->block_row < a.n_rows && p.begin < p.end) {
         const int64_t row = ahead->block_row + p.group * Q_ROWS;
         const size_t at = q_step_at<TYPE>(a, ahead->chunk);
         unsigned char *const slots = p.ring + ahead->slot * Q_ROWS * a.slot_stride;
-        if (a.even && row + Q_ROWS < a.n_rows)
-            q_copy_even<TYPE>(even, a.w + (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
+        if (few_even<TYPE, KEPT>(a) && row + Q_ROWS < a.n_rows)
+            q_copy_even<TYPE, KEPT>(a, even, a.w + (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
         else
             q_copy_rows<TYPE>(a, p.deal, row, Q_ROWS, at, slots);
         ahead->slot = ahead->slot + 1 < FEW_SLOTS ? ahead->slot + 1 : 0;
@@ -103,9 +110,9 @@ template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, 
 
 /* Compute the warp's part of K for 16 rows. */
 template <tsr_type TYPE, int QUADS>
-TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE> &even, int64_t row,
-                         const unsigned char *codes, const q_meta *meta, few_ahead *ahead, int *slot,
-                         few_sums *sums)
+TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE, QUADS == 1> &even,
+                         int64_t row, const unsigned char *codes, const q_meta *meta, few_ahead *ahead,
+                         int *slot, few_sums *sums)
 {
     bool bad = false;
     int in_unit = 0;
@@ -116,13 +123,13 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE>
         const unsigned char *const slots = p.ring + *slot * Q_ROWS * a.slot_stride;
         tsr_copy_async_wait<FEW_SLOTS - 2>();
         __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-        few_fetch<TYPE>(a, p, even, ahead);
+        few_fetch<TYPE, QUADS == 1>(a, p, even, ahead);
         *slot = *slot + 1 < FEW_SLOTS ? *slot + 1 : 0;
         const size_t at = q_step_at<TYPE>(a, step);
         TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* there are not enough registers for more */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
             q_weights<TYPE> w;
-            q_weights_load<TYPE>(a, slots, row, at, step + i, p.lane, &w);
+            q_weights_load<TYPE>(a, few_even<TYPE, QUADS == 1>(a), slots, row, at, step + i, p.lane, &w);
             few_chunk<TYPE, QUADS>(a, w, codes, meta, step + i, p.lane, sums);
             if (a.exact && (++in_unit == a.unit_chunks || step + i + 1 == p.end)) {
                 few_close<QUADS>(a, sums, &bad);
@@ -184,13 +191,13 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     p.stride = (int64_t)gridDim.x * layout.groups * Q_ROWS;
     p.ring = memory + warp * FEW_SLOTS * slot_bytes;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
-    const q_even<TYPE> even = q_even_of<TYPE>(a, p.lane);
+    const q_even<TYPE, QUADS == 1> even = q_even_of<TYPE, QUADS == 1>(a, p.lane);
 
     const int64_t first = (int64_t)blockIdx.x * layout.groups * Q_ROWS;
     few_ahead ahead = {first, p.begin, 0};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
-        few_fetch<TYPE>(a, p, even, &ahead);
+        few_fetch<TYPE, QUADS == 1>(a, p, even, &ahead);
     if (!a.sibling)
         tsr_wait_for_previous();
     tsr_start_next(); /* of siblings: they do not wait for the activations */
