@@ -47,7 +47,7 @@ static void check(void **state)
         const char *devices, *split;
         int64_t at_a_time;
     } ways[] = {
-        {"cuda:0", NULL, MODEL_TOKENS}, {"cuda:0,cuda:1", "3,1", 10}, {"cuda:0,cuda:1,cuda:2", "1,1,2", 1}};
+        {"cuda:0", NULL, MODEL_TOKENS}, {"cuda:0,cuda:1", "3,1", 12}, {"cuda:0,cuda:1,cuda:2", "1,1,2", 1}};
     static float host[MOST_VOCAB], first[MOST_VOCAB], logits[MOST_VOCAB];
     cudasim_config config = CUDASIM_CONFIG_INIT;
     char path[DIRECTORY_PATH];
