@@ -254,8 +254,15 @@ static void mistakes_are_named(void **state)
         {"plan --synthetic 8b -m x.gguf", 2, "each name a model"},
         {"fit --synthetic 8b -m x.gguf", 2, "each name a model"},
         {"run --synthetic 8b", 2, "unknown option '--synthetic'"},
+        {"plan --synthetic llama-3-8b --prediction", 2,
+         "no prediction layer (llama.nextn_predict_layers); "
+         "leave out --prediction"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
+    if (access("../shared/ref/hf/deepseek4/model.gguf", R_OK) == 0)
+        program_check_cases(&(program_case){"plan -m ../shared/ref/hf/deepseek4/model.gguf --prediction", 1,
+                                            "without a prediction layer; leave out --prediction"},
+                            1);
 }
 
 int main(void)

@@ -165,12 +165,12 @@ typedef struct tsr_model_config {
     } margin;
 
     /** The prediction layer of files that have one ("nextn_predict_layers"), for tsr_session_predict(). Of
-     * several the first. Architectures that are planned and not run are planned without it. */
+     * several the first. */
     struct {
         /** Plan and load it as the model's last layer, and keep its keys and values. tsr_model_open() and
          * tsr_plan_create() then return TSR_ERR_INVALID for a file without one, TSR_ERR_FORMAT if the layer
-         * lacks a tensor, and TSR_ERR_UNSUPPORTED if it is recurrent or has no keys and values of its own.
-         * docs/models.md says which architectures were tested with one */
+         * lacks a tensor, and TSR_ERR_UNSUPPORTED if it is recurrent or has no keys and values of its own, or
+         * if the model can be planned, but not run. docs/models.md says which architectures were tested */
         bool load;
     } prediction;
 } tsr_model_config;

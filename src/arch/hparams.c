@@ -245,7 +245,9 @@ static tsr_status read_layers(tsr_keys *keys, tsr_hparams *hp)
                          &hp->n_predict_layers));
     hp->n_layers -= hp->n_predict_layers;
     if (keys->prediction && hp->n_predict_layers == 0)
-        return tsr_fail(TSR_ERR_INVALID, "%s: the file has no prediction layer (%s.nextn_predict_layers)",
+        return tsr_fail(TSR_ERR_INVALID,
+                        "%s: the model has no prediction layer (%s.nextn_predict_layers); leave out "
+                        "--prediction (config.prediction.load)",
                         tsr_gguf_path(keys->gguf), keys->architecture);
     hp->predicts = keys->prediction;
     hp->n_layers += hp->predicts;

@@ -451,6 +451,12 @@ tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, bool prediction, tsr_model_
     if (status != TSR_ERR_UNSUPPORTED)
         return status;
     copy_reason(gguf, reason, sizeof reason);
+    if (prediction)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "%s: the model can be planned, but not run, and without a prediction layer; leave out "
+            "--prediction (config.prediction.load)",
+            tsr_gguf_path(gguf));
     TSR_TRY(tsr_header_read(gguf, &p));
     fill_hparams(&p, &shape.hparams);
     shape.arch = p.by_size ? &tsr_arch_by_size : &tsr_arch_header_only;
