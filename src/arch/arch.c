@@ -168,7 +168,7 @@ static tsr_status check_prediction(const tsr_gguf *gguf, const tsr_hparams *hp)
 {
     const int64_t l = hp->n_layers - 1;
     const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-    if (!hp->predicts || (has_kv_heads(k) && k->beside < 0 && tsr_hparams_kv_layer(hp, l) == l))
+    if (!hp->predicts || (has_kv_heads(k) && !k->beside && tsr_hparams_kv_layer(hp, l) == l))
         return TSR_OK;
     return tsr_fail(TSR_ERR_UNSUPPORTED,
                     "%s: prediction layer %lld has a recurrent state, or no keys and values of its own; open "

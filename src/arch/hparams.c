@@ -315,7 +315,7 @@ static bool has_experts(const tsr_hparams *hp, int64_t l)
 tsr_status tsr_layer_kind_read(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *kind_out)
 {
     tsr_status status = TSR_OK;
-    tsr_layer_kind k = {.n_head = hp->n_head, .head_dim = hp->head_dim, .beside = -1};
+    tsr_layer_kind k = {.n_head = hp->n_head, .head_dim = hp->head_dim};
     k.ffn = has_experts(hp, l) ? TSR_FFN_EXPERTS : TSR_FFN_DENSE;
     TSR_TRY(tsr_keys_int(keys, "attention.head_count", l, false, 0, 1 << 16, &k.n_head));
     k.n_head_kv = k.n_head;

@@ -84,7 +84,7 @@ typedef struct tsr_layer_kind {
     /* Of Mamba-2: groups of heads, each with a key (B) and a query (C). Where they are not n_head_kv, that is
      * the number of heads: heads are divided, and every device has the keys and queries of all groups. */
     int64_t n_groups;
-    int64_t beside; /* the kind of a mixer that reads the layer's input, too; -1: none. 0 is a kind */
+    int64_t beside; /* 1 + the kind of a mixer that reads the layer's input, too; 0: none */
 
     /* Of attention to selected positions: blocks of positions that a token sees (0: all), and elements of the
      * layer's index keys (0: the selection of the last layer that has any). */

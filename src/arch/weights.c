@@ -351,7 +351,7 @@ void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head)
 int tsr_weight_kind(const tsr_weight *weight, const tsr_hparams *hp)
 {
     const int kind = hp->kind_of[weight->layer];
-    return weight->beside ? (int)hp->kinds[kind].beside : kind;
+    return weight->beside ? (int)hp->kinds[kind].beside - 1 : kind;
 }
 
 /* Matrices are divided by rows; one-dimensional tensors (biases) along their only axis. */
@@ -371,9 +371,8 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     case TSR_WEIGHT_ATTENTION_WHOLE:
     case TSR_WEIGHT_FFN_WHOLE:
     case TSR_WEIGHT_OUTPUT_WHOLE:
-        return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED,
-                               .devices = group->devices,
-                               .source = weight->layout};
+        return (tsr_placement){
+            .sharding = TSR_SHARDING_REPLICATED, .devices = group->devices, .source = weight->layout};
     case TSR_WEIGHT_Q_ROWS:
     case TSR_WEIGHT_Q_HEADS:
         place.map = &group->q;

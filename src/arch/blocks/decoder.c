@@ -153,7 +153,7 @@ static tsr_tensor *mixed(const tsr_layer *at, tsr_tensor *x)
     tsr_tensor *h = tsr_block_norm(at, x, at->w->attn_norm);
     tsr_tensor *y = mix(at, h);
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
-    return at->kind->beside >= 0 ? tsr_block_residual(at, x, tsr_block_mamba(at, h)) : x;
+    return at->kind->beside ? tsr_block_residual(at, x, tsr_block_mamba(at, h)) : x;
 }
 
 tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)

@@ -43,7 +43,7 @@ out:
 static const tsr_layer_kind *mamba_kind(const tsr_hparams *hp, int l)
 {
     const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
-    return kind->beside >= 0 ? &hp->kinds[kind->beside] : kind;
+    return kind->beside ? &hp->kinds[kind->beside - 1] : kind;
 }
 
 /* A declaration of tensors of one layer. */
@@ -112,7 +112,7 @@ tsr_status tsr_declare_mamba(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_status status = TSR_OK;
     tsr_mamba_weights *m = &w->layers[l].mamba;
     const tsr_layer_kind *k = mamba_kind(hp, l);
-    const place p = {w, l, tsr_hparams_layer(hp, l)->beside >= 0, k->n_head_kv};
+    const place p = {w, l, tsr_hparams_layer(hp, l)->beside > 0, k->n_head_kv};
     const int64_t n_x = k->n_head * k->head_dim, n = n_x + 2 * k->n_groups * k->key_dim;
     const int64_t n_in = n_x + n + k->n_head, embd = hp->n_embd;
     TSR_TRY(declare_rows(&p, true, (tsr_weight_rows){embd, 0, n_x, n_in}, false, "ssm_in.weight", &m->wz));

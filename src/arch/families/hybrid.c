@@ -77,7 +77,7 @@ out:
 static tsr_status read_falcon_h1(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    tsr_layer_kind mamba = {.ffn = TSR_FFN_NONE, .beside = -1};
+    tsr_layer_kind mamba = {.ffn = TSR_FFN_NONE};
     TSR_TRY(tsr_layer_read_mamba(keys, 0, &mamba));
     TSR_TRY(tsr_hparams_set_layer(hp, 0, &mamba));
 out:
@@ -90,7 +90,7 @@ static tsr_status read_falcon_h1_layer(tsr_keys *keys, const tsr_hparams *hp, in
     (void)keys;
     (void)hp;
     (void)l;
-    layer->beside = 0;
+    layer->beside = 1; /* kind 0 */
     return TSR_OK;
 }
 

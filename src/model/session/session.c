@@ -29,9 +29,10 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
         const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
         const bool latent = kind->mixer == TSR_MIXER_LATENT, recurs = tsr_mixer_is_recurrent(kind->mixer);
         layers[l].devices = group->devices;
-        if (recurs || kind->beside >= 0)
-            tsr_split_group_states(group, hp, &shape->granules, recurs ? hp->kind_of[l] : (int)kind->beside,
-                                   &maps[3 * l], layers[l].state);
+        if (recurs || kind->beside)
+            tsr_split_group_states(group, hp, &shape->granules,
+                                   recurs ? hp->kind_of[l] : (int)kind->beside - 1, &maps[3 * l],
+                                   layers[l].state);
         if (recurs || kind->mixer == TSR_MIXER_NONE || tsr_hparams_kv_layer(hp, l) < l)
             continue;
         tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[3 * l + 2]);

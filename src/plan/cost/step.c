@@ -172,8 +172,8 @@ static mixer_work work_of_kind(const tsr_hparams *hp, const tsr_layer_kind *k, c
         work = attention_work(hp, k, config, positions, n_tokens);
     else if (tsr_mixer_is_recurrent(k->mixer))
         work = recurrent_work(k, n_tokens);
-    if (k->beside >= 0)
-        add_work(&work, work_of_kind(hp, &hp->kinds[k->beside], config, positions, n_tokens), 1);
+    if (k->beside)
+        add_work(&work, work_of_kind(hp, &hp->kinds[k->beside - 1], config, positions, n_tokens), 1);
     return work;
 }
 

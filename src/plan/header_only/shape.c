@@ -375,7 +375,6 @@ static void make_layers_alike(tsr_model_shape *shape)
                                     .n_head_kv = hp->n_head_kv,
                                     .head_dim = hp->head_dim,
                                     .n_ff = hp->n_ff,
-                                    .beside = -1,
                                     .rope_q = TSR_ROPE_MAIN,
                                     .rope_k = TSR_ROPE_MAIN};
     shape->granules.kind_heads[0] = shape->granules.kv_heads;
