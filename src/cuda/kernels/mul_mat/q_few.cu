@@ -52,7 +52,8 @@ struct few_ahead {
     int chunk, slot;
 };
 
-/* Whether rows are even, where there are registers to make use of it: not for super-blocks and eight tokens. */
+/* Whether rows are even, where there are registers to make use of it: not with super-blocks and eight
+ * tokens. */
 template <tsr_type TYPE, bool KEPT> TSR_DEVICE bool few_even(const q_args &a)
 {
     return (KEPT || !q_type<TYPE>::super) && a.even;
