@@ -165,7 +165,37 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
         weight[j] = weight[j] * (op.factors ? factor * op.factors[expert[j]] : factor);
 }
 
-/* begin[e + 1] is first the number of e's slots, then the sum up to it. */
+/* The sum of the values of lanes up to this one. */
+TSR_DEVICE int route_sum_up_to(int value, int lane)
+{
+    TSR_UNROLL
+    for (int step = 1; step < TSR_WARP; step *= 2) {
+        const int before = __shfl_sync(TSR_ALL_LANES, value, (lane - step) & (TSR_WARP - 1));
+        value += lane >= step ? before : 0;
+    }
+    return value;
+}
+
+/* Turn begin[e + 1] from the number of e's slots into the sum up to it, and list the experts with slots. A
+ * warp takes 32 experts at a time: one thread would wait for memory between one expert and the next. */
+TSR_DEVICE void route_begin(const tsr_routing &r, int lane)
+{
+    int n_slots = 0, n_touched = 0;
+    for (int first = 0; first < (int)r.n_experts; first += TSR_WARP) {
+        const int e = first + lane, count = e < (int)r.n_experts ? r.begin[e + 1] : 0;
+        const int up_to = route_sum_up_to(count, lane);
+        const uint32_t touched = __ballot_sync(TSR_ALL_LANES, count > 0);
+        if (count > 0)
+            r.touched[n_touched + __popc(touched & ((1u << lane) - 1))] = e;
+        if (e < (int)r.n_experts)
+            r.begin[e + 1] = n_slots + up_to;
+        n_slots += __shfl_sync(TSR_ALL_LANES, up_to, TSR_WARP - 1);
+        n_touched += __popc(touched);
+    }
+    if (lane == 0)
+        *r.n_touched = n_touched;
+}
+
 TSR_DEVICE void route_count(const tsr_routing &r)
 {
     const int64_t n_slots = r.n_tokens * r.n_used;
@@ -175,15 +205,8 @@ TSR_DEVICE void route_count(const tsr_routing &r)
     for (int64_t s = threadIdx.x; s < n_slots; s += blockDim.x)
         atomicAdd(&r.begin[r.expert[s] + 1], 1);
     __syncthreads();
-    if (threadIdx.x == 0) {
-        int n_touched = 0;
-        for (int64_t e = 0; e < r.n_experts; e++) {
-            if (r.begin[e + 1] > 0)
-                r.touched[n_touched++] = (int32_t)e;
-            r.begin[e + 1] += r.begin[e];
-        }
-        *r.n_touched = n_touched;
-    }
+    if (threadIdx.x < TSR_WARP)
+        route_begin(r, (int)threadIdx.x);
     __syncthreads();
 }
 
