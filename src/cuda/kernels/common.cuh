@@ -179,6 +179,17 @@ TSR_DEVICE float tsr_warp_max(float value)
     return value;
 }
 
+/* The sum of the values of the lanes up to this one. */
+TSR_DEVICE int tsr_warp_sum_up_to(int value, int lane)
+{
+    TSR_UNROLL
+    for (int step = 1; step < TSR_WARP; step *= 2) {
+        const int before = __shfl_up_sync(TSR_ALL_LANES, value, step);
+        value += lane >= step ? before : 0;
+    }
+    return value;
+}
+
 /* One level of tsr_tree_sum with COUNT values left (0 counts as 1). A template, so that every index is a
  * constant and the values stay in registers. */
 template <int COUNT> TSR_DEVICE void tsr_tree_level(float *values, int lane, int mask)

@@ -165,17 +165,6 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
         weight[j] = weight[j] * (op.factors ? factor * op.factors[expert[j]] : factor);
 }
 
-/* The sum of the values of lanes up to this one. */
-TSR_DEVICE int route_sum_up_to(int value, int lane)
-{
-    TSR_UNROLL
-    for (int step = 1; step < TSR_WARP; step *= 2) {
-        const int before = __shfl_sync(TSR_ALL_LANES, value, (lane - step) & (TSR_WARP - 1));
-        value += lane >= step ? before : 0;
-    }
-    return value;
-}
-
 /* Turn begin[e + 1] from the number of e's slots into the sum up to it, and list the experts with slots. A
  * warp takes 32 experts at a time: one thread would wait for memory between one expert and the next. */
 TSR_DEVICE void route_begin(const tsr_routing &r, int lane)
@@ -183,7 +172,7 @@ TSR_DEVICE void route_begin(const tsr_routing &r, int lane)
     int n_slots = 0, n_touched = 0;
     for (int first = 0; first < (int)r.n_experts; first += TSR_WARP) {
         const int e = first + lane, count = e < (int)r.n_experts ? r.begin[e + 1] : 0;
-        const int up_to = route_sum_up_to(count, lane);
+        const int up_to = tsr_warp_sum_up_to(count, lane);
         const uint32_t touched = __ballot_sync(TSR_ALL_LANES, count > 0);
         if (count > 0)
             r.touched[n_touched + __popc(touched & ((1u << lane) - 1))] = e;

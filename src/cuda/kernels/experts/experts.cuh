@@ -47,12 +47,7 @@ TSR_DEVICE expert_tile expert_tile_in(const tsr_routing &r, const tsr_expert_ran
             n = (whole ? r.begin[e + 1] : expert_slot_after(r, e, end)) - begin;
         }
         const int tiles = (n + size - 1) / size;
-        int up_to = tiles; /* tiles of this lane's expert and the earlier ones */
-        TSR_UNROLL
-        for (int step = 1; step < TSR_WARP; step *= 2) {
-            const int before = __shfl_up_sync(TSR_ALL_LANES, up_to, step);
-            up_to += lane >= step ? before : 0;
-        }
+        const int up_to = tsr_warp_sum_up_to(tiles, lane); /* of this lane's expert and the earlier ones */
         const uint32_t after = __ballot_sync(TSR_ALL_LANES, index < up_to);
         if (after != 0) {
             const int owner = __ffs((int)after) - 1;
