@@ -33,9 +33,11 @@ static void products_of_the_same_activations_are_siblings(void **state)
 {
     (void)state;
     const tsr_op ops[] = {product(0), product(1), product(2), product(3)};
-    assert_false(tsr_cuda_is_sibling(ops, 0));
-    for (int i = 1; i < N_OPS; i++)
-        assert_true(tsr_cuda_is_sibling(ops, i));
+    for (int i = 0; i < N_OPS; i++) {
+        assert_false(tsr_cuda_is_sibling(ops, i, i));
+        for (int j = i + 1; j < N_OPS; j++)
+            assert_true(tsr_cuda_is_sibling(ops, i, j));
+    }
 }
 
 /* Change the second of two products; then it is no sibling. */
@@ -43,7 +45,7 @@ static void check_apart(void (*change)(tsr_op *second))
 {
     tsr_op ops[] = {product(0), product(1)};
     change(&ops[1]);
-    assert_false(tsr_cuda_is_sibling(ops, 1));
+    assert_false(tsr_cuda_is_sibling(ops, 0, 1));
 }
 
 static void of_other_activations(tsr_op *op)
@@ -120,11 +122,11 @@ static void a_chain_of_siblings_is_compared_as_a_whole(void **state)
     (void)state;
     tsr_op ops[] = {product(0), product(1), product(2)};
     ops[2].mul_mat.y = memory.y[0];
-    assert_true(tsr_cuda_is_sibling(ops, 1));
-    assert_false(tsr_cuda_is_sibling(ops, 2));
+    assert_true(tsr_cuda_is_sibling(ops, 0, 1));
+    assert_false(tsr_cuda_is_sibling(ops, 0, 2));
     ops[1].mul_mat.x = memory.other_x; /* it waits, so the first has ended */
     ops[2].mul_mat.x = memory.other_x;
-    assert_true(tsr_cuda_is_sibling(ops, 2));
+    assert_true(tsr_cuda_is_sibling(ops, 1, 2));
 }
 
 int main(void)

@@ -94,13 +94,10 @@ static bool are_siblings(const tsr_op *one, const tsr_op *other)
            !writes_into(first, second->y, bytes_written(second));
 }
 
-bool tsr_cuda_is_sibling(const tsr_op *ops, int i)
+bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
 {
-    for (int j = i - 1; j >= 0; j--) {
+    for (int j = first; j < i; j++)
         if (!are_siblings(&ops[j], &ops[i]))
             return false;
-        if (!tsr_cuda_is_sibling(ops, j))
-            return true;
-    }
-    return false;
+    return first < i;
 }

@@ -20,9 +20,9 @@ typedef struct tsr_cuda_rope_kv_ops {
 
 tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n);
 
-/* Whether ops[i] multiplies the activations that ops[i - 1] multiplies, and neither writes what the other
- * reads or writes: then it need not wait for it. If ops[i - 1] did not wait either, the same holds of all
- * products before it that may still run. */
-bool tsr_cuda_is_sibling(const tsr_op *ops, int i);
+/* Whether ops[i] multiplies the activations that all of ops[first, i) multiply, and neither writes what
+ * another of them reads or writes: then it need not wait for them. ops[first] is the last that waited for
+ * what was before it, so the others may still run. */
+bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i);
 
 #endif

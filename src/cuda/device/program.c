@@ -131,18 +131,17 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
-/* Enqueue op `index` of a segment, and ops fused with it; *n_out is their number. */
-static tsr_status enqueue_ops(tsr_device_program *program, const segment *seg, int index, int *n_out)
+/* Enqueue op `index` of a segment that ends at `end`, and ops fused with it; *n_out is their number.
+ * `sibling`: as in tsr_cuda_stream. */
+static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, bool sibling, int *n_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, seg->end - index);
-    const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, seg->end - index);
+    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
+    const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
-                         &cuda->props};
+                         &cuda->props, sibling};
     bool with_norm = false;
-    s.sibling = index > seg->begin && !tsr_cublas_serves(program->products, index - 1) &&
-                tsr_cuda_is_sibling(program->ops, index);
     if (tsr_op_collective(op))
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
     else if (tsr_cublas_serves(program->products, index))
@@ -173,8 +172,13 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
         TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
-    for (int i = seg->begin, n, n_calls = 1; i < seg->end; i += n, n_calls++) {
-        TSR_TRY(enqueue_ops(program, seg, i, &n));
+    for (int i = seg->begin, n, n_calls = 1, first = i; i < seg->end; i += n, n_calls++) {
+        const bool sibling = tsr_cuda_is_sibling(program->ops, first, i);
+        if (!sibling)
+            first = i;
+        TSR_TRY(enqueue_ops(program, i, seg->end, sibling, &n));
+        if (tsr_cublas_serves(program->products, i)) /* its kernels may let the next one start too early */
+            first = i + 1;
         if (!captured && n_calls % OPS_IN_FLIGHT == 0)
             TSR_TRY(tsr_cuda_drain(cuda));
     }
