@@ -111,11 +111,11 @@ static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor 
                     (long long)ne[0], (long long)ne[1], (long long)ne[2]);
 }
 
-static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *source, bool matrix)
+tsr_status tsr_weights_check_vector(const tsr_weights *weights, const char *name, tsr_type type)
 {
-    if (!matrix && source->type != TSR_TYPE_F32)
+    if (type != TSR_TYPE_F32)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
-                        tsr_gguf_path(weights->gguf), source->name, tsr_type_name(source->type));
+                        tsr_gguf_path(weights->gguf), name, tsr_type_name(type));
     return TSR_OK;
 }
 
@@ -128,7 +128,8 @@ tsr_status tsr_weights_find(const tsr_weights *weights, bool required, const cha
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
     if (*source_out) {
         TSR_TRY(check_shape(weights, *source_out, ne));
-        TSR_TRY(check_type(weights, *source_out, matrix));
+        if (!matrix)
+            TSR_TRY(tsr_weights_check_vector(weights, name, (*source_out)->type));
     }
 out:
     return status;
@@ -227,24 +228,16 @@ out:
     return status;
 }
 
-static tsr_status check_vectors(const tsr_weights *weights, const tsr_tensor *tensor)
-{
-    if (tensor && tensor->type != TSR_TYPE_F32)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
-                        tsr_gguf_path(weights->gguf), tensor->name, tsr_type_name(tensor->type));
-    return TSR_OK;
-}
-
 tsr_status tsr_weights_declare_vector(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                       int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_weights_declare(weights, required, role, layer, ne0, ne1, tensor_out, "%s", name));
-    TSR_TRY(check_vectors(weights, *tensor_out));
-    if (*tensor_out) {
-        (*tensor_out)->ne[0] = ne0 * ne1;
-        (*tensor_out)->ne[1] = 1;
-    }
+    if (!*tensor_out)
+        return TSR_OK;
+    TSR_TRY(tsr_weights_check_vector(weights, name, (*tensor_out)->type));
+    (*tensor_out)->ne[0] = ne0 * ne1;
+    (*tensor_out)->ne[1] = 1;
 out:
     return status;
 }

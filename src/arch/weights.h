@@ -145,6 +145,9 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
                                int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
                                ...) TSR_PRINTF(8, 9);
 
+/* TSR_ERR_UNSUPPORTED: the type of a norm or bias is not F32. */
+tsr_status tsr_weights_check_vector(const tsr_weights *weights, const char *name, tsr_type type);
+
 /* Find a tensor of the file and check its shape and type. *source_out = NULL: the tensor is absent and not
  * required. */
 tsr_status tsr_weights_find(const tsr_weights *weights, bool required, const char *name, const int64_t ne[3],

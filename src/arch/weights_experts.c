@@ -139,9 +139,7 @@ tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_ro
     TSR_TRY(tsr_weights_declare(weights, false, role, layer, n, e->n_experts, tensor_out, "%s", name));
     if (!*tensor_out)
         return TSR_OK;
-    if ((*tensor_out)->type != TSR_TYPE_F32)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
-                        tsr_gguf_path(weights->gguf), name, tsr_type_name((*tensor_out)->type));
+    TSR_TRY(tsr_weights_check_vector(weights, name, (*tensor_out)->type));
     weights->list[weights->n - 1]->expert = true;
     weights->list[weights->n - 1]->by_expert = e->by_expert;
     weights->list[weights->n - 1]->vectors = true;
