@@ -498,8 +498,7 @@ static void what_no_kernel_can_do_is_refused(void **state)
         .attention = {.kv = {.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .k_dim = 2048, .v_dim = 2048}}};
     const tsr_op cache = {.kind = TSR_OP_KV_WRITE,
                           .kv_write = {.kv = {.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_Q4_K}}};
-    const tsr_op many = {.kind = TSR_OP_ROPE,
-                         .rope = {.n_tokens = 1 << 20, .n_heads = 128, .head_dim = 128}};
+    const tsr_op many = {.kind = TSR_OP_ROPE, .rope = {.n_tokens = 1 << 20, .n_heads = 128, .head_dim = 128}};
     const tsr_op sum = {.kind = TSR_OP_ALL_REDUCE};
     assert_int_equal(tsr_cuda_op_check(&weights), TSR_ERR_UNSUPPORTED);
     assert_non_null(strstr(tsr_last_error(), "'w'"));
