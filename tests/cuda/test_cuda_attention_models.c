@@ -1,4 +1,5 @@
-/* Models with latent attention over simulated GPUs. */
+/* Models with latent attention, and models whose tokens see a part of the positions before them, over
+ * simulated GPUs. */
 #include "cuda/model_run.h"
 
 static void check(void **state)
@@ -14,6 +15,9 @@ int main(void)
         {"deepseek2-v2lite", check, NULL, NULL, (void *)"deepseek2-v2lite"},
         {"deepseek2-v3", check, NULL, NULL, (void *)"deepseek2-v3"},
         {"mistral4-temp", check, NULL, NULL, (void *)"mistral4-temp"},
+        {"llama4", check, NULL, NULL, (void *)"llama4"},
+        {"glm-dsa", check, NULL, NULL, (void *)"glm-dsa"},
+        {"minimax-m3", check, NULL, NULL, (void *)"minimax-m3"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
