@@ -10,34 +10,28 @@
 #include "core/status.h"
 #include "arch/blocks.h"
 
-/* Rows [first, first + n) of a tensor of `all` rows (ne0 1: elements), with n / heads of them for every key
- * head. */
-typedef struct delta_rows {
-    int64_t ne0, first, n, all;
-} delta_rows;
-
-static tsr_status declare_rows(tsr_weights *w, const tsr_layer_kind *k, int l, delta_rows r, const char *name,
-                               tsr_tensor **tensor_out)
+/* Rows of a tensor, the same number of them for every key head. */
+static tsr_status declare_rows(tsr_weights *w, const tsr_layer_kind *k, int l, tsr_weight_rows r,
+                               const char *name, tsr_tensor **tensor_out)
 {
     char full[TSR_MAX_NAME];
     snprintf(full, sizeof full, "blk.%d.%s", l, name);
-    tsr_status status = tsr_weights_declare_rows(
-        w, true, TSR_WEIGHT_KV_ROWS, l, (tsr_weight_rows){r.ne0, r.first, r.n, r.all}, tensor_out, full);
+    tsr_status status = tsr_weights_declare_rows(w, true, TSR_WEIGHT_KV_ROWS, l, r, tensor_out, full);
     if (status == TSR_OK)
-        tsr_weights_cut_heads(*tensor_out, r.n / k->n_head_kv);
+        tsr_weights_cut_heads(*tensor_out, r.ne1 / k->n_head_kv);
     return status;
 }
 
 /* The rows in as many parts as the layer's value heads. */
-static tsr_status declare_parts(tsr_weights *w, const tsr_layer_kind *k, int l, delta_rows r,
+static tsr_status declare_parts(tsr_weights *w, const tsr_layer_kind *k, int l, tsr_weight_rows r,
                                 const char *name, tsr_weight_parts *parts_out)
 {
     tsr_status status = TSR_OK;
-    const int64_t n = r.n / k->parts;
+    const int64_t n = r.ne1 / k->parts;
     parts_out->n = (int)k->parts;
     for (int i = 0; i < (int)k->parts; i++)
-        TSR_TRY(
-            declare_rows(w, k, l, (delta_rows){r.ne0, r.first + i * n, n, r.all}, name, &parts_out->at[i]));
+        TSR_TRY(declare_rows(w, k, l, (tsr_weight_rows){r.ne0, r.first + i * n, n, r.all}, name,
+                             &parts_out->at[i]));
 out:
     return status;
 }
@@ -48,9 +42,9 @@ static tsr_status declare_qkv(tsr_weights *w, const tsr_layer_kind *k, int l, in
 {
     tsr_status status = TSR_OK;
     int64_t n_k = k->n_head_kv * k->key_dim, n_v = k->n_head * k->head_dim, all = 2 * n_k + n_v;
-    TSR_TRY(declare_rows(w, k, l, (delta_rows){ne0, 0, n_k, all}, name, q));
-    TSR_TRY(declare_rows(w, k, l, (delta_rows){ne0, n_k, n_k, all}, name, key));
-    TSR_TRY(declare_parts(w, k, l, (delta_rows){ne0, 2 * n_k, n_v, all}, name, v));
+    TSR_TRY(declare_rows(w, k, l, (tsr_weight_rows){ne0, 0, n_k, all}, name, q));
+    TSR_TRY(declare_rows(w, k, l, (tsr_weight_rows){ne0, n_k, n_k, all}, name, key));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){ne0, 2 * n_k, n_v, all}, name, v));
 out:
     return status;
 }
@@ -64,17 +58,18 @@ tsr_status tsr_declare_delta(tsr_weights *w, const tsr_hparams *hp, int l)
     TSR_TRY(declare_qkv(w, k, l, n, "attn_qkv.weight", &layer->wq, &layer->wk, &layer->wv));
     TSR_TRY(declare_qkv(w, k, l, k->conv_kernel, "ssm_conv1d.weight", &layer->conv_q, &layer->conv_k,
                         &layer->conv_v));
-    TSR_TRY(declare_parts(w, k, l, (delta_rows){n, 0, n_v, n_v}, "attn_gate.weight", &layer->wz));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){n, 0, n_v, n_v}, "attn_gate.weight", &layer->wz));
     if (hp->joined_alpha_beta) {
-        TSR_TRY(
-            declare_rows(w, k, l, (delta_rows){n, 0, 2 * n_head, 2 * n_head}, "ssm_ba.weight", &layer->ba));
+        TSR_TRY(declare_rows(w, k, l, (tsr_weight_rows){n, 0, 2 * n_head, 2 * n_head}, "ssm_ba.weight",
+                             &layer->ba));
     } else {
+        TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){n, 0, n_head, n_head}, "ssm_alpha.weight",
+                              &layer->alpha));
         TSR_TRY(
-            declare_parts(w, k, l, (delta_rows){n, 0, n_head, n_head}, "ssm_alpha.weight", &layer->alpha));
-        TSR_TRY(declare_parts(w, k, l, (delta_rows){n, 0, n_head, n_head}, "ssm_beta.weight", &layer->beta));
+            declare_parts(w, k, l, (tsr_weight_rows){n, 0, n_head, n_head}, "ssm_beta.weight", &layer->beta));
     }
-    TSR_TRY(declare_parts(w, k, l, (delta_rows){1, 0, n_head, n_head}, "ssm_a", &layer->a));
-    TSR_TRY(declare_parts(w, k, l, (delta_rows){1, 0, n_head, n_head}, "ssm_dt.bias", &layer->dt_bias));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){1, 0, n_head, n_head}, "ssm_a", &layer->a));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){1, 0, n_head, n_head}, "ssm_dt.bias", &layer->dt_bias));
     TSR_DECLARE(norm, true, TSR_WEIGHT_ATTENTION_WHOLE, k->head_dim, 1, "ssm_norm.weight");
     TSR_DECLARE(out, true, TSR_WEIGHT_Q_COLUMNS, n_v, hp->n_embd, "ssm_out.weight");
     tsr_weights_cut_heads(layer->out, n_v / k->n_head_kv);
@@ -93,7 +88,7 @@ static tsr_status declare_compressed(tsr_weights *w, const tsr_hparams *hp, int 
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, rank, low,
                                 "blk.%d.ssm_%c_a.weight", l, letter));
     snprintf(name, sizeof name, "ssm_%c_b.weight", letter);
-    TSR_TRY(declare_parts(w, k, l, (delta_rows){rank, 0, n, n}, name, parts));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){rank, 0, n, n}, name, parts));
 out:
     return status;
 }
@@ -104,7 +99,8 @@ tsr_status tsr_declare_delta_rows(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_delta_weights *layer = &w->layers[l].delta;
     const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
     const int64_t n_head = k->n_head, n = n_head * k->head_dim;
-    const delta_rows matrix = {hp->n_embd, 0, n, n}, conv = {k->conv_kernel, 0, n, n}, each = {1, 0, n, n};
+    const tsr_weight_rows matrix = {hp->n_embd, 0, n, n}, conv = {k->conv_kernel, 0, n, n},
+                          each = {1, 0, n, n};
     TSR_TRY(declare_rows(w, k, l, matrix, "attn_q.weight", &layer->wq));
     TSR_TRY(declare_rows(w, k, l, matrix, "attn_k.weight", &layer->wk));
     TSR_TRY(declare_parts(w, k, l, matrix, "attn_v.weight", &layer->wv));
@@ -113,9 +109,9 @@ tsr_status tsr_declare_delta_rows(tsr_weights *w, const tsr_hparams *hp, int l)
     TSR_TRY(declare_parts(w, k, l, conv, "ssm_conv1d_v.weight", &layer->conv_v));
     TSR_TRY(declare_compressed(w, hp, l, 'f', &layer->alpha_low, &layer->alpha));
     TSR_TRY(declare_compressed(w, hp, l, 'g', &layer->z_low, &layer->wz));
-    TSR_TRY(
-        declare_parts(w, k, l, (delta_rows){hp->n_embd, 0, n_head, n_head}, "ssm_beta.weight", &layer->beta));
-    TSR_TRY(declare_parts(w, k, l, (delta_rows){1, 0, n_head, n_head}, "ssm_a", &layer->a));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){hp->n_embd, 0, n_head, n_head}, "ssm_beta.weight",
+                          &layer->beta));
+    TSR_TRY(declare_parts(w, k, l, (tsr_weight_rows){1, 0, n_head, n_head}, "ssm_a", &layer->a));
     TSR_TRY(declare_parts(w, k, l, each, "ssm_dt.bias", &layer->dt_bias));
     TSR_DECLARE(norm, true, TSR_WEIGHT_ATTENTION_WHOLE, k->head_dim, 1, "ssm_norm.weight");
     TSR_DECLARE(out, true, TSR_WEIGHT_Q_COLUMNS, n, hp->n_embd, "attn_output.weight");
