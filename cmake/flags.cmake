@@ -8,7 +8,8 @@ if(TSR_WERROR)
   list(APPEND TSR_FLAGS -Werror)
 endif()
 if(TSR_SANITIZE)
-  list(APPEND TSR_FLAGS -fsanitize=${TSR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+  # -g1, since reports name lines and no variables, which take half of a program's size and a third of gcc's time.
+  list(APPEND TSR_FLAGS -fsanitize=${TSR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   target_link_options(tsr_flags INTERFACE -fsanitize=${TSR_SANITIZE})
 endif()
 
