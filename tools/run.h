@@ -13,23 +13,18 @@
 #include <tsr/sampler.h>
 #include <tsr/session.h>
 
-#include "fit_options.h"
-#include "model_options.h"
+#include "engine.h"
 
 typedef struct run_options {
-    tool_model_options model;
-    tool_fit_options fitting;
+    tool_engine_options engine;
     tsr_sampler_config sampler;
     const char *prompt, *prompt_file; /* one of them is given, except in a conversation */
     const char *chat;                 /* a template's name or "auto"; NULL: no template */
     const char *system;               /* NULL: no system message */
-    const char *isa, *collectives;
-    tool_list stop;      /* stop strings */
+    tool_list stop;                   /* stop strings */
     uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
-    int library_tokens;  /* as in tsr_runtime_config */
     int n_predict;       /* -1: no limit */
-    bool interactive, no_history, mpi;
-    bool fit, hide_prompt, ignore_eos, verbose, quiet, verify_upload;
+    bool interactive, no_history, hide_prompt, ignore_eos;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after an error message. */

@@ -96,7 +96,7 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
     *d = (run_decoder){
         .engine = engine, .options = options, .result = result, .terminal = isatty(STDOUT_FILENO) == 1};
     d->stop.strings = &options->stop;
-    d->reading = (tool_progress){.what = "prompt", .quiet = options->quiet};
+    d->reading = (tool_progress){.what = "prompt", .quiet = options->engine.quiet};
     tsr_model_get_info(engine->model, &model);
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     d->n_vocab = model.n_vocab;

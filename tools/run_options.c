@@ -11,7 +11,7 @@
 static int check_text(run_options *o)
 {
     const char *wrong = NULL;
-    if (!o->model.model || !*o->model.model)
+    if (!o->engine.model.model || !*o->engine.model.model)
         wrong =
             "no model given; use -m FILE, for a start examples/models/glossary-7m-Q8_0.gguf of the source; "
             "others are on huggingface.co, as GGUF files";
@@ -46,19 +46,9 @@ static int check_mpi(const run_options *o)
         wrong = "-i cannot be used with --mpi: only one process has a terminal";
     else if (strcmp(o->prompt ? o->prompt : o->prompt_file, "-") == 0)
         wrong = "with --mpi only one process has standard input; give the prompt with -p TEXT or in a file";
-    else if (o->fit)
-        wrong = "--fit cannot be used with --mpi yet; set -c and the KV types";
     if (!wrong)
         return TOOL_GO_ON;
     fprintf(stderr, "tsr run: %s\n", wrong);
-    return TOOL_EXIT_USAGE;
-}
-
-static int check_fit(const run_options *o)
-{
-    if (o->fit || !(o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins))
-        return TOOL_GO_ON;
-    fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin need --fit\n");
     return TOOL_EXIT_USAGE;
 }
 
@@ -89,25 +79,7 @@ static void add(rows *all, const tool_option *options, int n)
 
 static void add_model(rows *all, run_options *o)
 {
-    const tool_option options[] = {
-        TOOL_MODEL_ROW(o->model),
-        TOOL_MODEL_OPTION_ROWS(o->model),
-        TOOL_HEADING_ROW("fitting"),
-        {NULL, "--fit", TOOL_FLAG, &o->fit, NULL,
-         "reduce what no option sets until the model fits, as tsr fit shows", 0, 0},
-        TOOL_FIT_OPTION_ROWS(o->fitting),
-        TOOL_HEADING_ROW("kernels, collectives and processes"),
-        {NULL, "--isa", TOOL_STRING, &o->isa, "NAME",
-         "kernels of host devices: generic, avx2, ...; see tsr topo (default: best)", 0, 0},
-        {NULL, "--collectives", TOOL_STRING, &o->collectives, "KIND",
-         "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
-        {NULL, "--library-tokens", TOOL_INT, &o->library_tokens, "N",
-         "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},
-        {NULL, "--verify-upload", TOOL_FLAG, &o->verify_upload, NULL,
-         "read copied weights back from their device and compare", 0, 0},
-        {NULL, "--mpi", TOOL_FLAG, &o->mpi, NULL,
-         "under mpirun: use the devices of all processes; --devices is for each", 0, 0},
-    };
+    const tool_option options[] = {TOOL_ENGINE_OPTION_ROWS(o->engine)};
     add(all, options, TOOL_COUNT(options));
 }
 
@@ -160,9 +132,7 @@ static void add_sampling(rows *all, run_options *o)
 static void add_messages(rows *all, run_options *o)
 {
     const tool_option options[] = {
-        TOOL_HEADING_ROW("messages"),
-        {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
-        {"-q", "--quiet", TOOL_FLAG, &o->quiet, NULL, "show no progress, and no tables at the end", 0, 0},
+        TOOL_MESSAGE_ROWS(o->engine, "show no progress, and no tables at the end"),
     };
     add(all, options, TOOL_COUNT(options));
 }
@@ -171,7 +141,7 @@ int run_options_read(int argc, char **argv, run_options *o)
 {
     rows all = {.n = 0};
     *o = (run_options){
-        .model = TOOL_MODEL_OPTIONS_INIT, .sampler = tsr_sampler_config_default(), .n_predict = -1};
+        .engine = TOOL_ENGINE_OPTIONS_INIT, .sampler = tsr_sampler_config_default(), .n_predict = -1};
     o->sampler.seed = o->drawn_seed = draw_seed();
     add_model(&all, o);
     add_text(&all, o);
@@ -190,7 +160,7 @@ int run_options_read(int argc, char **argv, run_options *o)
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = check_text(o);
-    if (code == TOOL_GO_ON && o->mpi)
+    if (code == TOOL_GO_ON && o->engine.mpi)
         code = check_mpi(o);
-    return code == TOOL_GO_ON ? check_fit(o) : code;
+    return code == TOOL_GO_ON ? tool_engine_check("run", &o->engine) : code;
 }

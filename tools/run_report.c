@@ -134,7 +134,7 @@ static void print_work(const run_engine *engine, const run_options *options, con
     tsr_plan_info plan;
     tsr_session_get_stats(engine->session, &stats);
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
-    const char *kind = options->model.reduction ? options->model.reduction : "exact";
+    const char *kind = options->engine.model.reduction ? options->engine.model.reduction : "exact";
     fprintf(stderr,
             "%lld step%s, %lld reduction%s (%s, %d per step), %d transfer%s per step, %lld shape program%s\n",
             (long long)stats.n_steps, tool_plural(stats.n_steps), (long long)stats.n_all_reduces,
