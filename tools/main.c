@@ -17,9 +17,13 @@ static const struct {
     const char *summary;
     const char *part; /* a subcommand that its first argument names; NULL: none */
 } commands[] = {
-    {"topo", tsr_cmd_topo, TOOL_TOPO_SUMMARY, NULL},       {"plan", tsr_cmd_plan, TOOL_PLAN_SUMMARY, NULL},
-    {"fit", tsr_cmd_fit, TOOL_FIT_SUMMARY, NULL},          {"run", tsr_cmd_run, TOOL_RUN_SUMMARY, NULL},
-    {"bench", tsr_cmd_bench, TOOL_BENCH_SUMMARY, "links"}, {"synth", tsr_cmd_synth, TOOL_SYNTH_SUMMARY, NULL},
+    {"topo", tsr_cmd_topo, TOOL_TOPO_SUMMARY, NULL},
+    {"plan", tsr_cmd_plan, TOOL_PLAN_SUMMARY, NULL},
+    {"fit", tsr_cmd_fit, TOOL_FIT_SUMMARY, NULL},
+    {"run", tsr_cmd_run, TOOL_RUN_SUMMARY, NULL},
+    {"perplexity", tsr_cmd_perplexity, TOOL_PERPLEXITY_SUMMARY, NULL},
+    {"bench", tsr_cmd_bench, TOOL_BENCH_SUMMARY, "links"},
+    {"synth", tsr_cmd_synth, TOOL_SYNTH_SUMMARY, NULL},
 };
 
 static const struct {

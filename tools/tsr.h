@@ -11,18 +11,20 @@
 #include <tsr/status.h>
 
 /* One line on each command, for its own help and for that of the tool. */
-#define TOOL_TOPO_SUMMARY  "show a machine and the devices made from it"
-#define TOOL_PLAN_SUMMARY  "show what a model takes on every device, without loading it"
-#define TOOL_FIT_SUMMARY   "show how a model can be made to fit, without loading it"
-#define TOOL_RUN_SUMMARY   "generate text, or hold a conversation"
-#define TOOL_BENCH_SUMMARY "measure the devices, and a model at different splits"
-#define TOOL_LINKS_SUMMARY "measure transfers and all-reduces between the devices"
-#define TOOL_SYNTH_SUMMARY "write a model of random weights, to compare machines with"
+#define TOOL_TOPO_SUMMARY       "show a machine and the devices made from it"
+#define TOOL_PLAN_SUMMARY       "show what a model takes on every device, without loading it"
+#define TOOL_FIT_SUMMARY        "show how a model can be made to fit, without loading it"
+#define TOOL_RUN_SUMMARY        "generate text, or hold a conversation"
+#define TOOL_PERPLEXITY_SUMMARY "measure how well a model predicts a text"
+#define TOOL_BENCH_SUMMARY      "measure the devices, and a model at different splits"
+#define TOOL_LINKS_SUMMARY      "measure transfers and all-reduces between the devices"
+#define TOOL_SYNTH_SUMMARY      "write a model of random weights, to compare machines with"
 
 int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_fit(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
+int tsr_cmd_perplexity(int argc, char **argv);
 int tsr_cmd_synth(int argc, char **argv);
 int tsr_cmd_bench(int argc, char **argv);       /* and, by the first argument: */
 int tsr_cmd_bench_links(int argc, char **argv); /* argv[0] is "links" */
