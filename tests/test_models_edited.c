@@ -213,6 +213,21 @@ static void sizes_of_an_index_are_checked_when_the_file_is_read(void **state)
                   "key_length is 14, and rope.dimension_count, which it includes, 16");
 }
 
+/* Without dense layers, files have the length of an expert alone. */
+static void models_of_experts_need_no_length_of_dense_layers(void **state)
+{
+    (void)state;
+    if (is_missing("qwen35moe"))
+        skip();
+    static const char dense[] = "qwen35moe.feed_forward_length";
+    const file_edit without[] = {{dense, FILE_DROP}, {0}},
+                    neither[] = {
+                        {dense, FILE_DROP}, {"qwen35moe.expert_feed_forward_length", FILE_DROP}, {0}};
+    assert_true(same_logits(write_with("qwen35moe", without, "without.gguf"),
+                            "../shared/ref/hf/qwen35moe/model.gguf"));
+    check_refused(write_with("qwen35moe", neither, "neither.gguf"), TSR_ERR_FORMAT, dense);
+}
+
 /* Factors that make all angles too small to change anything stand for no rotation. */
 static void granite_models_may_have_no_rotation(void **state)
 {
@@ -250,6 +265,7 @@ int main(void)
         cmocka_unit_test(an_index_has_weights_of_heads_where_it_sums_them),
         cmocka_unit_test(an_index_has_a_head_for_each_kv_head_of_its_layer),
         cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
+        cmocka_unit_test(models_of_experts_need_no_length_of_dense_layers),
         cmocka_unit_test(granite_models_may_have_no_rotation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,7 +265,8 @@ tsr_status tsr_hparams_read(tsr_keys *keys, bool latent, tsr_hparams *hparams_ou
     copy_string(keys->gguf, "general.name", hp.name, sizeof hp.name);
     TSR_TRY(read_layers(keys, &hp));
     TSR_TRY(tsr_keys_int(keys, "embedding_length", TSR_ALL_LAYERS, true, 1, 1 << 20, &hp.n_embd));
-    TSR_TRY(tsr_keys_int(keys, "feed_forward_length", TSR_LARGEST_LAYER, true, 1, 1 << 22, &hp.n_ff));
+    const bool has_length = tsr_keys_have(keys, "expert_feed_forward_length"); /* no layer may be dense */
+    TSR_TRY(tsr_keys_int(keys, "feed_forward_length", TSR_LARGEST_LAYER, !has_length, 1, 1 << 22, &hp.n_ff));
     TSR_TRY(tsr_keys_int(keys, "context_length", TSR_ALL_LAYERS, true, 1, INT32_MAX, &hp.n_ctx_train));
     TSR_TRY(read_experts(keys, &hp));
     TSR_TRY(read_heads(keys, latent, &hp));
