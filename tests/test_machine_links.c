@@ -144,6 +144,25 @@ static void uplinks_are_shared(void **state)
     close_world(&w);
 }
 
+/* Without peer access kernels push whole parts through host memory: two leave and two enter each card. A ring
+ * has fewer bytes, and more steps. */
+static void cards_without_peer_access_push_whole_parts(void **state)
+{
+    (void)state;
+    world w = open_world("3x rtx4090, 1x host 64GiB 400GB/s", NULL, NULL, NULL);
+    const double link = 31.5077e9 * pcie;
+    tsr_all_reduce_cost cost;
+    assert_pair(&w, 0, 1, TSR_LINK_STAGED, link);
+    tsr_links_all_reduce(w.links, 7, 262144, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_ONE_SHOT);
+    assert_int_equal(cost.slowest, TSR_LINK_STAGED);
+    assert_near(cost.ns, 2000 + 2500 + 2 * 262144 / link * 1e9);
+    tsr_links_all_reduce(w.links, 7, 1 << 20, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_RING);
+    assert_near(cost.ns, 6600 + 4 * 2500 + 4.0 / 3 * (1 << 20) / link * 1e9);
+    close_world(&w);
+}
+
 static void sockets_are_crossed_by_one_link(void **state)
 {
     (void)state;
@@ -407,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_bridge_of_nvlinks_joins_two_cards),
         cmocka_unit_test(an_nvswitch_gives_every_pair_all_links),
         cmocka_unit_test(uplinks_are_shared),
+        cmocka_unit_test(cards_without_peer_access_push_whole_parts),
         cmocka_unit_test(sockets_are_crossed_by_one_link),
         cmocka_unit_test(host_devices_meet_in_memory),
         cmocka_unit_test(a_chip_to_chip_link_leads_to_the_host),

@@ -58,7 +58,7 @@ typedef struct tsr_link {
 /** The algorithm of an all-reduce. */
 typedef enum tsr_all_reduce_algorithm {
     TSR_ALL_REDUCE_NONE = 0, /**< fewer than two devices */
-    TSR_ALL_REDUCE_ONE_SHOT, /**< each device reads the partial sums of all others */
+    TSR_ALL_REDUCE_ONE_SHOT, /**< each device gets the partial sums of all others */
     TSR_ALL_REDUCE_TWO_SHOT, /**< each device sums up one part, then all read the sums */
     TSR_ALL_REDUCE_RING,     /**< NCCL's; GPUs only */
     TSR_ALL_REDUCE_MEASURED  /**< the time is measured; the algorithm is the one that ran */
@@ -113,7 +113,8 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  *                + max over wires of n_ring_routes x 2 (n - 1) / n x bytes / bytes_per_s
  *
  * with n devices, hop the largest latency among the routes, n_routes the number of ordered pairs whose routes
- * cross the wire in that direction, and ring only among GPUs. The ring's bandwidth term is that of Patarasuk
+ * cross the wire in that direction, ring only among GPUs, and two-shot not among GPUs of which some have no
+ * peer access: these push whole parts through host memory. The ring's bandwidth term is that of Patarasuk
  * and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009); ring_base and the
  * ring's hops are NCCL's tuning constants. No allocation, no lock: made for a planner's inner loop. */
 TSR_API double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_mask, uint64_t bytes);

@@ -101,8 +101,9 @@ void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t
     }
     double base = all_gpus ? gpu_base_ns : host_base_ns, per_byte = ns_per_byte(&load);
     take_if_less(cost_out, &load, TSR_ALL_REDUCE_ONE_SHOT, base + load.latency_ns, per_byte * size);
-    take_if_less(cost_out, &load, TSR_ALL_REDUCE_TWO_SHOT, base + 2 * load.latency_ns,
-                 per_byte * 2 * size / n);
+    if (!all_gpus || load.slowest != TSR_LINK_STAGED) /* kernels without peer access push to all others */
+        take_if_less(cost_out, &load, TSR_ALL_REDUCE_TWO_SHOT, base + 2 * load.latency_ns,
+                     per_byte * 2 * size / n);
 
     double measured = tsr_links_measured_ns(links, -1, device_mask, bytes);
     if (measured >= 0) {
