@@ -1,6 +1,9 @@
 /* Latency of the all-reduce by size, for each implementation that serves the devices:
  *
- *     build/bench/all_reduce [--small] [--devices SPEC]  (default: GPUs, or a few shapes of host devices)
+ *     build/bench/all_reduce [--small] [--only KIND] [--devices SPEC]
+ *
+ * Default: GPUs, or a few shapes of host devices. KIND: one implementation instead of all, as tsr/runtime.h
+ * names them: "peer", "peer two-shot", "peer push", "pinned", "nccl", "staged".
  *
  * Devices do nothing but all-reduces, back to back, as many per program as a model of 32 dense layers has,
  * with two buffers in turn as a program has them. Per implementation, kind of sum and size: best, median and
@@ -160,9 +163,11 @@ static void warn(tsr_log_level level, const char *text, void *user)
         fprintf(stderr, "all_reduce: %s\n", text);
 }
 
-/* Each implementation by itself. One that serves only some of the devices together is left out. */
-static void bench_devices(const char *spec, int n_sizes)
+/* Each implementation by itself, or `only` one. One that serves only some of the devices together is left
+ * out. */
+static void bench_devices(const char *spec, const char *only, int n_sizes)
 {
+    int n_measured = 0;
     tsr_runtime_config config = tsr_runtime_config_default();
     bench b = {.n_sizes = n_sizes};
     tsr_comm *members[TSR_COMM_MAX_MEMBERS];
@@ -174,11 +179,14 @@ static void bench_devices(const char *spec, int n_sizes)
     int n = tsr_comm_select_members(b.rt->comm, members);
     for (int m = 0; m < n; m++) {
         b.comm = members[m];
-        if (!tsr_probe_serves(b.comm))
+        if (!tsr_probe_serves(b.comm) || (only && strcmp(only, b.comm->ops->kind) != 0))
             continue;
+        n_measured++;
         measure_sizes(&b, TSR_REDUCE_EXACT);
         measure_sizes(&b, TSR_REDUCE_F32);
     }
+    if (only && n_measured == 0)
+        fprintf(stderr, "all_reduce: no implementation '%s' serves devices %s\n", only, spec);
     tsr_runtime_close(b.rt);
 }
 
@@ -197,21 +205,25 @@ int main(int argc, char **argv)
 {
     static const char *const shapes[] = {"host:1,threads=1", "host:2,threads=1", "host:1,threads=2",
                                          "host:4,threads=1"};
-    int n_sizes = N_SIZES, i = 1;
-    if (i < argc && strcmp(argv[i], "--small") == 0) {
-        n_sizes = N_SMALL;
-        i++;
+    const char *only = NULL, *devices = NULL;
+    int n_sizes = N_SIZES;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--small") == 0) {
+            n_sizes = N_SMALL;
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            only = argv[++i];
+        } else if (strcmp(argv[i], "--devices") == 0 && i + 1 < argc) {
+            devices = argv[++i];
+        } else {
+            fprintf(stderr, "usage: %s [--small] [--only KIND] [--devices SPEC]\n", argv[0]);
+            return 2;
+        }
     }
-    if (argc - i == 2 && strcmp(argv[i], "--devices") == 0) {
-        bench_devices(argv[i + 1], n_sizes);
-    } else if (i != argc) {
-        fprintf(stderr, "usage: %s [--small] [--devices SPEC]\n", argv[0]);
-        return 2;
-    } else if (has_gpus()) {
-        bench_devices("cuda", n_sizes);
+    if (devices || has_gpus()) {
+        bench_devices(devices ? devices : "cuda", only, n_sizes);
     } else {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-            bench_devices(shapes[s], n_sizes);
+            bench_devices(shapes[s], only, n_sizes);
     }
     return 0;
 }
