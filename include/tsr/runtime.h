@@ -53,8 +53,8 @@ typedef struct tsr_runtime_config {
                               host device per NUMA node */
     const char *isa; /**< kernels of host devices without isa=: "generic", "avx2", ... (tsr/isa.h); NULL: the
                           value of TSR_ISA in the environment, otherwise the best that this machine runs */
-    /** how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see below. Never changes a
-     * result of the exact reduction */
+    /** how devices exchange data: "auto" (NULL), "peer", "pinned", "nccl" or "staged"; see below. Never
+     * changes a result of the exact reduction */
     const char *collectives;
     const tsr_topology *topology; /**< of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /**< silent by default */
@@ -120,12 +120,14 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
  *
  *     "peer"           kernels read the other GPUs' memory, each adds up everything: least latency
  *     "peer two-shot"  kernels add up one share each and read the others' sums: least traffic
+ *     "peer push"      kernels write to the other GPUs' memory, each adds up everything
+ *     "pinned"         the same through host memory: any GPUs, without peer access too
  *     "nccl"           NVIDIA's library
  *     "staged"         through host memory: works between any devices, GPUs and host devices included
  *
  * With "auto", the implementations that can serve the devices are timed when the runtime is opened, and the
  * fastest serves each size: 4 KiB, 256 KiB and 4 MiB in any case, other sizes while the collectives take less
- * than 0.1 s together. One that fails is left out with a warning. With "peer", both forms are timed. */
+ * than 0.1 s together. One that fails is left out with a warning. With "peer", its three forms are timed. */
 typedef struct tsr_collectives_row {
     size_t bytes;            /**< largest size of this row; of the last row: no limit */
     char implementation[16]; /**< as above */

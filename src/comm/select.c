@@ -44,18 +44,16 @@ static size_t bytes_of(const tsr_collective_desc *desc)
     return n * (desc->kind == TSR_OP_ALL_REDUCE ? tsr_reduce_bytes(desc->reduce) : sizeof(float));
 }
 
-/* The table's selection. If it leaves the stream, prefer an implementation that was not benchmarked because
- * it serves only some of the devices, these included; if it does not serve these devices, or no longer, any
- * that does. */
+/* An implementation that was not benchmarked serves only some of the devices. Where it serves these, they
+ * have a shorter way to each other than all have. Otherwise the table's selection; if that does not serve
+ * these devices, or no longer, any that does. */
 static tsr_comm *choose(const select_comm *selection, const tsr_collective_desc *desc)
 {
     int row = 0;
     while (row + 1 < selection->n_rows && selection->rows[row].bytes < bytes_of(desc))
         row++;
     tsr_comm *best = selection->comms[selection->rows[row].best];
-    if (serves(best, desc) && best->ops->enqueue)
-        return best;
-    bool serves_best = serves(best, desc);
+    const bool serves_best = serves(best, desc);
     for (int c = 0; c < selection->n_comms; c++)
         if (!(selection->measured[c] && serves_best) && selection->comms[c]->ops->enqueue &&
             serves(selection->comms[c], desc))
@@ -437,7 +435,7 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
     TSR_TRY(benchmark_all(selection, devices, budget_ns, logger));
     if (!serves_some(selection))
         TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
-                         "collectives: %s no longer serves these devices; use auto, nccl or staged",
+                         "collectives: %s no longer serves these devices; use auto, pinned, nccl or staged",
                          selection->comms[0]->ops->kind));
     fill_table(selection);
     log_table(selection, logger);

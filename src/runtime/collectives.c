@@ -22,20 +22,21 @@
 #endif
 
 /* Bits of the requested implementations. */
-enum { STAGED = 1, PEER = 2, NCCL = 4, AUTO = STAGED | PEER | NCCL };
+enum { STAGED = 1, PEER = 2, NCCL = 4, PINNED = 8, AUTO = STAGED | PEER | NCCL | PINNED };
 
 static tsr_status parse(const char *name, int *wanted_out)
 {
     static const struct {
         const char *name;
         int wanted;
-    } names[] = {{"auto", AUTO}, {"peer", PEER}, {"nccl", NCCL}, {"staged", STAGED}};
+    } names[] = {{"auto", AUTO}, {"peer", PEER}, {"pinned", PINNED}, {"nccl", NCCL}, {"staged", STAGED}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!name || strcmp(name, names[i].name) == 0) {
             *wanted_out = names[i].wanted;
             return TSR_OK;
         }
-    return tsr_fail(TSR_ERR_INVALID, "unknown collectives '%s'; use auto, peer, nccl or staged", name);
+    return tsr_fail(TSR_ERR_INVALID, "unknown collectives '%s'; use auto, peer, pinned, nccl or staged",
+                    name);
 }
 
 #ifdef TSR_WITH_CUDA
@@ -67,8 +68,8 @@ static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach
                                 rt->devices[j]->name, rt->devices[i]->name, tsr_cuda_peers_per_gpu());
             else if (!tsr_device_set_has(reach[i], j))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
-                                "devices %s and %s cannot access each other's memory; use auto, nccl or "
-                                "staged",
+                                "devices %s and %s cannot access each other's memory; use auto, pinned, "
+                                "nccl or staged",
                                 rt->devices[j]->name, rt->devices[i]->name);
     return TSR_OK;
 }
@@ -87,7 +88,7 @@ static tsr_status leave_out(const tsr_runtime *rt, const char *kind, tsr_status 
     return TSR_OK;
 }
 
-/* Kernels over peer memory, one-shot and two-shot: for all devices if `required`, otherwise for those that
+/* Kernels over peer memory, in all forms: for all devices if `required`, otherwise for those that
  * reach each other. */
 static tsr_status add_peer(tsr_runtime *rt, bool required, candidates *found)
 {
@@ -99,12 +100,33 @@ static tsr_status add_peer(tsr_runtime *rt, bool required, candidates *found)
         TSR_TRY(check_reach(rt, reach));
     for (int i = 0; i < rt->n_devices; i++)
         any = any || (reach[i] & (reach[i] - 1)) != 0;
-    for (int two_shot = 0; two_shot < 2 && any; two_shot++) {
-        TSR_TRY(tsr_comm_peer_create(rt->devices, rt->n_devices, reach, two_shot, &found->comms[found->n]));
+    for (tsr_peer_form form = TSR_PEER_ONE_SHOT; form <= TSR_PEER_PUSH && any; form++) {
+        TSR_TRY(tsr_comm_peer_create(rt->devices, rt->n_devices, reach, form, &found->comms[found->n]));
         found->n++;
     }
 out:
     return status == TSR_OK ? TSR_OK : leave_out(rt, "peer", status, required);
+}
+
+/* Kernels over pinned host memory. On one GPU only if they are `required`: its devices reach each other on a
+ * shorter way. */
+static tsr_status add_pinned(tsr_runtime *rt, bool required, candidates *found)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_set waiting[TSR_MAX_RANKS] = {0};
+    bool several = false;
+    tsr_cuda_peers_waiting(rt->devices, rt->n_devices, waiting);
+    if (required)
+        TSR_TRY(check_reach(rt, waiting));
+    for (int i = 1; i < rt->n_devices; i++)
+        several = several || (waiting[i] && waiting[0] && !share_gpu(rt->devices[i], rt->devices[0]));
+    if (!several && !required)
+        return TSR_OK;
+    TSR_TRY(
+        tsr_comm_peer_create(rt->devices, rt->n_devices, waiting, TSR_PEER_PINNED, &found->comms[found->n]));
+    found->n++;
+out:
+    return status == TSR_OK ? TSR_OK : leave_out(rt, "pinned", status, required);
 }
 
 #ifdef TSR_WITH_NCCL
@@ -145,6 +167,8 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
         TSR_TRY(tsr_cuda_peers_open(rt->devices, rt->n_devices, &rt->logger));
     if (wanted & NCCL)
         TSR_TRY(add_nccl(rt, wanted == NCCL, &found));
+    if (wanted & PINNED)
+        TSR_TRY(add_pinned(rt, wanted == PINNED, &found));
     if (wanted & STAGED) { /* serves what the others do not, so it is the last */
         TSR_TRY(tsr_comm_local_create(rt->n_devices, &found.comms[found.n]));
         found.n++;

@@ -228,7 +228,7 @@ static void collectives_that_need_peers_fail_with_the_remedy(void **state)
     nothing_is_left();
     machine(32 << 10);
     assert_int_equal(open_all("peer", &r), TSR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(tsr_last_error(), "use auto, nccl or staged"));
+    assert_non_null(strstr(tsr_last_error(), "use auto, pinned, nccl or staged"));
     runner_close(&r);
     nothing_is_left();
 }

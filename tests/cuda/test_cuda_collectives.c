@@ -1,7 +1,8 @@
 /* Collectives between simulated GPUs, by every implementation: the same sums to the bit, through host memory
- * and through peer memory in one shot and in two, for odd sizes and any subset of contributors; and what
- * happens where a device never comes. Every partial is made by a kernel inside the program and every slot is
- * used again and again, so a missing wait shows as a wrong sum. */
+ * by threads and by kernels, and through peer memory in one shot, pulled and pushed, and in two; for odd
+ * sizes and any subset of contributors; and what happens where a device never comes. Every partial is made by
+ * a kernel inside the program and every slot is used again and again, so a missing wait shows as a wrong
+ * sum. */
 #include <stdlib.h>
 
 #include "core/mem.h"
@@ -12,13 +13,23 @@
 
 enum { STEPS = 5 };
 
-typedef enum way { STAGED, ONE_SHOT, TWO_SHOT, N_WAYS } way;
+typedef enum way { STAGED, ONE_SHOT, TWO_SHOT, PUSH, PINNED, N_WAYS } way;
 
-static const char *const way_names[] = {"staged", "one-shot", "two-shot"};
+static const char *const way_names[] = {"staged", "one-shot", "two-shot", "push", "pinned"};
+
+static const tsr_peer_form forms[] = {
+    [ONE_SHOT] = TSR_PEER_ONE_SHOT,
+    [TWO_SHOT] = TSR_PEER_TWO_SHOT,
+    [PUSH] = TSR_PEER_PUSH,
+    [PINNED] = TSR_PEER_PINNED,
+};
+
 static void connect(group *g, way w)
 {
+    if (w == PINNED)
+        tsr_cuda_peers_waiting(g->devices, g->n, g->reach);
     ok(w == STAGED ? tsr_comm_local_create(g->n, &g->comm)
-                   : tsr_comm_peer_create(g->devices, g->n, g->reach, w == TWO_SHOT, &g->comm));
+                   : tsr_comm_peer_create(g->devices, g->n, g->reach, forms[w], &g->comm));
 }
 
 /* -- a program of sums -- */

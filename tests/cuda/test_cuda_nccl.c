@@ -35,7 +35,7 @@ static void sums_have_the_bits_of_the_peer_kernel(void **state)
             } else {
                 uint64_t reach[MAX_RANKS];
                 ok(tsr_cuda_peers_test(g.devices, g.n, NULL, reach));
-                ok(tsr_comm_peer_create(g.devices, g.n, reach, false, &g.comm));
+                ok(tsr_comm_peer_create(g.devices, g.n, reach, TSR_PEER_ONE_SHOT, &g.comm));
             }
             sum s = {TSR_REDUCE_EXACT, all_of(g.n), all_of(g.n), N, true};
             sum_make(&g, &s);

@@ -27,7 +27,7 @@ static void access_that_is_refused_is_no_failure(void **state)
         assert_int_equal(reach[1], 0x6);
         assert_int_equal(reach[2], 0x7);
         memcpy(g.reach, reach, sizeof reach);
-        ok(tsr_comm_peer_create(g.devices, g.n, g.reach, false, &g.comm));
+        ok(tsr_comm_peer_create(g.devices, g.n, g.reach, TSR_PEER_ONE_SHOT, &g.comm));
         close_group(&g);
         nothing_is_left();
     }
@@ -69,7 +69,7 @@ static void only_pairs_that_work_are_used(void **state)
     assert_int_equal(reach[2], 0xe);
     assert_int_equal(reach[3], 0xd);
     /* Collectives between those that reach each other are served, others refused. */
-    ok(tsr_comm_peer_create(g.devices, g.n, g.reach, false, &g.comm));
+    ok(tsr_comm_peer_create(g.devices, g.n, g.reach, TSR_PEER_ONE_SHOT, &g.comm));
     void *partial[4] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64),
                         take(g.devices[3], 64)};
     for (uint64_t participants = 1; participants < 16; participants++) {

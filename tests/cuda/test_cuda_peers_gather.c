@@ -1,11 +1,11 @@
-/* The all-gather over peer memory: parts of different widths become one whole on every device. */
+/* The all-gather over peer memory and over pinned memory: parts of different widths become one whole on every
+ * device, also when it is run again. */
 #include "cuda/nccl_run.h"
 
 enum { RANKS = 3, ROWS = 7 };
 
-static void uneven_parts_become_whole(void **state)
+static void check_form(tsr_peer_form form)
 {
-    (void)state;
     static const int64_t begin[RANKS + 1] = {0, 5, 6, 40};
     const int64_t n = begin[RANKS];
     float values[40 * ROWS], *y[RANKS];
@@ -14,7 +14,7 @@ static void uneven_parts_become_whole(void **state)
     machine(RANKS, 5);
     group g = group_of(RANKS, false);
     ok(tsr_cuda_peers_test(g.devices, RANKS, NULL, reach));
-    ok(tsr_comm_peer_create(g.devices, RANKS, reach, false, &g.comm));
+    ok(tsr_comm_peer_create(g.devices, RANKS, reach, form, &g.comm));
     for (int d = 0; d < RANKS; d++) {
         const int64_t width = begin[d + 1] - begin[d];
         for (int64_t i = 0; i < width * ROWS; i++)
@@ -35,6 +35,7 @@ static void uneven_parts_become_whole(void **state)
         group_op(&g, d, (tsr_op){.kind = TSR_OP_ALL_GATHER, .all_gather = {collective, y[d], n, ROWS}});
     group_compile(&g);
     ok(group_run(&g));
+    ok(group_run(&g));
     for (int d = 0; d < RANKS; d++) {
         ok(tsr_device_download(g.devices[d], values, y[d], sizeof values));
         for (int i = 0; i < 40 * ROWS; i++)
@@ -42,6 +43,13 @@ static void uneven_parts_become_whole(void **state)
     }
     group_close(&g);
     nothing_is_left();
+}
+
+static void uneven_parts_become_whole(void **state)
+{
+    (void)state;
+    for (tsr_peer_form form = TSR_PEER_ONE_SHOT; form <= TSR_PEER_PINNED; form++)
+        check_form(form);
 }
 
 int main(void)

@@ -161,7 +161,7 @@ static void make_pair(pair *p)
         runner_ok(tsr_device_upload(device, p->partials[d], values, sizeof values), "partial");
     }
     runner_ok(tsr_cuda_peers_test(p->devices, N_DEVICES, NULL, p->reach), "peers");
-    runner_ok(tsr_comm_peer_create(p->devices, N_DEVICES, p->reach, false, &p->comm), "peer");
+    runner_ok(tsr_comm_peer_create(p->devices, N_DEVICES, p->reach, TSR_PEER_ONE_SHOT, &p->comm), "peer");
     const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
                                       .participants = 3,
                                       .contributors = 3,

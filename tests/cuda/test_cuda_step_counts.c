@@ -138,6 +138,15 @@ static void a_step_on_two_gpus_costs_what_it_did(void **state)
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
 
+/* As over peer memory, one kernel per sum; without a candidate beside it. */
+static void a_step_through_pinned_memory_costs_what_it_did(void **state)
+{
+    (void)state;
+    check(&(budget){2, "pinned", 24, 52,
+                    "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 18, cudaGraphLaunch 2, "
+                    "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
+}
+
 static void a_staged_step_costs_what_it_did(void **state)
 {
     (void)state;
@@ -159,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_one_gpu_costs_what_it_did),
         cmocka_unit_test(a_step_on_two_gpus_costs_what_it_did),
+        cmocka_unit_test(a_step_through_pinned_memory_costs_what_it_did),
         cmocka_unit_test(a_staged_step_costs_what_it_did),
         cmocka_unit_test(a_step_with_nccl_costs_what_it_did),
     };

@@ -291,7 +291,7 @@ int tsr_cmd_bench(int argc, char **argv)
         TOOL_MODEL_OPTION_ROWS(o.model),
         TOOL_HEADING_ROW("kernels and collectives"),
         {NULL, "--collectives", TOOL_STRING, &o.collectives, "KIND",
-         "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
+         "between GPUs: peer, pinned, nccl, staged (default auto: the fastest measured)", 0, 0},
         {NULL, "--library-tokens", TOOL_INT, &o.library_tokens, "N",
          "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},
         TOOL_HEADING_ROW("what is measured"),

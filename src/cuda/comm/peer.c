@@ -1,27 +1,34 @@
-/* Collectives over peer memory; see peer.h. Barriers are in device_barrier.cu, sums in reduce.cu, counters in
- * counters.c. */
+/* Collectives by kernels; see peer.h. Barriers are in device_barrier.cu, sums in reduce.cu, two_shot.cu and
+ * push/, counters in counters.c. */
 #include "cuda/comm/peer.h"
+
+#include <string.h>
 
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/comm/collective.h"
 #include "cuda/comm/counters.h"
 #include "cuda/comm/device_barrier.h"
+#include "cuda/comm/push/inbox.h"
+#include "cuda/comm/push/push.h"
 #include "cuda/context/context.h"
 
 typedef struct peer_comm {
     tsr_comm base;
-    bool two_shot;
+    tsr_peer_form form;
     int max_blocks;                               /* of a kernel with a barrier */
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: no access to any other */
     tsr_device_set reach[TSR_CUDA_MAX_PEERS];     /* the devices that device i has access to */
     tsr_cuda_counters counters;                   /* of barriers: [block][n] sent, then received */
     uint32_t *aborted;                            /* pinned, after the counters' progress */
+    tsr_cuda_inboxes inboxes;                     /* of the forms that push */
 } peer_comm;
 
 typedef struct peer_collective {
     tsr_cuda_collective as;
     bool two_shot;
+    tsr_pool_block
+        *pinned; /* gathers and transfers of TSR_PEER_PINNED: a copy of the buffers that others read */
 } peer_collective;
 
 /* A row that one block adds up and normalises is loaded by 512 threads, eight bytes each per part and step.
@@ -29,6 +36,32 @@ typedef struct peer_collective {
 enum { MAX_ROW_LOADS = 16384 };
 
 /* -- the ops of a stream -- */
+
+static bool pushes(const peer_comm *comm)
+{
+    return comm->form == TSR_PEER_PUSH || comm->form == TSR_PEER_PINNED;
+}
+
+static size_t n_counts(int n_devices)
+{
+    return (size_t)n_devices * TSR_CUDA_MAX_BARRIER_BLOCKS;
+}
+
+/* What the others announce to device i: in its own memory or, if they have no access to that, in pinned
+ * memory, after the word of aborts. */
+static uint64_t *received_by(const peer_comm *comm, int i)
+{
+    const size_t n = n_counts(comm->base.n_devices);
+    return comm->form == TSR_PEER_PINNED ? comm->counters.words + 1 + (size_t)i * n
+                                         : comm->counters.counts[i] + n;
+}
+
+/* Counts in pinned memory. */
+static size_t n_received(const peer_comm *comm)
+{
+    const size_t n = (size_t)comm->base.n_devices;
+    return comm->form == TSR_PEER_PINNED ? n * n_counts(comm->base.n_devices) : 0;
+}
 
 static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, tsr_device_set participants)
 {
@@ -38,12 +71,12 @@ static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, tsr_device_s
                           .max_blocks = comm->max_blocks,
                           .participants = participants,
                           .sent = comm->counters.counts[self],
-                          .received = comm->counters.counts[self] + n * TSR_CUDA_MAX_BARRIER_BLOCKS,
+                          .received = received_by(comm, self),
                           .progress = comm->counters.progress + self * n,
                           .aborted = comm->aborted};
     for (int i = 0; i < n; i++)
         if (comm->counters.counts[i])
-            m.announce[i] = comm->counters.counts[i] + n * TSR_CUDA_MAX_BARRIER_BLOCKS + self;
+            m.announce[i] = received_by(comm, i) + self;
     return m;
 }
 
@@ -70,6 +103,16 @@ static int part_of(const tsr_collective_desc *desc, int device)
                                                           : -1;
 }
 
+static tsr_cuda_push push_of(const peer_comm *comm, int self, const tsr_collective_desc *desc)
+{
+    tsr_cuda_push push = {.barrier = barrier_of(comm, self, desc->participants),
+                          .contributors = desc->contributors,
+                          .region = tsr_cuda_push_region(comm->base.n_devices)};
+    for (int i = 0; i < comm->base.n_devices; i++)
+        push.inbox[i] = comm->inboxes.at[i];
+    return push;
+}
+
 static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_op_all_reduce *op,
                                      const tsr_op_rms_norm *norm, cudaStream_t stream)
 {
@@ -78,6 +121,10 @@ static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_
     const tsr_cuda_stream s = {.stream = stream, .props = &comm->devices[self]->props};
     const tsr_cuda_barrier barrier = barrier_of(comm, self, desc->participants);
     const tsr_cuda_reduction reduction = reduction_of(op);
+    if (pushes(comm)) {
+        const tsr_cuda_push push = push_of(comm, self, desc);
+        return tsr_cuda_push_reduce(&push, &reduction, part_of(desc, self), norm, &s);
+    }
     if (((const peer_collective *)op->collective)->two_shot) {
         TSR_TRY(tsr_cuda_barrier_reduce_share(&barrier, &reduction, part_of(desc, self), &s));
         TSR_TRY(tsr_cuda_barrier_gather_shares(&barrier, &reduction, &s));
@@ -91,29 +138,49 @@ out:
 static tsr_status peer_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_op *op, const tsr_op *norm,
                                     void *stream, bool *done_out)
 {
+    const peer_comm *comm = (const peer_comm *)base;
     const tsr_collective_desc *desc = op->all_reduce.collective->desc;
     int n_parts = tsr_device_set_count(desc->contributors);
-    *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
-                norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;
+    if (pushes(comm))
+        *done_out = tsr_cuda_push_takes_norm(base->n_devices, desc->reduce, &norm->rms_norm);
+    else
+        *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
+                    norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;
     if (!*done_out)
         return TSR_OK;
-    return enqueue_all_reduce((const peer_comm *)base, device->index, &op->all_reduce, &norm->rms_norm,
-                              stream);
+    return enqueue_all_reduce(comm, device->index, &op->all_reduce, &norm->rms_norm, stream);
 }
 
+/* Where the other devices read device i's part of a gather, or a sender's data. */
+static void *readable_part(const tsr_collective *collective, int i)
+{
+    const tsr_collective_desc *desc = collective->desc;
+    const tsr_pool_block *pinned = ((const peer_collective *)collective)->pinned;
+    const int64_t before = desc->kind == TSR_OP_ALL_GATHER ? desc->begin[i] * desc->n_rows : 0;
+    return pinned ? (float *)pinned->data + before : desc->partial[i];
+}
+
+/* In pinned memory a gather has a second barrier: its parts are written again when it is run again. */
 static tsr_status enqueue_all_gather(const peer_comm *comm, int self, const tsr_op_all_gather *op,
                                      cudaStream_t stream)
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
+    const size_t mine = (size_t)((desc->begin[self + 1] - desc->begin[self]) * op->n_rows) * sizeof(float);
+    void *readable = readable_part(op->collective, self);
+    const bool copied = readable != desc->partial[self];
+    if (copied && mine > 0)
+        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(readable, desc->partial[self], mine, cudaMemcpyDefault, stream)));
     TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
     for (int i = 0; i < comm->base.n_devices; i++) {
         size_t width = (size_t)(desc->begin[i + 1] - desc->begin[i]) * sizeof(float);
         if (width > 0 && op->n_rows > 0)
             TSR_TRY(TSR_CUDA(cudaMemcpy2DAsync(op->y + desc->begin[i], (size_t)op->n * sizeof(float),
-                                               desc->partial[i], width, width, (size_t)op->n_rows,
-                                               cudaMemcpyDefault, stream)));
+                                               readable_part(op->collective, i), width, width,
+                                               (size_t)op->n_rows, cudaMemcpyDefault, stream)));
     }
+    if (copied)
+        TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
 out:
     return status;
 }
@@ -123,8 +190,8 @@ static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_sen
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
-    TSR_TRY(TSR_CUDA(cudaMemcpyAsync(desc->partial[self], op->x, (size_t)op->n * sizeof(float),
-                                     cudaMemcpyDeviceToDevice, stream)));
+    TSR_TRY(TSR_CUDA(cudaMemcpyAsync(readable_part(op->collective, self), op->x,
+                                     (size_t)op->n * sizeof(float), cudaMemcpyDefault, stream)));
     TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
     TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
 out:
@@ -137,8 +204,8 @@ static tsr_status enqueue_recv(const peer_comm *comm, int self, const tsr_op_rec
     const tsr_collective_desc *desc = op->collective->desc;
     int sender = tsr_device_set_first(desc->contributors);
     TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
-    TSR_TRY(TSR_CUDA(cudaMemcpyAsync(op->y, desc->partial[sender], (size_t)op->n * sizeof(float),
-                                     cudaMemcpyDefault, stream)));
+    TSR_TRY(TSR_CUDA(cudaMemcpyAsync(op->y, readable_part(op->collective, sender),
+                                     (size_t)op->n * sizeof(float), cudaMemcpyDefault, stream)));
     TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
 out:
     return status;
@@ -163,44 +230,78 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
 
 /* -- collectives -- */
 
-/* Whether all pairs of participants have access to each other. */
+/* Whether all pairs of participants reach each other. */
 static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
 {
     const peer_comm *comm = (const peer_comm *)base;
     TSR_FOR_DEVICES(d, desc->participants)
         if (desc->participants & ~comm->reach[d])
             return false;
-    return tsr_cuda_collective_reaches(comm->devices, desc->participants);
+    return comm->form == TSR_PEER_PINNED || tsr_cuda_collective_reaches(comm->devices, desc->participants);
 }
 
 /* Two devices that add up half each read less than two that add up all. Partials are aligned wherever they
  * are in a program's workspace. */
 static bool goes_in_two_shots(const peer_comm *comm, const tsr_collective_desc *desc)
 {
-    bool can =
-        comm->two_shot && desc->kind == TSR_OP_ALL_REDUCE && tsr_device_set_count(desc->contributors) > 1;
+    bool can = comm->form == TSR_PEER_TWO_SHOT && desc->kind == TSR_OP_ALL_REDUCE &&
+               tsr_device_set_count(desc->contributors) > 1;
     TSR_FOR_DEVICES(d, desc->contributors)
         can = can && (uintptr_t)desc->partial[d] % 16 == 0;
     return can;
 }
 
-static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *desc,
+static void collective_destroy(tsr_comm *comm, tsr_collective *collective)
+{
+    const tsr_cuda_device *keeper = ((const peer_comm *)comm)->inboxes.keeper;
+    if (keeper)
+        tsr_pool_give(keeper->pinned, ((peer_collective *)collective)->pinned, TSR_POOL_HOST);
+    tsr_cuda_collective_destroy(comm, collective);
+}
+
+static tsr_status refuse(const peer_comm *comm, const tsr_collective_desc *desc)
+{
+    return tsr_cuda_collective_refuse(desc,
+                                      comm->form == TSR_PEER_PINNED
+                                          ? "not all of its devices can wait for each other in kernels; use "
+                                            "auto or staged collectives"
+                                          : "not all of its devices have peer access to each other; use "
+                                            "auto, pinned, nccl or staged collectives");
+}
+
+/* Pinned memory for the data of a gather or a transfer. */
+static tsr_status take_pinned(const peer_comm *comm, peer_collective *c)
+{
+    const tsr_collective_desc *desc = c->as.base.desc;
+    const int64_t n = desc->kind == TSR_OP_ALL_GATHER ? desc->n * desc->n_rows : desc->n;
+    tsr_cuda_device *keeper = comm->inboxes.keeper;
+    tsr_status status = tsr_cuda_enter(keeper);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_pool_take(keeper->pinned, (size_t)TSR_MAX(n, (int64_t)1) * sizeof(float), TSR_POOL_HOST,
+                           "a collective's data", &c->pinned);
+    tsr_cuda_leave(keeper);
+    return status;
+}
+
+static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *desc,
                                     tsr_collective **collective_out)
 {
     tsr_status status = TSR_OK;
+    const peer_comm *comm = (const peer_comm *)base;
     peer_collective *c = NULL;
-    if (!peer_serves(comm, desc))
-        return tsr_cuda_collective_refuse(desc,
-                                          "not all of its devices have peer access to each other; use auto, "
-                                          "nccl or staged collectives");
+    if (!peer_serves(base, desc))
+        return refuse(comm, desc);
     TSR_TRY(TSR_NEW(&c, "a collective"));
-    TSR_TRY(tsr_cuda_collective_init(&c->as, comm, desc));
-    c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);
+    TSR_TRY(tsr_cuda_collective_init(&c->as, base, desc));
+    c->two_shot = goes_in_two_shots(comm, desc);
+    if (comm->form == TSR_PEER_PINNED && desc->kind != TSR_OP_ALL_REDUCE)
+        TSR_TRY(take_pinned(comm, c));
     *collective_out = &c->as.base;
     c = NULL;
 out:
     if (c)
-        tsr_cuda_collective_destroy(comm, &c->as.base);
+        collective_destroy(base, &c->as.base);
     return status;
 }
 
@@ -220,6 +321,10 @@ static void peer_reset(tsr_comm *base)
 {
     peer_comm *comm = (peer_comm *)base;
     (void)tsr_cuda_counters_reset(&comm->counters); /* programs of a lost device will not run again */
+    if (comm->form == TSR_PEER_PINNED)
+        memset(received_by(comm, 0), 0, n_received(comm) * sizeof(uint64_t));
+    if (pushes(comm))
+        tsr_cuda_inboxes_reset(&comm->inboxes);
     __atomic_store_n(comm->aborted, 0u, __ATOMIC_SEQ_CST);
 }
 
@@ -232,19 +337,25 @@ static tsr_device_set peer_missing(tsr_comm *base, const tsr_collective *collect
 
 static void peer_destroy(tsr_comm *base)
 {
-    tsr_cuda_counters_destroy(&((peer_comm *)base)->counters);
-    tsr_mem_free(base);
+    peer_comm *comm = (peer_comm *)base;
+    tsr_cuda_inboxes_destroy(&comm->inboxes);
+    tsr_cuda_counters_destroy(&comm->counters);
+    tsr_mem_free(comm);
 }
 
 #define PEER_OPS(name, shares)                                                                      \
     {                                                                                               \
         .kind = (name), .in_shares = (shares), .destroy = peer_destroy,                             \
-        .collective_create = collective_create, .collective_destroy = tsr_cuda_collective_destroy,  \
+        .collective_create = collective_create, .collective_destroy = collective_destroy,           \
         .serves = peer_serves, .enqueue = peer_enqueue, .enqueue_norm = peer_enqueue_norm,          \
         .aborted = peer_aborted, .abort = peer_abort, .reset = peer_reset, .missing = peer_missing, \
     }
-static const struct tsr_comm_ops one_shot_ops = PEER_OPS("peer", false),
-                                 two_shot_ops = PEER_OPS("peer two-shot", true);
+static const struct tsr_comm_ops form_ops[] = {
+    [TSR_PEER_ONE_SHOT] = PEER_OPS("peer", false),
+    [TSR_PEER_TWO_SHOT] = PEER_OPS("peer two-shot", true),
+    [TSR_PEER_PUSH] = PEER_OPS("peer push", false),
+    [TSR_PEER_PINNED] = PEER_OPS("pinned", false),
+};
 
 /* Waiting blocks of all devices on a GPU take at most half of its multiprocessors; device_barrier.h says
  * why. */
@@ -261,13 +372,8 @@ static int barrier_blocks(const peer_comm *comm)
     return TSR_MAX(most, 1);
 }
 
-static size_t counter_bytes(int n_devices)
-{
-    return 2 * (size_t)n_devices * TSR_CUDA_MAX_BARRIER_BLOCKS * sizeof(uint64_t);
-}
-
 tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const tsr_device_set *reach,
-                                bool two_shot, tsr_comm **comm_out)
+                                tsr_peer_form form, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;
     peer_comm *comm = NULL;
@@ -275,15 +381,21 @@ tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const
         return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
     TSR_TRY(TSR_NEW(&comm, "a communicator"));
-    comm->base = (tsr_comm){.ops = two_shot ? &two_shot_ops : &one_shot_ops, .n_devices = n_devices};
-    comm->two_shot = two_shot;
+    comm->base = (tsr_comm){.ops = &form_ops[form], .n_devices = n_devices};
+    comm->form = form;
     for (int i = 0; i < n_devices; i++) {
         comm->reach[i] = reach[i];
         comm->devices[i] = reach[i] ? tsr_cuda(devices[i]) : NULL;
     }
     comm->max_blocks = barrier_blocks(comm);
-    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices, counter_bytes(n_devices), 1));
+    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices,
+                                     2 * n_counts(n_devices) * sizeof(uint64_t), 1 + (int)n_received(comm)));
     comm->aborted = (uint32_t *)comm->counters.words;
+    if (pushes(comm))
+        TSR_TRY(tsr_cuda_inboxes_create(&comm->inboxes, comm->devices, n_devices,
+                                        (size_t)tsr_cuda_push_inbox(n_devices, comm->max_blocks) *
+                                            sizeof(uint64_t),
+                                        form == TSR_PEER_PINNED));
     *comm_out = &comm->base;
     comm = NULL;
 out:

@@ -255,6 +255,16 @@ static bool has_room(tsr_device *const *devices, int n_devices, int i)
     return sharers <= tsr_cuda_peers_per_gpu() && sharers < tsr_cuda(devices[i])->props.n_sms;
 }
 
+void tsr_cuda_peers_waiting(tsr_device *const *devices, int n_devices, tsr_device_set *reach_out)
+{
+    tsr_device_set all = 0;
+    for (int i = 0; i < n_devices; i++)
+        if (is_cuda(devices[i]) && has_room(devices, n_devices, i))
+            all |= tsr_device_set_one(i);
+    for (int i = 0; i < n_devices; i++)
+        reach_out[i] = tsr_device_set_has(all, i) ? all : 0;
+}
+
 static void warn_of_queues(tsr_device *const *devices, int n_devices, const tsr_logger *logger)
 {
     for (int i = 0; i < n_devices; i++) {

@@ -3,7 +3,6 @@
  * The pointers are kernel parameters. */
 #include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/reduce.cuh"
-#include "cuda/kernels/rms_norm.cuh"
 
 /* 16 bytes of partials per thread and part. */
 enum {
@@ -64,20 +63,11 @@ static __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barri
         const int64_t row = r * norm.n;
         float sum = 0.0f;
         for (int64_t first = threadIdx.x; first < norm.n; first += TSR_ROW_STEP) {
-            tsr_row_batch residual = {}, value;
+            tsr_row_batch residual = {};
             if (reduction.residual)
                 residual = tsr_row_load(reduction.residual + row, first, norm.n);
-            value = row_sums<Partial>(reduction, row + first, norm.n - first);
-            TSR_UNROLL
-            for (int j = 0; j < TSR_ROW_BATCH; j++) {
-                const int64_t i = first + j * REDUCE_THREADS;
-                if (i >= norm.n)
-                    continue;
-                if (reduction.residual)
-                    value.at[j] = value.at[j] + residual.at[j];
-                reduction.y[row + i] = value.at[j];
-                sum = tsr_norm_add(norm, value.at[j], sum);
-            }
+            const tsr_row_batch value = row_sums<Partial>(reduction, row + first, norm.n - first);
+            sum = tsr_store_row(reduction, norm, row, first, residual, value, sum);
         }
         tsr_norm_row(norm, reduction.y + row, sum, norm.y + row, shared);
     }

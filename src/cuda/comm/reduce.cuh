@@ -3,6 +3,7 @@
 #define TSR_CUDA_COMM_REDUCE_CUH
 
 #include "cuda/kernels/common.cuh"
+#include "cuda/kernels/rms_norm.cuh"
 
 /* V neighbouring elements, loaded and stored together. */
 template <typename T, int V> struct alignas(V * sizeof(T)) tsr_pack {
@@ -97,6 +98,24 @@ TSR_DEVICE void tsr_store_sum(const tsr_cuda_reduction &reduction, int64_t i, ts
             value.at[v] = value.at[v] + residual.at[v];
     }
     reinterpret_cast<tsr_pack<float, V> *>(reduction.y)[i] = value;
+}
+
+/* A thread's elements of a row, from `first` of the row at `row` on: y = value (+ residual, loaded before).
+ * Returns `sum` with the stored values added as the norm needs them. */
+TSR_DEVICE float tsr_store_row(const tsr_cuda_reduction &reduction, const tsr_op_rms_norm &norm, int64_t row,
+                               int64_t first, const tsr_row_batch &residual, tsr_row_batch value, float sum)
+{
+    TSR_UNROLL
+    for (int j = 0; j < TSR_ROW_BATCH; j++) {
+        const int64_t i = first + j * TSR_ROW_THREADS;
+        if (i >= norm.n)
+            continue;
+        if (reduction.residual)
+            value.at[j] = value.at[j] + residual.at[j];
+        reduction.y[row + i] = value.at[j];
+        sum = tsr_norm_add(norm, value.at[j], sum);
+    }
+    return sum;
 }
 
 #endif
