@@ -3,8 +3,8 @@
  *     build/bench/requantize FROM.gguf TO.gguf TYPE [--draw]
  *
  * FROM is one file; vectors stay as they are. With --draw, of Q8_0 matrices: the model is made as it may have
- * been before it was quantized. Each weight is drawn evenly from the numbers that Q8_0 rounds to the weight's code,
- * the largest of a block excepted, which gives the block its scale. Quantized again the model is FROM to
+ * been before it was quantized. Each weight is drawn evenly from the numbers that Q8_0 rounds to the weight's
+ * code; the largest of a block, which gives the block its scale, stays. Quantized again the model is FROM to
  * the bit, so its distance from FROM is what rounding to Q8_0 adds, as far as rounding errors are even. That
  * replaces weights in F32 that are not at hand. bench/activations uses it. */
 #include <math.h>
