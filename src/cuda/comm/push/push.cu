@@ -166,13 +166,14 @@ TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_red
     const int self = push.barrier.self;
     typename tsr_sum_of<Partial>::sum sum[TSR_ROW_BATCH] = {};
     bool first = true;
-    for (uint64_t rest = push.contributors; rest;) {
+    for (int next = 0; next < push.barrier.n_devices;) {
         uint64_t words[LOOKS][B], *from[LOOKS] = {};
-        int device[LOOKS];
+        int device[LOOKS]; /* -1: none is left */
         TSR_UNROLL
         for (int k = 0; k < LOOKS; k++) {
-            device[k] = __ffsll((long long)rest) - 1; /* -1: none is left */
-            rest &= rest - (rest != 0);
+            while (next < push.barrier.n_devices && !(push.contributors >> next & 1))
+                next++;
+            device[k] = next < push.barrier.n_devices ? next++ : -1;
             if (device[k] == self)
                 load_words<Partial>(reduction.parts[part], round, at, reduction.n, words[k]);
             else if (device[k] >= 0) {
