@@ -270,6 +270,19 @@ static void run_offloaded(const folder *f)
     }
 }
 
+/* Whole experts are divided, so that a device may have some without a part of the shared ones. */
+static void run_whole_experts(const folder *f)
+{
+    static const char *const splits[] = {"1,1,2", "2,1,3", "3,1,2"};
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        way w = {.machine = f->machine, .devices = "host:3,threads=1", .config = tsr_model_config_default()};
+        snprintf(w.split, sizeof w.split, "%s", splits[i]);
+        set_sizes(f, &w.config);
+        w.config.split.experts = TSR_EXPERT_SPLIT_EXPERTS;
+        has_plain_bits(f, &f->texts[0], &w);
+    }
+}
+
 /* Append tokens begin .. end - 1 of the text to a sequence, and compare the last row. */
 static void append(const folder *f, tsr_session *session, int seq, int64_t begin, int64_t end,
                    const char *what)
@@ -395,6 +408,7 @@ static void check_supported(folder *f)
         run_way(f, i);
     run_offloaded(f);
     if (f->n_longest <= N_SHORT) {
+        run_whole_experts(f);
         check_sequences(f);
         check_taken_back(f);
     }

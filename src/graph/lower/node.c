@@ -41,7 +41,8 @@ out:
     return status;
 }
 
-/* Append a node whose value is PARTIAL over the devices of `weight`. */
+/* Append a node whose value is PARTIAL over the devices of `weight`. Those that do not contribute may still
+ * write to its slot: experts that are added to the sum (tsr_lower_experts()) may be on more devices. */
 static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, tsr_device_set contributors,
                                tsr_instr instr)
 {
@@ -49,7 +50,7 @@ static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, tsr_de
     tsr_value value = {.sharding = TSR_SHARDING_PARTIAL,
                        .devices = instr.weight->placement.devices,
                        .contributors = contributors};
-    TSR_TRY(tsr_slots_choose(&low->slots, contributors, &value.slot));
+    TSR_TRY(tsr_slots_choose(&low->slots, value.devices, &value.slot));
     TSR_TRY(tsr_lowering_emit_node(low, node, value, instr));
     low->pending = low->out->value_of_node[node->index];
 out:
