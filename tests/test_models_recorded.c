@@ -7,7 +7,8 @@
  *     sequence, after saving and loading under another split, and after going back; and bytes against the
  *     plan's.
  *
- * `test_models_recorded qwen35` runs one folder. The program prints a line for each. */
+ * `test_models_recorded qwen35` runs one folder. The program prints a line for each. With
+ * TSR_TEST_ROUNDS=1875 each is run in 100 ways instead of 16. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -26,6 +27,7 @@
 
 #include "support/directory.h"
 #include "support/failing_alloc.h"
+#include "support/planned.h"
 #include "support/program_json.h"
 #include "support/random.h"
 #include "support/reference.h"
@@ -40,7 +42,6 @@ enum {
     MAX_FOLDERS = 100,
     MAX_PROMPTS = 3,
     N_SHORT = 512, /* a longer prompt is run in few ways */
-    N_WAYS = TSR_TEST_SANITIZED ? 2 : 16,
     MAX_CHUNK = 2048
 };
 
@@ -239,12 +240,12 @@ static void has_plain_bits(const folder *f, const text *t, const way *w)
     free(logits);
 }
 
-/* Way i: with few tokens at a time only where the text is not the longest one. */
-static void run_way(folder *f, int i)
+/* Way i of n: with few tokens at a time only where the text is not the longest one. */
+static void run_way(folder *f, int i, int n)
 {
     static const int64_t chunks[] = {0, 13, 1};
     const text *t = &f->texts[i % 3 == 2 && f->n_texts > 1 ? 1 : f->n_texts - 1];
-    way w = ways_draw(i == N_WAYS - 1 ? &nine : &few, &f->seed);
+    way w = ways_draw(i == n - 1 ? &nine : &few, &f->seed);
     set_sizes(f, &w.config);
     w.machine = f->machine;
     w.chunk = f->n_longest > N_SHORT ? 0 : chunks[i % 3];
@@ -403,9 +404,9 @@ static void check_supported(folder *f)
         if (!(errors[k] <= error_bound))
             fail_msg("%s: prompt %d: relative error %.2e", f->name, k, errors[k]);
     }
-    const int n_ways = f->n_longest > N_SHORT ? 1 : N_WAYS;
+    const int n_ways = f->n_longest > N_SHORT ? 1 : TSR_TEST_SANITIZED ? 2 : planned_rounds(16);
     for (int i = 0; i < n_ways; i++)
-        run_way(f, i);
+        run_way(f, i, n_ways);
     run_offloaded(f);
     if (f->n_longest <= N_SHORT) {
         run_whole_experts(f);
