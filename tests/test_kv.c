@@ -189,6 +189,47 @@ static void a_whole_layer_is_on_every_device_and_in_a_file_once(void **state)
     kv_close(&f);
 }
 
+/* Three positions of layer 1 have one key: 13 positions have 4, and the first page has room for 12. */
+static void with_a_ratio_a_page_has_keys_of_more_positions(void **state)
+{
+    (void)state;
+    enum { RATIO = 3, PAGE_BYTES = N_HEADS * 2 * PAGE * HEAD_DIM * 2 };
+    kv_fixture f = {0};
+    tsr_kv_view view;
+    tsr_kv_span span;
+    unsigned char page[PAGE_BYTES], back[PAGE_BYTES], zeros[PAGE_BYTES] = {0};
+    fake_runtime_open(&f.fake, N_DEVICES, NULL);
+    kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
+    f.layers[1].ratio = RATIO;
+    assert_int_equal(tsr_kv_create(&f.fake.rt, &f.config, &f.kv), TSR_OK);
+    assert_int_equal(tsr_kv_n_groups(f.kv), 2);
+    assert_int_equal(tsr_kv_page_tokens(f.kv, 1), RATIO * PAGE);
+    assert_int_equal(tsr_kv_max_pages(f.kv, 1), (N_CTX + RATIO * PAGE - 1) / (RATIO * PAGE));
+    tsr_kv_view_of(f.kv, 1, 1, &view);
+    assert_int_equal(view.ratio, RATIO);
+    assert_int_equal(view.page_tokens, PAGE);
+    assert_int_equal(tsr_kv_append(f.kv, 0, RATIO * PAGE + 1), TSR_OK);
+    (void)tsr_kv_pages(f.kv, 0, 0, &span);
+    assert_int_equal(span.end, RATIO + 1);
+    (void)tsr_kv_pages(f.kv, 1, 0, &span);
+    assert_int_equal(span.end, 2);
+    assert_int_equal(tsr_kv_page_bytes(f.kv, 1), sizeof page);
+    memset(page, 0x5a, sizeof page);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tsr_kv_page_put(f.kv, 1, 0, i, page), TSR_OK);
+    assert_int_equal(tsr_kv_page_get(f.kv, 1, 0, 0, back), TSR_OK);
+    assert_memory_equal(back, page, sizeof page);
+    assert_int_equal(tsr_kv_page_get(f.kv, 1, 0, 1, back), TSR_OK);
+    assert_memory_equal(back, zeros, sizeof back); /* of a key that is not complete */
+    assert_int_equal(tsr_kv_fork(f.kv, 0, 1), TSR_OK);
+    assert_int_equal(tsr_kv_append(f.kv, 1, 1), TSR_OK);
+    assert_int_equal(tsr_kv_group_stats(f.kv, 1).n_used, 3);
+    assert_int_equal(tsr_kv_group_stats(f.kv, 1).n_shared, 1);
+    assert_int_equal(tsr_kv_trim(f.kv, 1, RATIO * PAGE), TSR_OK);
+    assert_int_equal(tsr_kv_group_stats(f.kv, 1).n_used, 2);
+    kv_close(&f);
+}
+
 static void planned_bytes_are_reserved_bytes(void **state)
 {
     (void)state;
@@ -246,6 +287,10 @@ static void bad_configurations_are_named(void **state)
     config = f.config;
     config.n_batch = 0;
     expect_refused(&f, &config, TSR_ERR_INVALID, "n_batch 0 must be 1");
+    f.layers[1].ratio = 2;
+    expect_refused(&f, &f.config, TSR_ERR_INVALID,
+                   "2 positions have one key; 1 to 65536 are possible, and 1 with");
+    f.layers[1].ratio = 0;
     f.layers[0].devices = 3; /* device 2 has heads of layer 0 */
     expect_refused(&f, &f.config, TSR_ERR_INVALID, "layer 0");
     fake_runtime_close(&f.fake);
@@ -335,6 +380,7 @@ int main(void)
         cmocka_unit_test(pages_are_copied_before_they_are_written_again),
         cmocka_unit_test(devices_without_heads_hold_nothing),
         cmocka_unit_test(a_whole_layer_is_on_every_device_and_in_a_file_once),
+        cmocka_unit_test(with_a_ratio_a_page_has_keys_of_more_positions),
         cmocka_unit_test(planned_bytes_are_reserved_bytes),
         cmocka_unit_test(bad_configurations_are_named),
         cmocka_unit_test(bad_arguments_are_refused),

@@ -121,7 +121,7 @@ static void model_describe(model *m, const kv_fixture *f)
         m->groups[m->n_groups++] =
             (group_model){.window = window,
                           .kept = window && !f->config.keep_all ? window - 1 + f->config.n_batch : 0,
-                          .n_pages = tsr_kv_n_pages(&f->config, window)};
+                          .n_pages = tsr_kv_n_pages(&f->config, window, 1)};
     }
     assert_int_equal(tsr_kv_n_groups(f->kv), m->n_groups);
 }

@@ -206,8 +206,8 @@ typedef struct tsr_op_rope {
     bool interleaved;
 } tsr_op_rope;
 
-/* Addresses of one layer's keys and values on one device. Position p of a sequence is stored in page
- * page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer has keys,
+/* Addresses of one layer's keys and values on one device. The key of position p of a sequence is stored in
+ * page page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer has keys,
  * [n_heads][page_tokens][k_dim] elements of type_k, and values, [n_heads][page_tokens][v_dim] of type_v. With
  * v_in_k a value is the first v_dim elements of its key: the values have the offset, the row bytes and the
  * type of the keys. */
@@ -220,7 +220,15 @@ typedef struct tsr_kv_view {
     int64_t n_heads, page_tokens;    /* n_heads: KV heads held here */
     int64_t k_dim, v_dim;            /* elements of a key and of a value */
     bool v_in_k;
+    int64_t ratio; /* consecutive positions that have one key together; 0: 1 */
 } tsr_kv_view;
+
+/* The keys that the token at a position sees where it sees all: those of the groups of `ratio` positions that
+ * end with it or before it. With a ratio, the tables of pages, windows and selections count keys. */
+static inline int64_t tsr_kv_seen(const tsr_kv_view *kv, int64_t position)
+{
+    return kv->ratio > 1 ? (position + 1) / kv->ratio : position + 1;
+}
 
 /* Sequence and position of each token of the batch (device memory, refilled every step). */
 typedef struct tsr_kv_index {
@@ -230,7 +238,7 @@ typedef struct tsr_kv_index {
     const int32_t *position; /* [n_tokens] */
 } tsr_kv_index;
 
-/* Convert and store one batch's keys and values. */
+/* Convert and store one batch's keys and values; with a ratio, those of every last position of a group. */
 typedef struct tsr_op_kv_write {
     tsr_kv_view kv;
     tsr_kv_index index;

@@ -89,6 +89,11 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
     if (layer->window > 0 && (config->n_batch < 1 || config->n_batch > INT32_MAX))
         return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be 1 to %d", index,
                         (long long)config->n_batch, INT32_MAX);
+    if (layer->ratio < 0 || layer->ratio > 1 << 16 || (layer->ratio > 1 && layer->window > 0))
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "KV layer %d: %lld positions have one key; 1 to 65536 are possible, and 1 with a window", index,
+            (long long)layer->ratio);
     TSR_TRY(check_rows(config, index));
 out:
     return status;
@@ -114,9 +119,9 @@ out:
     return status;
 }
 
-int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window)
+int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window, int64_t ratio)
 {
-    int64_t page = config->page_tokens ? config->page_tokens : TSR_KV_PAGE_TOKENS;
+    int64_t page = (config->page_tokens ? config->page_tokens : TSR_KV_PAGE_TOKENS) * ratio;
     int64_t n = (config->n_ctx + config->n_seq_max * (page - 1)) / page;
     if (window == 0 || config->keep_all)
         return n;

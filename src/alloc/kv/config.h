@@ -34,6 +34,7 @@ typedef struct tsr_kv_layer {
     int64_t k_dim, v_dim;          /* whole blocks of type_k and type_v */
     int64_t window;                /* positions that a token sees, its own included; 0: all */
     bool whole, v_in_k;
+    int64_t ratio; /* consecutive positions that have one key together; 0: 1. More only without a window */
     tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a layer with a recurrence: its parts, in order */
 } tsr_kv_layer;
 
@@ -51,11 +52,23 @@ typedef struct tsr_kv_config {
 /* TSR_ERR_INVALID or _UNSUPPORTED names the layer and what is wrong. */
 tsr_status tsr_kv_config_check(const tsr_runtime *rt, const tsr_kv_config *config);
 
-/* Pages of a group. n_ctx tokens fit for any lengths of the sequences: the number of pages is (n_ctx +
- * n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences of ceil(length /
- * page_tokens). With a window it is at most n_seq_max times the pages that window - 1 + n_batch consecutive
- * positions touch. */
-int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window);
+/* Pages of a group, of page_tokens keys each. With a ratio a page has as many times page_tokens positions,
+ * and takes the place of page_tokens here. n_ctx tokens fit for any lengths of the sequences: the number of
+ * pages is (n_ctx + n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences
+ * of ceil(length / page_tokens). With a window it is at most n_seq_max times the pages that window - 1 +
+ * n_batch consecutive positions touch. */
+int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window, int64_t ratio);
+
+static inline int64_t tsr_kv_ratio(const tsr_kv_layer *layer)
+{
+    return layer->ratio > 0 ? layer->ratio : 1;
+}
+
+/* Whether two layers belong to one group. */
+static inline bool tsr_kv_alike(const tsr_kv_layer *a, const tsr_kv_layer *b)
+{
+    return a->window == b->window && tsr_kv_ratio(a) == tsr_kv_ratio(b);
+}
 
 /* The size of one layer's keys and values, in elements and bytes of one token; of all devices together. */
 typedef struct tsr_kv_rows {

@@ -58,11 +58,12 @@ static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *sav
 
 static tsr_kv_origin origin_in(const tsr_kv *kv, int g, const tsr_kv_saved *saved)
 {
-    int end = tsr_kv_pages_for(kv->page_tokens, saved->length);
+    const int64_t page_tokens = kv->groups[g].page_tokens;
+    int end = tsr_kv_pages_for(page_tokens, saved->length);
     return (tsr_kv_origin){.span = {saved->first[g], end},
                            .parent = saved->parent,
                            .shared =
-                               saved->shared == saved->length ? end : (int)(saved->shared / kv->page_tokens),
+                               saved->shared == saved->length ? end : (int)(saved->shared / page_tokens),
                            .parent_length = tsr_kv_length(kv, saved->parent)};
 }
 
@@ -110,13 +111,13 @@ static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int
     return TSR_OK;
 }
 
-/* A whole page is stored head by head; clear each head's rows behind the first n_tokens. */
-static void clear_behind(const tsr_kv *kv, int group, int64_t n_tokens, unsigned char *bytes)
+/* A whole page is stored head by head; clear each head's rows behind the first n_rows. */
+static void clear_behind(const tsr_kv *kv, int group, int64_t n_rows, unsigned char *bytes)
 {
     for (int i = 0; i < kv->n_layers; i++)
         for (int part = 0; part < 2 && kv->group_of[i] == group; part++) {
             size_t row = part == 0 ? kv->rows[i].k_bytes : kv->rows[i].v_bytes;
-            size_t head = row * (size_t)kv->page_tokens, kept = row * (size_t)n_tokens;
+            size_t head = row * (size_t)kv->page_tokens, kept = row * (size_t)n_rows;
             for (int64_t h = 0; h < kv->rows[i].n_heads; h++, bytes += head)
                 memset(bytes + kept, 0, head - kept);
         }
@@ -129,9 +130,10 @@ tsr_status tsr_kv_page_get(const tsr_kv *kv, int group, int seq, int index, unsi
     TSR_TRY(find_page(kv, group, seq, index, &page));
     for (int d = 0; d < kv->n_devices; d++)
         TSR_TRY(tsr_kv_region_get_page(&kv->groups[group].regions[d], page, bytes));
-    int64_t left = kv->lengths[seq] - (int64_t)index * kv->page_tokens;
-    if (left < kv->page_tokens)
-        clear_behind(kv, group, left, bytes);
+    const int64_t page_tokens = kv->groups[group].page_tokens;
+    int64_t left = kv->lengths[seq] - (int64_t)index * page_tokens;
+    if (left < page_tokens)
+        clear_behind(kv, group, left / kv->groups[group].ratio, bytes);
 out:
     return status;
 }

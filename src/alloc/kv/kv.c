@@ -12,10 +12,11 @@
 
 /* -- creation -- */
 
-static int find_group(const tsr_kv *kv, int64_t window)
+static int find_group(const tsr_kv *kv, const tsr_kv_layer *layer)
 {
     int g = 0;
-    while (g < kv->n_groups && kv->groups[g].window != window)
+    while (g < kv->n_groups &&
+           (kv->groups[g].window != layer->window || kv->groups[g].ratio != tsr_kv_ratio(layer)))
         g++;
     return g;
 }
@@ -25,20 +26,20 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
     tsr_status status = TSR_OK;
     for (int i = 0; i < kv->n_layers; i++) {
         const tsr_kv_layer *layer = &config->layers[i];
-        int g = find_group(kv, layer->window);
+        int g = find_group(kv, layer);
         if (!layer->kv_heads) {
             kv->group_of[i] = -1;
             continue;
         }
         if (g == TSR_KV_MAX_GROUPS)
-            return tsr_fail(TSR_ERR_UNSUPPORTED, "layers have more than %d different windows",
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "layers have more than %d different windows and ratios",
                             TSR_KV_MAX_GROUPS);
         kv->rows[i] = tsr_kv_rows_of(layer, kv->type_k, kv->type_v);
         kv->group_of[i] = g;
         if (g < kv->n_groups)
             continue;
         kv->n_groups++; /* counted before opening, so that a failure closes it too */
-        TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer->window));
+        TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer));
     }
     if (kv->n_groups == 0)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "KV region: no layer has KV heads");
@@ -322,7 +323,7 @@ static bool can_adopt(const tsr_kv *kv, const tsr_kv *from)
                 kv->states.n_slots == from->states.n_slots && kv->states.n_touched == 0;
     for (int g = 0; g < kv->n_groups && same; g++) {
         const tsr_kv_group *mine = &kv->groups[g], *other = &from->groups[g];
-        same = mine->window == other->window && mine->kept == other->kept &&
+        same = mine->window == other->window && mine->ratio == other->ratio && mine->kept == other->kept &&
                mine->n_pages == other->n_pages && mine->n_touched == 0;
     }
     return same;
@@ -382,6 +383,7 @@ void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_o
         .k_dim = rows->k_dim,
         .v_dim = rows->v_dim,
         .v_in_k = rows->v_in_k,
+        .ratio = kv->groups[kv->group_of[layer]].ratio,
     };
 }
 
@@ -430,19 +432,24 @@ int64_t tsr_kv_window(const tsr_kv *kv, int group)
     return kv->groups[group].window;
 }
 
+int64_t tsr_kv_page_tokens(const tsr_kv *kv, int group)
+{
+    return kv->groups[group].page_tokens;
+}
+
 const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *span_out)
 {
     *span_out = (tsr_kv_span){0};
     if (seq < 0 || seq >= kv->n_seq_max)
         return NULL;
     span_out->first = kv->groups[group].first[seq];
-    span_out->end = tsr_kv_pages_for(kv->page_tokens, kv->lengths[seq]);
+    span_out->end = tsr_kv_pages_for(kv->groups[group].page_tokens, kv->lengths[seq]);
     return tsr_kv_group_table(&kv->groups[group], seq);
 }
 
-int tsr_kv_max_pages(const tsr_kv *kv)
+int tsr_kv_max_pages(const tsr_kv *kv, int group)
 {
-    return tsr_kv_pages_for(kv->page_tokens, kv->n_ctx);
+    return kv->groups[group].max_pages;
 }
 
 tsr_kv_stats tsr_kv_group_stats(const tsr_kv *kv, int group)

@@ -61,11 +61,11 @@ static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, co
                     &part->v_bytes);
 }
 
-static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config, int64_t window)
+static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config, const tsr_kv_layer *like)
 {
     region->n_layers = config->n_layers;
     for (int i = 0; i < config->n_layers; i++)
-        if (config->layers[i].kv_heads && config->layers[i].window == window &&
+        if (config->layers[i].kv_heads && tsr_kv_alike(&config->layers[i], like) &&
             !lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
             return tsr_fail(TSR_ERR_INVALID,
                             "device %s: a KV page of %d tokens exceeds the address space; lower page_tokens",
@@ -74,13 +74,13 @@ static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *confi
 }
 
 tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
-                              int64_t window, int n_pages)
+                              const tsr_kv_layer *like, int n_pages)
 {
     tsr_status status = TSR_OK;
     *region = (tsr_kv_region){.device = device};
     TSR_TRY(tsr_mem_array((size_t)config->n_layers, sizeof *region->parts, "the layout of a KV page",
                           &region->parts));
-    TSR_TRY(lay_out_page(region, config, window));
+    TSR_TRY(lay_out_page(region, config, like));
     TSR_TRY(tsr_kv_region_reserve(region, n_pages));
 out:
     return status;

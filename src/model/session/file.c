@@ -10,13 +10,13 @@ tsr_saved_header tsr_saved_header_of(const tsr_session *session)
     tsr_saved_header header = {.magic = TSR_SAVED_MAGIC,
                                .version = TSR_SAVED_VERSION,
                                .model = tsr_model_fingerprint(session->model),
-                               .page_tokens = TSR_KV_PAGE_TOKENS,
                                .n_groups = (uint32_t)tsr_kv_n_groups(session->kv),
                                .type_k = (uint32_t)config->session.type_k,
                                .type_v = (uint32_t)config->session.type_v,
                                .state_bytes = tsr_kv_state_bytes(session->kv)};
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
         header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
+                                             .page_tokens = (uint64_t)tsr_kv_page_tokens(session->kv, g),
                                              .page_bytes = tsr_kv_page_bytes(session->kv, g)};
     return header;
 }
@@ -29,16 +29,17 @@ tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq)
     return s;
 }
 
-static int pages_for(const tsr_saved_header *header, int64_t n_tokens)
+static int pages_for(const tsr_saved_header *header, uint32_t group, int64_t n_tokens)
 {
-    return (int)((n_tokens + header->page_tokens - 1) / header->page_tokens);
+    const int64_t page_tokens = (int64_t)header->groups[group].page_tokens;
+    return (int)((n_tokens + page_tokens - 1) / page_tokens);
 }
 
 tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
                            uint32_t index, uint32_t group)
 {
     const tsr_saved_sequence *s = &sequences[index];
-    return (tsr_kv_span){s->first[group], pages_for(header, s->length)};
+    return (tsr_kv_span){s->first[group], pages_for(header, group, s->length)};
 }
 
 bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequence *sequences, uint32_t index,
@@ -48,8 +49,8 @@ bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequenc
     if (s->parent < 0)
         return false;
     tsr_kv_span parent = tsr_saved_span(header, sequences, (uint32_t)s->parent, group);
-    int64_t shared =
-        s->shared == s->length ? pages_for(header, s->length) : s->shared / (int64_t)header->page_tokens;
+    int64_t shared = s->shared == s->length ? pages_for(header, group, s->length)
+                                            : s->shared / (int64_t)header->groups[group].page_tokens;
     return page >= parent.first && page < parent.end && page < shared;
 }
 

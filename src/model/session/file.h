@@ -18,13 +18,14 @@
 
 #include "model/session/session.h"
 
-enum { TSR_SAVED_VERSION = 3 };
+enum { TSR_SAVED_VERSION = 4 };
 
 #define TSR_SAVED_MAGIC UINT64_C(0x0a31564b52535489) /* "\x89TSRKV1\n": neither text nor GGUF */
 
-/* A group of layers with the same window (alloc/kv/kv.h). */
+/* A group of layers with the same window and ratio (alloc/kv/kv.h). */
 typedef struct tsr_saved_group {
     uint64_t window; /* 0: all */
+    uint64_t page_tokens;
     uint64_t page_bytes;
 } tsr_saved_group;
 
@@ -34,9 +35,9 @@ typedef struct tsr_saved_header {
     uint32_t n_sequences;
     uint64_t model; /* fingerprint of the model: equal in all files of the model, different in files of
                      * other models */
-    uint32_t page_tokens;
     uint32_t n_groups;
     uint32_t type_k, type_v;                   /* tsr_type */
+    uint32_t zero;                             /* no bytes between the others: they are hashed */
     tsr_saved_group groups[TSR_KV_MAX_GROUPS]; /* [n_groups], the rest 0 */
     uint64_t state_bytes;                      /* of a sequence's recurrent layers; 0: none */
 } tsr_saved_header;

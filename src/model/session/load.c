@@ -71,14 +71,15 @@ static tsr_status check_header(const loading *l)
         return tsr_fail(TSR_ERR_FORMAT,
                         "'%s': recurrent states of %llu bytes per sequence; this model has %llu", l->path,
                         (unsigned long long)h->state_bytes, (unsigned long long)mine.state_bytes);
-    if (h->page_tokens != mine.page_tokens || h->n_groups != mine.n_groups ||
-        memcmp(h->groups, mine.groups, sizeof h->groups) != 0)
+    if (h->n_groups != mine.n_groups || memcmp(h->groups, mine.groups, sizeof h->groups) != 0)
         return tsr_fail(
             TSR_ERR_FORMAT,
-            "'%s': pages of %llu bytes and %u tokens in %u groups of layers; this model has %llu, "
-            "%u and %u",
-            l->path, (unsigned long long)h->groups[0].page_bytes, h->page_tokens, h->n_groups,
-            (unsigned long long)mine.groups[0].page_bytes, mine.page_tokens, mine.n_groups);
+            "'%s': pages of %llu bytes and %llu tokens in %u groups of layers; this model has %llu, "
+            "%llu and %u",
+            l->path, (unsigned long long)h->groups[0].page_bytes,
+            (unsigned long long)h->groups[0].page_tokens, h->n_groups,
+            (unsigned long long)mine.groups[0].page_bytes, (unsigned long long)mine.groups[0].page_tokens,
+            mine.n_groups);
     return TSR_OK;
 }
 

@@ -36,27 +36,27 @@ static tsr_status put(saving *s, const void *bytes, size_t n)
 
 /* -- what is shared -- */
 
-/* The number of pages up to the last page that two sequences share. All earlier pages hold the same tokens,
- * even if a sequence no longer has them. */
-static int same_pages(const tsr_kv *kv, int group, int seq, int parent)
+/* The number of positions up to the end of the last page that two sequences share. All earlier pages hold the
+ * same tokens, even if a sequence no longer has them. */
+static int64_t same_pages(const tsr_kv *kv, int group, int seq, int parent)
 {
     tsr_kv_span mine, theirs;
     const int32_t *pages = tsr_kv_pages(kv, group, seq, &mine);
     const int32_t *others = tsr_kv_pages(kv, group, parent, &theirs);
     for (int i = TSR_MIN(mine.end, theirs.end); i-- > TSR_MAX(mine.first, theirs.first);)
         if (pages[i] == others[i])
-            return i + 1;
+            return (i + 1) * tsr_kv_page_tokens(kv, group);
     return 0;
 }
 
 /* The number of tokens in the pages that two sequences share. */
 static int64_t shared_tokens(const tsr_kv *kv, int seq, int parent)
 {
-    int same = 0;
+    int64_t same = 0;
     for (int g = 0; g < tsr_kv_n_groups(kv); g++)
         same = TSR_MAX(same, same_pages(kv, g, seq, parent));
     int64_t length = tsr_kv_length(kv, seq), other = tsr_kv_length(kv, parent);
-    int64_t tokens = TSR_MIN((int64_t)same * TSR_KV_PAGE_TOKENS, TSR_MIN(length, other));
+    int64_t tokens = TSR_MIN(same, TSR_MIN(length, other));
     return tokens == length ? tokens : tokens / TSR_KV_PAGE_TOKENS * TSR_KV_PAGE_TOKENS;
 }
 

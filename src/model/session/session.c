@@ -283,7 +283,7 @@ out:
 tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table)
 {
     tsr_status status = TSR_OK;
-    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
+    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv, group) * sizeof(int32_t);
     for (int r = 0; r < session->n_rows; r++) {
         tsr_kv_span span;
         const int32_t *pages = tsr_kv_pages(session->kv, group, session->row_seqs[r], &span);

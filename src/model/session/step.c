@@ -16,7 +16,7 @@ static void add_kv_inputs(const tsr_session *session, int64_t n_tokens, int firs
                         .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
     for (int g = first; g < end; g++) {
         kv.page_table =
-            tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv), n_rows, "page_table");
+            tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv, g), n_rows, "page_table");
         in->kv_inputs[g] = kv;
     }
 }

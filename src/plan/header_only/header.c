@@ -256,7 +256,7 @@ static size_t layer_pages(const tsr_header *p, const tsr_header_layer *l, const 
                               .n_seq_max = config->session.n_seq_max,
                               .n_batch = config->session.n_batch,
                               .keep_all = config->session.swa_full};
-    return (size_t)tsr_kv_n_pages(&kv, l->windowed ? p->window : 0);
+    return (size_t)tsr_kv_n_pages(&kv, l->windowed ? p->window : 0, 1);
 }
 
 static tsr_status add_layer(const tsr_header *p, const tsr_header_layer *l, const tsr_model_config *config,
