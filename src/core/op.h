@@ -267,12 +267,21 @@ typedef struct tsr_selection {
 
 #define TSR_NO_BLOCK INT32_MAX
 
+/* Keys of another layer of the KV region that attention sees besides those of its own: all that tsr_kv_seen()
+ * has, or the selected ones of these. */
+typedef struct tsr_attention_more {
+    tsr_kv_view kv; /* heads, keys and values of the sizes of the op's; base NULL: no more keys */
+    tsr_kv_index index;
+    tsr_selection selected;
+} tsr_attention_more;
+
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
  * (position[t] - window, position[t]] (window 0: from 0; `chunked`: from the last multiple of window on, so
  * that positions form chunks that do not see each other) and in the blocks selected; scores pass through
  * softcap * tanh(s / softcap) when softcap > 0. Online softmax in one fixed order, which depends on pages and
- * positions only. A head's sink is one more score of the softmax, after all others, without a value: it takes
- * weight from the positions and adds nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
+ * positions only. With `more` the softmax is over these keys, too, after the op's own. A head's sink is one
+ * more score of the softmax, after all others, without a value: it takes weight from the positions and adds
+ * nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
 typedef struct tsr_op_attention {
     tsr_kv_view kv;
     tsr_kv_index index;
@@ -284,6 +293,7 @@ typedef struct tsr_op_attention {
     const float *sinks; /* [n_heads]; NULL: none */
     bool chunked;
     tsr_selection selected; /* every token has at least one block with a position that it sees */
+    tsr_attention_more more;
 } tsr_op_attention;
 
 /* The most heads of index queries, elements of an index key, and entries of all lists of a token: kernels
@@ -291,7 +301,8 @@ typedef struct tsr_op_attention {
 enum { TSR_MAX_INDEX_HEADS = 64, TSR_MAX_INDEX_DIM = 256, TSR_MAX_SELECTED = 8192 };
 
 /* Selects the blocks of positions that each token attends to (tsr_selection), by scores of a cache of index
- * keys, one head, written like other keys. With weights there is one list, otherwise one for each head:
+ * keys, one head, written like other keys. With a ratio of the cache, its keys are what is called positions
+ * here, and a token may see none. With weights there is one list, otherwise one for each head:
  *
  *     score(p) = sum_h weights[t][h] * max(q[t][h] . k[p], 0)   (heads in order), or q[t][list] . k[p]
  *     score(b) = max of score(p) over the positions p <= position[t] of block b

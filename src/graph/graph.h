@@ -126,6 +126,8 @@ typedef struct tsr_node_args {
     tsr_select_rule select;             /* SELECT, ATTENTION with a selection */
     int64_t n_lists;                    /* the same */
     tsr_tensor *sinks;                  /* ATTENTION; NULL: none */
+    bool has_more;                      /* ATTENTION: keys of KV layer more_layer are seen, too */
+    int more_layer;                     /* the same */
     tsr_columns columns;                /* COPY; period 0: all */
     tsr_state_part state;               /* CONV, RECURRENCE */
     bool silu;                          /* CONV */
@@ -231,7 +233,10 @@ typedef struct tsr_attention_rule {
     float scale, softcap;
     int64_t window;
     bool chunked;
-    tsr_tensor *selection; /* a tsr_select(); NULL: none */
+    tsr_tensor *selection;            /* a tsr_select(); NULL: none */
+    const tsr_kv_inputs *more_inputs; /* of KV layer more_layer, whose keys are seen, too, and which the
+                                       * selection is of; NULL: none */
+    int more_layer;
 } tsr_attention_rule;
 
 /* Attention of q ([n_heads * k_dim, n_tokens], SPLIT by head) over the stored keys and values of its

@@ -316,6 +316,12 @@ tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_ten
     return &node->tensor;
 }
 
+static bool same_rows(const tsr_kv_rows *a, const tsr_kv_rows *b)
+{
+    return a->k_dim == b->k_dim && a->v_dim == b->v_dim && a->n_heads == b->n_heads && a->whole == b->whole &&
+           a->v_in_k == b->v_in_k;
+}
+
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
                           const tsr_kv_inputs *inputs, const tsr_attention_rule *rule)
 {
@@ -330,6 +336,8 @@ tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_te
     const tsr_kv_rows *rows = tsr_kv_layer_rows(kv, layer);
     if (q->ne[0] % rows->k_dim != 0)
         return bad(graph, "attention", q, q, "ne[0] must be whole heads of the layer's keys");
+    if (rule->more_inputs && !same_rows(rows, tsr_kv_layer_rows(kv, rule->more_layer)))
+        return bad(graph, "attention", q, q, "both KV layers must have keys and values of one size");
     node->tensor.ne[0] = q->ne[0] / rows->k_dim * rows->v_dim;
     for (int i = 0; i < 3; i++)
         node->tensor.src[1 + i] = src[i];
@@ -339,8 +347,13 @@ tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_te
     node->args.softcap = rule->softcap;
     node->args.window = rule->window;
     node->args.chunked = rule->chunked;
+    if (rule->more_inputs) {
+        node->args.has_more = true;
+        node->args.more_layer = rule->more_layer;
+        node->tensor.src[4] = rule->more_inputs->page_table;
+    }
     if (selection) {
-        node->tensor.src[4] = selection;
+        node->tensor.src[rule->more_inputs ? 5 : 4] = selection;
         node->args.select = ((const tsr_node *)selection)->args.select;
         node->args.n_lists = ((const tsr_node *)selection)->args.n_lists;
     }

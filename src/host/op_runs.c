@@ -2,7 +2,7 @@
  * be independent count as dependent, and so do all collectives, whose buffers belong to other devices. */
 #include "host/op_runs.h"
 
-enum { MAX_READS = 4 };
+enum { MAX_READS = 5 };
 
 typedef struct bytes {
     uintptr_t begin, end;
@@ -59,7 +59,11 @@ static footprint of_attention(const tsr_op_attention *op)
         floats(op->y, n * op->kv.v_dim),
         {floats(op->q, n * op->kv.k_dim), cache(&op->kv),
          range(op->selected.blocks, op->n_tokens * op->selected.n_lists * op->selected.n_blocks,
-               sizeof *op->selected.blocks)}};
+               sizeof *op->selected.blocks),
+         cache(&op->more.kv),
+         range(op->more.selected.blocks,
+               op->n_tokens * op->more.selected.n_lists * op->more.selected.n_blocks,
+               sizeof *op->more.selected.blocks)}};
 }
 
 static footprint of_kv_write(const tsr_op_kv_write *op)

@@ -60,6 +60,7 @@ static void lists_have_the_blocks_of_the_largest_scores(void **state)
         {TSR_TYPE_F32, 16, 64, 32, 16, 1, 0, true}, {TSR_TYPE_F16, 3, 20, 7, 5, 1, 0, true},
         {TSR_TYPE_F32, 2, 64, 32, 4, 8, 1, false},  {TSR_TYPE_BF16, 5, 33, 10, 3, 5, 2, false},
         {TSR_TYPE_F32, 1, 256, 32, 1, 1, 0, true},  {TSR_TYPE_F16, 64, 32, 48, 40, 1, 3, true},
+        {TSR_TYPE_F32, 6, 40, 7, 3, 1, 0, true, 4}, {TSR_TYPE_F32, 2, 40, 7, 3, 2, 1, false, 5},
     };
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {

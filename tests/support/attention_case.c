@@ -20,7 +20,7 @@ void attention_case_layout(attention_case *c, attention_setup s, int n_sequences
     for (int64_t i = 0; i < s.kv_heads * s.group; i++)
         c->sinks[i] = (float)(i % 5) * 4 - 8;
     kv->type_k = s.type_k, kv->type_v = s.type_v;
-    kv->n_heads = s.kv_heads, kv->page_tokens = s.page_tokens;
+    kv->n_heads = s.kv_heads, kv->page_tokens = s.page_tokens, kv->ratio = s.ratio;
     kv->k_dim = s.head_dim, kv->v_dim = s.value_dim ? s.value_dim : s.head_dim, kv->v_in_k = s.v_in_k;
     kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->k_dim);
     kv->v_row_bytes = s.v_in_k ? kv->k_row_bytes : tsr_type_row_bytes(kv->type_v, kv->v_dim);
@@ -122,38 +122,51 @@ static bool is_seen(const attention_case *c, int64_t t, int64_t head, int64_t po
     return false;
 }
 
+/* What a softmax over keys has so far: the top score, the sum of the weights, the weighted sum of values. */
+typedef struct exact_sum {
+    double top, sum, out[1024];
+} exact_sum;
+
+static void add_key(exact_sum *s, double score, const float *value, int64_t n)
+{
+    const double top = fmax(s->top, score), keep = exp(s->top - top), weight = exp(score - top);
+    for (int64_t i = 0; i < n; i++)
+        s->out[i] = s->out[i] * keep + weight * (double)value[i];
+    s->sum = s->sum * keep + weight;
+    s->top = top;
+}
+
+/* The keys of `part` that one head of one token of c sees. */
+static void add_keys(const attention_case *c, const attention_case *part, int64_t t, int64_t head,
+                     exact_sum *s)
+{
+    const int64_t dim = part->kv.k_dim, n = tsr_kv_seen(&part->kv, c->position[t]);
+    const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
+    float row[1024];
+    for (int64_t p = first_seen(part, c->position[t]); p < n; p++) {
+        double score = 0;
+        if (!is_seen(part, t, head, p))
+            continue;
+        attention_case_get(part, false, c->seq_row[t], p, head / c->s.group, row);
+        for (int64_t i = 0; i < dim; i++)
+            score += (double)q[i] * (double)row[i];
+        score /= sqrt((double)dim);
+        if (c->s.softcap > 0)
+            score = (double)c->s.softcap * tanh(score / (double)c->s.softcap);
+        attention_case_get(part, true, c->seq_row[t], p, head / c->s.group, row);
+        add_key(s, score, row, part->kv.v_dim);
+    }
+}
+
 /* Softmax of one head of one token, straight from the definition. */
 static void attention_exact(const attention_case *c, int64_t t, int64_t head, double *out)
 {
-    const int64_t dim = c->kv.k_dim, v_dim = c->kv.v_dim, position = c->position[t];
-    const int64_t first = first_seen(c, position);
-    const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
-    double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
-    float row[1024];
-    for (int64_t p = first; p <= position; p++) {
-        score[p] = -INFINITY;
-        if (!is_seen(c, t, head, p))
-            continue;
-        score[p] = 0;
-        attention_case_get(c, false, c->seq_row[t], p, head / c->s.group, row);
-        for (int64_t i = 0; i < dim; i++)
-            score[p] += (double)q[i] * (double)row[i];
-        score[p] /= sqrt((double)dim);
-        if (c->s.softcap > 0)
-            score[p] = (double)c->s.softcap * tanh(score[p] / (double)c->s.softcap);
-        top = fmax(top, score[p]);
-    }
-    memset(out, 0, (size_t)v_dim * sizeof(double));
-    for (int64_t p = first; p <= position; p++) {
-        const double weight = exp(score[p] - top);
-        attention_case_get(c, true, c->seq_row[t], p, head / c->s.group, row);
-        sum += weight;
-        for (int64_t i = 0; i < v_dim; i++)
-            out[i] += weight * (double)row[i];
-    }
-    for (int64_t i = 0; i < v_dim; i++)
-        out[i] /= sum + (c->s.sinks ? exp((double)c->sinks[head] - top) : 0);
-    free(score);
+    exact_sum s = {.top = -INFINITY};
+    add_keys(c, c, t, head, &s);
+    if (c->more)
+        add_keys(c, c->more, t, head, &s);
+    for (int64_t i = 0; i < c->kv.v_dim; i++)
+        out[i] = s.out[i] / (s.sum + (c->s.sinks ? exp((double)c->sinks[head] - s.top) : 0));
 }
 
 void attention_case_check(const attention_case *c, const float *y, double floor)

@@ -19,7 +19,8 @@ typedef struct attention_setup {
     bool sinks;        /* every head has one, from far below the scores to far above */
     int64_t value_dim; /* elements of a value; 0: those of a key */
     bool v_in_k;
-    bool chunked; /* the window is a chunk */
+    bool chunked;  /* the window is a chunk */
+    int64_t ratio; /* positions that have one key; 0: 1 */
 } attention_setup;
 
 typedef struct attention_case {
@@ -32,9 +33,10 @@ typedef struct attention_case {
     int64_t n_tokens;    /* of the batch */
     int32_t seq_row[ATTENTION_MAX_TOKENS], position[ATTENTION_MAX_TOKENS];
     float sinks[ATTENTION_MAX_HEADS];
-    const float *q;             /* [n_tokens][kv_heads * group][head_dim] */
-    tsr_selection selected;     /* in host memory; of blocks NULL: none */
-    const unsigned char *cache; /* [bytes] as the device holds it, for the functions below */
+    const float *q;                    /* [n_tokens][kv_heads * group][head_dim] */
+    tsr_selection selected;            /* in host memory; of blocks NULL: none */
+    const unsigned char *cache;        /* [bytes] as the device holds it, for the functions below */
+    const struct attention_case *more; /* of the same heads and batch, whose keys are seen, too; NULL: none */
 } attention_case;
 
 /* Strides, sizes and a page table that puts the pages of a sequence nowhere near each other. */

@@ -44,7 +44,8 @@ void select_case_fill(const attention_case *a, unsigned char *bytes, uint64_t *s
 select_case select_case_create(select_setup s, int n_sequences, int64_t past, int64_t n, uint64_t seed)
 {
     select_case c = {.s = s, .n_lists = s.weighted ? 1 : s.n_heads};
-    const attention_setup index = {s.type, s.type, 1, s.n_heads, s.dim, s.page_tokens, .v_in_k = true};
+    const attention_setup index = {s.type,         s.type,          1, s.n_heads, s.dim, s.page_tokens,
+                                   .v_in_k = true, .ratio = s.ratio};
     attention_case_layout(&c.a, index, n_sequences, past + n);
     attention_case_batch(&c.a, past, n);
     const int64_t n_q = c.a.n_tokens * s.n_heads * s.dim, n_w = c.a.n_tokens * s.n_heads;
@@ -116,12 +117,13 @@ static double score_of(const select_case *c, int64_t t, int64_t list, int64_t po
 
 static void check_list(const select_case *c, int64_t t, int64_t l, const int32_t *list)
 {
-    const int64_t position = c->a.position[t], n = position / c->s.block + 1;
-    double *scores = malloc((size_t)n * sizeof *scores);
+    const int64_t n_seen = tsr_kv_seen(&c->a.kv, c->a.position[t]);
+    const int64_t n = (n_seen + c->s.block - 1) / c->s.block;
+    double *scores = malloc((size_t)(n + 1) * sizeof *scores);
     assert_non_null(scores);
     for (int64_t b = 0; b < n; b++)
         scores[b] = b > n - 1 - c->s.n_local ? INFINITY : -INFINITY;
-    for (int64_t p = 0; p <= position; p++)
+    for (int64_t p = 0; p < n_seen; p++)
         scores[p / c->s.block] = fmax(scores[p / c->s.block], score_of(c, t, l, p));
     int64_t at = 0;
     for (int64_t b = 0; b < n; b++) {
@@ -150,7 +152,8 @@ int32_t *select_case_draw(const attention_case *a, int64_t n_lists, int64_t n_bl
     int32_t *lists = malloc((size_t)(a->n_tokens * n_lists * n_blocks) * sizeof *lists);
     assert_non_null(lists);
     for (int64_t i = 0; i < a->n_tokens * n_lists; i++) {
-        const int64_t last = a->position[i / n_lists] / block;
+        const int64_t n_seen = tsr_kv_seen(&a->kv, a->position[i / n_lists]);
+        const int64_t last = (n_seen + block - 1) / block - 1;
         int32_t *list = lists + i * n_blocks;
         int64_t n = 0;
         for (int64_t b = 0; b <= last && n < n_blocks; b++)

@@ -12,6 +12,7 @@ typedef struct select_setup {
     int64_t n_heads, dim, page_tokens;
     int64_t n_blocks, block, n_local;
     bool weighted;
+    int64_t ratio; /* of the cache; 0: 1 */
 } select_setup;
 
 typedef struct select_case {

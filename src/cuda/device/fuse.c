@@ -38,7 +38,7 @@ static bool writes_keys_of(const tsr_op_kv_write *write, const tsr_op_rope *k)
 {
     enum { GROUP = 32 }; /* a warp rotates pairs inside one group, or in two groups of the same lanes */
     return write->k == k->y && write->n_tokens == k->n_tokens && write->kv.n_heads == k->n_heads &&
-           write->kv.k_dim == k->head_dim && !write->kv.v_in_k &&
+           write->kv.k_dim == k->head_dim && !write->kv.v_in_k && write->kv.ratio <= 1 &&
            (k->interleaved || k->n_rot / 2 % GROUP == 0) && is_plain(k) &&
            !tsr_op_floats_overlap(k->y, elements(k), write->v, value_elements(write));
 }

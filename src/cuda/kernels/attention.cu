@@ -15,7 +15,8 @@
  * rounds of as many groups as it holds, each of which continues with the result of the previous ones. With
  * many tokens a block goes through all groups and merges immediately, and attention_tile.cu computes tiles of
  * tokens of one sequence, which share keys and values. With a selection (core/op.h) segments without a
- * selected position are skipped, and other positions have a weight of 0. All variants merge in the same order
+ * selected position are skipped, and other positions have a weight of 0. More keys (tsr_attention_more) are
+ * further groups, behind those of the op's own, and make no tiles. All variants merge in the same order
  * with the same function, so the result is the same. */
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/mul_mat/mma.cuh"
@@ -47,7 +48,8 @@ template <int HEADS> struct attention_block {
 struct attention_item {
     int64_t t, kv_head, first_head, k_dim, v_dim;
     int n_heads;
-    attention_range range;
+    bool more;                    /* the range is of the op's other keys */
+    attention_range range;        /* of the keys that the group belongs to */
     float *q;                     /* shared, [HEADS][padded k_dim]: queries */
     float *out, *total;           /* shared, [HEADS][padded v_dim] each: outputs of a group and total */
     unsigned char *keys, *values; /* shared, [SEGMENT] rows each, where a.staged */
@@ -205,7 +207,7 @@ template <int HEADS>
 TSR_DEVICE bool attention_select(const attention_args &a, const attention_item &item, int64_t start, int from,
                                  int to, attention_block<HEADS> *b)
 {
-    const tsr_selection &s = a.op.selected;
+    const tsr_selection s = item.more ? a.op.more.selected : a.op.selected;
     const int32_t *list = s.blocks + (item.t * s.n_lists + (s.n_lists > 1 ? item.kv_head : 0)) * s.n_blocks;
     int64_t low = 0, high = s.n_blocks;
     while (low < high) {
@@ -236,12 +238,15 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     const int to = item.range.end - start < SEGMENT ? (int)(item.range.end - start) : (int)SEGMENT;
     const int slot = threadIdx.x;
     __syncthreads(); /* the previous segment is finished */
-    if (a.op.selected.blocks && !attention_select<HEADS>(a, item, start, from, to, b))
+    const bool selects = (item.more ? a.op.more.selected.blocks : a.op.selected.blocks) != NULL;
+    if (selects && !attention_select<HEADS>(a, item, start, from, to, b))
         return;
     if (slot >= from && slot < to) {
+        const tsr_kv_view kv = item.more ? a.op.more.kv : a.op.kv;
+        const tsr_kv_index index = item.more ? a.op.more.index : a.op.index;
         const tsr_kv_place place =
-            tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
-        b->rows[slot] = {tsr_kv_key(a.op.kv, place), tsr_kv_value(a.op.kv, place)};
+            tsr_kv_find(kv, index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
+        b->rows[slot] = {tsr_kv_key(kv, place), tsr_kv_value(kv, place)};
     }
     __syncthreads();
     if (a.staged) { /* values arrive while scores are computed */
@@ -264,7 +269,7 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
         break;
     }
     __syncthreads();
-    attention_softmax<HEADS>(item, from, to, a.op.selected.blocks != NULL, b);
+    attention_softmax<HEADS>(item, from, to, selects, b);
     tsr_copy_async_wait<0>();
     __syncthreads();
     switch (a.op.kv.type_v) {
@@ -327,6 +332,18 @@ template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, a
                 merge_output(b->total[h], item.total[h * stride + i], item.out[h * stride + i]);
 }
 
+/* The keys that a token's group `group` belongs to; returns its number among the groups of all keys. */
+TSR_DEVICE int64_t attention_keys(const attention_args &a, int64_t group, attention_item *item)
+{
+    item->range = range_of(a.op, item->t);
+    const int64_t n = groups_of(item->range);
+    item->more = group >= n;
+    if (!item->more)
+        return item->range.begin / GROUP + group;
+    item->range = more_of(a.op, item->t);
+    return group - n;
+}
+
 /* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups of the round. */
 template <int HEADS>
 static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(const attention_args a)
@@ -346,8 +363,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
     item.k_dim = a.op.kv.k_dim;
     item.v_dim = a.op.kv.v_dim;
     item.n_heads = (int)(rest < HEADS ? rest : HEADS);
-    item.range = range_of(a.op, item.t);
-    int64_t end = groups_of(item.range);
+    int64_t end = all_groups(a.op, item.t);
     if (a.first_group + blockIdx.y >= end)
         return;
     if (a.groups && end > a.first_group + a.round_groups)
@@ -370,7 +386,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
         b.total[threadIdx.x] = merge_nothing();
 
     for (int64_t group = a.first_group + blockIdx.y; group < end; group += gridDim.y) {
-        attention_group<HEADS>(a, item, item.range.begin / GROUP + group, &b);
+        attention_group<HEADS>(a, item, attention_keys(a, group, &item), &b);
         if (a.groups)
             attention_leave<HEADS>(a, item, group - a.first_group, &b);
         else
@@ -391,7 +407,7 @@ static __global__ void combine_kernel(const attention_args a)
     const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x;
     tsr_begin_early();
     const tsr_quotient token = tsr_divide(head, a.op.n_heads);
-    const int64_t left = groups_of(range_of(a.op, token.of)) - a.first_group;
+    const int64_t left = all_groups(a.op, token.of) - a.first_group;
     const int64_t n = left < a.round_groups ? left : a.round_groups;
     if (left <= 0 || is_tile(a, token.of))
         return;
@@ -429,7 +445,10 @@ static int64_t max_groups(const tsr_op_attention *op)
 {
     const int64_t all = (op->index.table_stride * op->kv.page_tokens + GROUP - 1) / GROUP;
     const int64_t of_window = (op->window + GROUP - 2) / GROUP + 1;
-    return op->window > 0 && of_window < all ? of_window : all;
+    const int64_t own = op->window > 0 && of_window < all ? of_window : all;
+    if (!op->more.kv.base)
+        return own;
+    return own + (op->more.index.table_stride * op->more.kv.page_tokens + GROUP - 1) / GROUP;
 }
 
 /* Of one group of every token and head. */
@@ -529,6 +548,13 @@ out:
     return status;
 }
 
+/* The other keys and values must be aligned, too. */
+static void narrow(const tsr_kv_view *kv, attention_args *a)
+{
+    a->wide_k = a->wide_k && tsr_wide_rows(kv->base, kv->page_bytes | kv->k_offset | kv->k_row_bytes);
+    a->wide_v = a->wide_v && tsr_wide_rows(kv->base, kv->page_bytes | kv->v_offset | kv->v_row_bytes);
+}
+
 extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s)
 {
     tsr_status status = TSR_OK;
@@ -540,10 +566,13 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     const int heads = heads_per_block(op, a.share);
     a.parts = (a.share + heads - 1) / heads;
     a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
+    a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
+    if (op->more.kv.base)
+        narrow(&op->more.kv, &a);
     a.full_k = op->kv.k_dim % TSR_OCTET == 0 &&
                (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
-    a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
-    if (!op->selected.blocks && (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS))
+    if (!op->selected.blocks && !op->more.kv.base &&
+        (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS))
         a.tile_tokens = tsr_cuda_attention_tile_tokens(op, s);
     a.staged = is_staged(a, heads, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;

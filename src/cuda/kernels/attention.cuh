@@ -45,6 +45,18 @@ TSR_DEVICE int64_t groups_of(const attention_range &range)
     return (range.end + GROUP - 1) / GROUP - range.begin / GROUP;
 }
 
+/* Those of the other keys. */
+TSR_DEVICE attention_range more_of(const tsr_op_attention &op, int64_t t)
+{
+    return {0, op.more.kv.base ? tsr_kv_n_seen(op.more.kv, op.index.position[t]) : 0};
+}
+
+/* Groups of the op's own keys, then of the other keys. */
+TSR_DEVICE int64_t all_groups(const tsr_op_attention &op, int64_t t)
+{
+    return groups_of(range_of(op, t)) + groups_of(more_of(op, t));
+}
+
 /* The merged state of the pieces so far (segments of a group, or groups), and the factors for their output
  * and for the output of the last piece. */
 struct attention_merge {

@@ -20,6 +20,7 @@
  *             segment has its own top score, sum of weights and output, positions in order; segments are
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
+ *             More keys are groups behind those of the op's own.
  *   heads     as F32 of mul_mat, for all types of weights.
  *   experts   common quantized types: experts/experts_q.cuh. All others: experts/experts.cuh; a granule's
  *             lanes are 16 for down, 32 for gate and up.

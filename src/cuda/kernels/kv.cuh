@@ -11,6 +11,12 @@ struct tsr_kv_place {
     int64_t row;
 };
 
+/* tsr_kv_seen(). */
+TSR_DEVICE int64_t tsr_kv_n_seen(const tsr_kv_view &kv, int64_t position)
+{
+    return kv.ratio > 1 ? tsr_divide(position + 1, kv.ratio).of : position + 1;
+}
+
 TSR_DEVICE tsr_kv_place tsr_kv_find(const tsr_kv_view &kv, const tsr_kv_index &index, int64_t seq_row,
                                     int64_t position, int64_t head)
 {

@@ -19,8 +19,11 @@ static __global__ void kv_write_kernel(const tsr_op_kv_write op)
     for (int64_t i = tsr_flat_begin() / TSR_WARP; i < total; i += tsr_flat_step() / TSR_WARP) {
         const int64_t row = i / per_row, nth = i % per_row, group = nth - k_groups; /* row: token and head */
         const int64_t t = row / kv.n_heads;
+        const int64_t position = op.index.position[t];
+        if (kv.ratio > 1 && tsr_divide(position + 1, kv.ratio).rest != 0)
+            continue;
         const tsr_kv_place place =
-            tsr_kv_find(kv, op.index, op.index.seq_row[t], op.index.position[t], row % kv.n_heads);
+            tsr_kv_find(kv, op.index, op.index.seq_row[t], tsr_kv_n_seen(kv, position) - 1, row % kv.n_heads);
         if (group >= 0)
             tsr_encode_group(kv.type_v, op.v + row * kv.v_dim, tsr_kv_value(kv, place), group,
                              kv.v_dim - group * TSR_ENCODE_GROUP, lane);

@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(const selec
 {
     __shared__ score_block b;
     const int64_t t = a.first_token + blockIdx.y, first = (int64_t)blockIdx.x * SCORE_TILE;
-    const int64_t end = a.op.index.position[t] + 1;
+    const int64_t end = tsr_kv_n_seen(a.op.kv, a.op.index.position[t]);
     float *scores = a.scores + (int64_t)blockIdx.y * a.op.n_lists * a.n_positions + first;
     if (first >= end || (end - 1) / a.op.block < a.op.n_blocks) /* pick_kernel takes all blocks */
         return;
@@ -214,8 +214,8 @@ static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(const select_
     __shared__ pick_block b;
     const tsr_op_select &op = a.op;
     const int64_t t = a.first_token + blockIdx.y, row = (int64_t)blockIdx.y * op.n_lists + blockIdx.x;
-    const int64_t n_positions = op.index.position[t] + 1;
-    const int n = (int)((n_positions - 1) / op.block + 1), k = (int)op.n_blocks;
+    const int64_t n_positions = tsr_kv_n_seen(op.kv, op.index.position[t]);
+    const int n = (int)((n_positions + op.block - 1) / op.block), k = (int)op.n_blocks;
     int32_t *y = op.y + (t * op.n_lists + blockIdx.x) * k;
     if (n <= k) {
         for (int i = threadIdx.x; i < k; i += PICK_THREADS)

@@ -211,16 +211,28 @@ static bool emit_kv_write(const emission *e, tsr_op *op)
 }
 
 /* Lists for each KV head begin with that of the first one held here. */
-static tsr_selection selection(const emission *e)
+static tsr_selection selection(const emission *e, int in)
 {
     const tsr_node_args *args = e->instr->args;
-    tsr_selection s = {.blocks = tsr_emit_in(e, 4),
+    tsr_selection s = {.blocks = tsr_emit_in(e, in),
                        .n_lists = args->n_lists,
                        .n_blocks = args->select.n_blocks,
                        .block = args->select.block};
     if (s.blocks && s.n_lists > 1 && e->out->sharding == TSR_SHARDING_SPLIT)
         s.blocks += tsr_shard_map_first(e->out->map, e->d) / (e->out->ne0 / s.n_lists) * s.n_blocks;
     return s;
+}
+
+static tsr_attention_more more_keys(const emission *e)
+{
+    const tsr_node_args *args = e->instr->args;
+    tsr_attention_more more = {.index = kv_index(e, 1)};
+    more.index.page_table = tsr_emit_in(e, 4);
+    more.index.table_stride = tsr_emit_in_value(e, 4)->ne0;
+    tsr_kv_view_of(args->kv, e->d, args->more_layer, &more.kv);
+    if (e->instr->n_in > 5)
+        more.selected = selection(e, 5);
+    return more;
 }
 
 static bool emit_attention(const emission *e, tsr_op *op)
@@ -236,8 +248,10 @@ static bool emit_attention(const emission *e, tsr_op *op)
                             .window = e->instr->args->window,
                             .chunked = e->instr->args->chunked,
                             .sinks = sinks ? sinks->shards[e->d].data : NULL};
-    if (e->instr->n_in > 4)
-        a->selected = selection(e);
+    if (e->instr->args->has_more)
+        a->more = more_keys(e);
+    else if (e->instr->n_in > 4)
+        a->selected = selection(e, 4);
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     if (a->kv.n_heads == 0)
         return false;

@@ -31,6 +31,7 @@ typedef struct attn_plan {
     int64_t heads, parts;   /* query heads per item; items per KV head of a slice */
     int64_t tokens, slices; /* tokens per slice; slices of the batch */
     int64_t spans;          /* spans that items are divided into; 1: not divided */
+    int64_t own_spans;      /* of these, over the op's own keys; the rest over more */
 } attn_plan;
 
 /* The team's memory while spans are divided: a counter for each group, then for each row and span its m, sum
@@ -56,18 +57,27 @@ static int64_t attn_first_seen(const tsr_op_attention *op, int64_t position)
     return op->chunked ? position / op->window * op->window : position - op->window + 1;
 }
 
-/* Copy the queries and compute the positions that each row sees. */
+/* The positions that each row sees. */
+static void attn_look(const attn_item *item, attn_scratch *s)
+{
+    const tsr_op_attention *op = item->op;
+    for (int row = 0; row < item->n_rows; row++) {
+        const int64_t position = op->index.position[item->first_token + row / item->n_heads];
+        s->begin[row] = attn_first_seen(op, position);
+        s->end[row] = tsr_kv_seen(&op->kv, position);
+    }
+}
+
+/* Copy the queries, begin with no position, and find those that each row sees. */
 static void attn_begin(const attn_item *item, attn_scratch *s)
 {
     const tsr_op_attention *op = item->op;
     const size_t k_dim = (size_t)op->kv.k_dim;
+    attn_look(item, s);
     for (int row = 0; row < item->n_rows; row++) {
-        const int64_t position = op->index.position[item->first_token + row / item->n_heads];
         float *q = s->q + (size_t)row * item->stride;
         memcpy(q, op->q + attn_index(item, row) * k_dim, k_dim * sizeof(float));
         memset(q + k_dim, 0, (item->stride - k_dim) * sizeof(float));
-        s->begin[row] = attn_first_seen(op, position);
-        s->end[row] = position + 1;
         s->total_top[row] = -__builtin_inff();
         s->total_sum[row] = 0.0f;
     }
@@ -145,11 +155,21 @@ static void attn_put(const attn_item *item, int row, float top, float sum, const
         y[i] = out[i] * factor;
 }
 
-/* Process all spans of one item, one after another. */
-static void attn_run(const attn_item *item, attn_scratch *s)
+/* The op over the other keys of an op that has more. */
+static tsr_op_attention attn_more(const tsr_op_attention *op)
+{
+    tsr_op_attention more = *op;
+    more.kv = op->more.kv;
+    more.index = op->more.index;
+    more.selected = op->more.selected;
+    more.window = 0;
+    return more;
+}
+
+/* Process all spans of one item, one after another, behind those before. */
+static void attn_all_spans(const attn_item *item, attn_scratch *s)
 {
     int64_t begin, end;
-    attn_begin(item, s);
     attn_extent(item, s, &begin, &end);
     while (begin < end) {
         const int64_t span_end = (begin / ATTN_SPAN + 1) * ATTN_SPAN;
@@ -160,6 +180,19 @@ static void attn_run(const attn_item *item, attn_scratch *s)
             attn_join(&s->total_top[row], &s->total_sum[row], s->total + at, s->top[row], s->sum[row],
                       s->out + at, attn_v_stride(item));
         }
+    }
+}
+
+static void attn_run(const attn_item *item, attn_scratch *s)
+{
+    attn_begin(item, s);
+    attn_all_spans(item, s);
+    if (item->op->more.kv.base) {
+        const tsr_op_attention op = attn_more(item->op);
+        attn_item more = *item;
+        more.op = &op;
+        attn_look(&more, s);
+        attn_all_spans(&more, s);
     }
     for (int row = 0; row < item->n_rows; row++)
         attn_put(item, row, s->total_top[row], s->total_sum[row], s->total + (size_t)row * item->stride);
@@ -177,16 +210,24 @@ static float *attn_state(attn_shared *shared, const attn_plan *plan, const attn_
     return shared->states + index * (ATTN_STATE_HEAD + plan->stride);
 }
 
-/* Process one span of one item. */
+/* Process one span of one item; spans of other keys are behind those of its own. */
 static void attn_run_span(const attn_item *item, const attn_plan *plan, int64_t span, attn_shared *shared,
                           attn_scratch *s)
 {
     int64_t begin, end;
+    const tsr_op_attention op = attn_more(item->op);
+    const bool is_more = span >= plan->own_spans;
+    const int64_t first = (is_more ? span - plan->own_spans : span) * ATTN_SPAN;
+    attn_item part = *item;
     attn_begin(item, s);
-    attn_extent(item, s, &begin, &end);
-    begin = begin > span * ATTN_SPAN ? begin : span * ATTN_SPAN;
-    end = end < (span + 1) * ATTN_SPAN ? end : (span + 1) * ATTN_SPAN;
-    attn_span(item, begin, end, s);
+    if (is_more) {
+        part.op = &op;
+        attn_look(&part, s);
+    }
+    attn_extent(&part, s, &begin, &end);
+    begin = begin > first ? begin : first;
+    end = end < first + ATTN_SPAN ? end : first + ATTN_SPAN;
+    attn_span(&part, begin, end, s);
     for (int row = 0; row < item->n_rows; row++) {
         float *state = attn_state(shared, plan, item, row, span);
         state[0] = s->top[row];
@@ -233,13 +274,13 @@ static attn_item attn_item_at(const attn_plan *plan, const tsr_op_attention *op,
     };
 }
 
-/* The number of spans that the positions of a batch reach into. */
-static int64_t attn_count_spans(const tsr_op_attention *op)
+/* The number of spans that the keys of a batch reach into. */
+static int64_t attn_count_spans(const tsr_kv_view *kv, const tsr_kv_index *index, int64_t n_tokens)
 {
-    int64_t last = 0;
-    for (int64_t t = 0; t < op->n_tokens; t++)
-        last = op->index.position[t] > last ? op->index.position[t] : last;
-    return last / ATTN_SPAN + 1;
+    int64_t seen = 0;
+    for (int64_t t = 0; t < n_tokens; t++)
+        seen = tsr_kv_seen(kv, index->position[t]) > seen ? tsr_kv_seen(kv, index->position[t]) : seen;
+    return (seen + ATTN_SPAN - 1) / ATTN_SPAN;
 }
 
 /* All heads that share a KV head make one item. Where that leaves threads idle, spans are divided. Where
@@ -258,11 +299,13 @@ static attn_plan attn_divide(const tsr_op_attention *op, int n_threads, bool has
     if (has_shared && n_threads > 1 && op->n_tokens <= ATTN_SPLIT_TOKENS &&
         plan.slices * op->n_heads <= ATTN_SHARED_GROUPS &&
         groups < (int64_t)n_threads * ATTN_ITEMS_PER_THREAD) {
-        const int64_t spans = attn_count_spans(op);
+        const int64_t own = attn_count_spans(&op->kv, &op->index, op->n_tokens);
+        const int64_t spans =
+            own + (op->more.kv.base ? attn_count_spans(&op->more.kv, &op->more.index, op->n_tokens) : 0);
         const size_t states = (size_t)(op->n_tokens * op->n_heads * spans);
         if (states <=
             (ATTN_SHARED_BYTES - sizeof(attn_shared)) / sizeof(float) / (plan.stride + ATTN_STATE_HEAD))
-            plan.spans = spans;
+            plan.spans = spans, plan.own_spans = own;
     }
     while (plan.heads > 1 && groups * plan.spans * ((group + plan.heads - 1) / plan.heads) < n_threads)
         plan.heads = (plan.heads + 1) / 2;

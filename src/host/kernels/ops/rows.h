@@ -130,7 +130,9 @@ static void kernel_kv_write(const tsr_op *record, const tsr_kernel_env *env)
     const range part = thread_part(env, op->n_tokens * kv->n_heads, 1);
     for (int64_t i = part.begin; i < part.end; i++) {
         const int64_t t = i / kv->n_heads, head = i % kv->n_heads;
-        const int64_t seq_row = op->index.seq_row[t], position = op->index.position[t];
+        const int64_t seq_row = op->index.seq_row[t], position = tsr_kv_seen(kv, op->index.position[t]) - 1;
+        if (kv->ratio > 1 && (op->index.position[t] + 1) % kv->ratio != 0)
+            continue;
         unsigned char *key = kv_row(kv, &op->index, seq_row, position, head, kv->k_offset, kv->k_row_bytes);
         if (kv->v_in_k)
             key += elems_bytes(kv->type_k, kv->v_dim);

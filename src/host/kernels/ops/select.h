@@ -93,11 +93,17 @@ static void select_close(select_list *list, int64_t n_blocks)
     list->numbers[list->n++] = (int32_t)list->open;
 }
 
+/* Blocks of which the token sees a position. */
+static int64_t select_n_seen(const tsr_op_select *op, int64_t t)
+{
+    return (tsr_kv_seen(&op->kv, op->index.position[t]) + op->block - 1) / op->block;
+}
+
 /* Take the scores of n positions from `first` on. */
 static void select_take(const tsr_op_select *op, int64_t t, int64_t first, const float *scores, int64_t n,
                         select_list *list)
 {
-    const int64_t own = op->index.position[t] / op->block;
+    const int64_t own = select_n_seen(op, t) - 1;
     for (int64_t i = 0; i < n; i++) {
         const int64_t number = (first + i) / op->block;
         if (number != list->open) {
@@ -133,7 +139,7 @@ static void select_finish(const tsr_op_select *op, int64_t t, select_scratch *s)
 /* Store all blocks of a token that has no more than a list. */
 static void select_all(const tsr_op_select *op, int64_t t)
 {
-    const int64_t n = op->index.position[t] / op->block + 1;
+    const int64_t n = select_n_seen(op, t);
     for (int64_t i = 0; i < op->n_lists * op->n_blocks; i++)
         op->y[t * op->n_lists * op->n_blocks + i] =
             i % op->n_blocks < n ? (int32_t)(i % op->n_blocks) : TSR_NO_BLOCK;
@@ -216,7 +222,7 @@ static void select_part(const tsr_op_select *op, int64_t t, int64_t span, int64_
                         const tsr_kernel_env *env)
 {
     attn_shared *shared = env->shared;
-    const int64_t stride = n_spans * ATTN_SPAN, end = op->index.position[t] + 1;
+    const int64_t stride = n_spans * ATTN_SPAN, end = tsr_kv_seen(&op->kv, op->index.position[t]);
     const int64_t span_end = (span + 1) * ATTN_SPAN;
     float *scores = shared->states + t * op->n_lists * stride;
     select_span(op, t, span * ATTN_SPAN, span_end < end ? span_end : end, scores, stride, env->scratch);
@@ -235,14 +241,14 @@ static void kernel_select(const tsr_op *record, const tsr_kernel_env *env)
     const int64_t n_spans = select_spans(op, env);
     for (int64_t i; (i = tsr_kernel_next(env)) < op->n_tokens * n_spans;) {
         const int64_t t = op->n_tokens - 1 - i / n_spans; /* late tokens see the most positions */
-        if (op->index.position[t] / op->block < op->n_blocks) {
+        if (select_n_seen(op, t) <= op->n_blocks) {
             if (i % n_spans == 0)
                 select_all(op, t);
         } else if (n_spans > 1) {
             select_part(op, t, i % n_spans, n_spans, env);
         } else {
             select_begin(op, env->scratch);
-            select_span(op, t, 0, op->index.position[t] + 1, NULL, 0, env->scratch);
+            select_span(op, t, 0, tsr_kv_seen(&op->kv, op->index.position[t]), NULL, 0, env->scratch);
             select_finish(op, t, env->scratch);
         }
     }
