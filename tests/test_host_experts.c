@@ -109,6 +109,28 @@ static size_t routing_bytes(const experts_case *c)
     return (size_t)tsr_routing_words(c->s.n_tokens, c->s.n_used, c->s.n_experts) * 4;
 }
 
+/* With a table of the experts of `routing` the weights are the same; with other experts these are chosen. */
+static void check_table(const experts_case *c, const tsr_kernel_set *set, tsr_routing routing)
+{
+    const int64_t n = c->s.n_tokens * c->s.n_used;
+    int32_t *table = malloc((size_t)n * sizeof *table), *ids = malloc((size_t)c->s.n_tokens * sizeof *ids);
+    void *words = malloc(routing_bytes(c));
+    tsr_op op = experts_case_route_op(c, c->logits, c->choice_bias, words);
+    op.route.table = table;
+    op.route.ids = ids;
+    for (int shift = 0; shift < 2; shift++) {
+        experts_case_table(c, routing.expert, shift, table, ids);
+        assert_false(kernel_run(set, &op, 2));
+        for (int64_t i = 0; i < n; i++)
+            assert_int_equal(op.route.routing.expert[i], (routing.expert[i] + shift) % c->s.n_experts);
+        if (shift == 0)
+            assert_memory_equal(op.route.routing.weight, routing.weight, (size_t)n * sizeof(float));
+    }
+    free(table);
+    free(ids);
+    free(words);
+}
+
 /* -- checks of a case -- */
 
 /* With a number of threads as with one, and close to exact. */
@@ -171,6 +193,7 @@ static void check_case(experts_setup s, uint64_t seed)
         memset(words, 0xff, bytes);
         const tsr_routing routing = run_route(&c, set, 1 + i % 4, words);
         experts_case_check_routing(&c, &routing);
+        check_table(&c, set, routing);
         for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_BF16; reduce++)
             check_shard(&c, set, experts_case_whole(&c), &m, routing, (tsr_reduce_type)reduce);
         check_shards(&c, set, &m, routing);

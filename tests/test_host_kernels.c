@@ -290,6 +290,7 @@ static void glu_is_close_to_its_formula(void **state)
         check_glu(set, TSR_GLU_SIGMOID, 12345, 20);
         check_glu(set, TSR_GLU_CAPPED, 12345, 20);
         check_glu(set, TSR_GLU_PLAIN, 12345, 4);
+        check_glu(set, TSR_GLU_BOUNDED, 12345, 20);
     }
 }
 

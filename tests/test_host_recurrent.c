@@ -1,4 +1,4 @@
-/* conv and recurrence on the host, every instruction set: against double precision
+/* conv, recurrence and compress on the host, every instruction set: against double precision
  * (support/recurrent_case.h), and bit for bit where the definition promises it: threads, tokens one by one,
  * parts of the heads. */
 #include <setjmp.h>
@@ -53,7 +53,7 @@ static void check_same(const recurrent_case *c, results a, results b)
 static void run_one_by_one(const tsr_kernel_set *set, recurrent_case *c, int64_t n_tokens)
 {
     tsr_op op = c->op;
-    tsr_state_index *index = op.kind == TSR_OP_CONV ? &op.conv.index : &op.recurrence.index;
+    tsr_state_index *index = recurrent_case_index(&op);
     int32_t *next = malloc((size_t)n_tokens * sizeof *next);
     memset(next, -1, (size_t)n_tokens * sizeof *next);
     index->next = next;
@@ -111,6 +111,21 @@ static void conv_is_close_to_its_formula(void **state)
                 (void)kernel_run(set, &c.op, 2);
                 recurrent_case_check(&c, c.op.conv.y, c.slots);
             }
+            recurrent_case_destroy(&c);
+        }
+}
+
+static void compress_is_close_to_its_formula(void **state)
+{
+    (void)state;
+    static const compress_setup setups[] = {
+        {40, 40, 4, true}, {41, 35, 4, false}, {150, 16, 128, false}, {2, 3, 5, true}, {1, 16, 2, false}};
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+            recurrent_case c;
+            recurrent_case_compress(&c, setups[i]);
+            check_case(set, &c, setups[i].n_tokens);
             recurrent_case_destroy(&c);
         }
 }
@@ -186,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_is_close_to_its_formula),
+        cmocka_unit_test(compress_is_close_to_its_formula),
         cmocka_unit_test(recurrence_is_close_to_its_formula),
         cmocka_unit_test(recurrence_does_not_depend_on_the_heads_held),
     };

@@ -13,6 +13,7 @@
 
 #include <tsr/types.h>
 
+#include "core/ops/states.h"
 #include "core/routing.h"
 
 typedef enum tsr_op_kind {
@@ -29,6 +30,9 @@ typedef enum tsr_op_kind {
     TSR_OP_SELECT,
     TSR_OP_CONV,
     TSR_OP_RECURRENCE,
+    TSR_OP_COMPRESS,
+    TSR_OP_STREAM_WEIGHTS,
+    TSR_OP_STREAM_MIX,
     TSR_OP_GLU,
     TSR_OP_ADD,
     TSR_OP_SCALE,
@@ -322,87 +326,37 @@ typedef struct tsr_op_select {
 /* Whether kernels take an op of this size; otherwise *what_out names what there is too much of. */
 bool tsr_op_select_fits(const tsr_op_select *op, const char **what_out);
 
-/* The row of a sequence of the batch: its state before the batch is stored in slot `read` (-1: zeros), its
- * state behind the batch goes to slot `write`, another one; `first` is its first token (-1: the row is
- * unused). */
-typedef struct tsr_state_row {
-    int32_t read, write, first;
-} tsr_state_row;
+/* The most residual streams: kernels keep the weights of a token in fixed arrays. */
+enum { TSR_MAX_STREAMS = 8 };
 
-/* The sequences of the batch (device memory, refilled every step). next[t] is the token behind t in its
- * sequence, -1 behind the last. */
-typedef struct tsr_state_index {
-    const tsr_state_row *rows; /* [n_rows] */
-    int64_t n_rows;
-    const int32_t *next; /* [n_tokens] */
-} tsr_state_index;
+/* The weights of n residual streams (hyper-connections, arXiv:2409.19606, with a mixing that is doubly
+ * stochastic, arXiv:2512.24880): of their sum that a block reads, of the block's result in each of them, and
+ * of stream j in stream k. x and y are [n + n + n * n] for each token, or, without `mixes`, the first n:
+ *
+ *     pre = sigmoid(scale[0] x + base) + eps        post = 2 sigmoid(scale[1] x + base)
+ *     C = softmax over k of (scale[2] x[j][k] + base[j][k]), + eps;  columns divided by their sum + eps;
+ *     (iterations - 1) times: rows divided by their sum + eps, then columns */
+typedef struct tsr_op_stream_weights {
+    const float *x;     /* dense */
+    const float *scale; /* [3]; without mixes [1] */
+    const float *base;  /* [n + n + n * n]; without mixes [n] */
+    float *y;           /* x may equal y */
+    int64_t n_tokens, n;
+    bool mixes;
+    int64_t iterations;
+    float eps;
+} tsr_op_stream_weights;
 
-/* One part of a layer's state: in slot s it is stored from base + s * slot_elems on. */
-typedef struct tsr_state_view {
-    float *base;
-    int64_t slot_elems;
-} tsr_state_view;
-
-/* The longest convolution and the largest dk: kernels keep these many inputs and rows in fixed tiles, and
- * refuse more. */
-enum { TSR_MAX_CONV_KERNEL = 8, TSR_MAX_STATE_ROWS = 256 };
-
-/* Causal convolution of every channel by itself, over the last `kernel` tokens of its sequence:
- *
- *     y[t][c] = act(bias[c] + sum_k w[c][k] * x[t - kernel + 1 + k][c])
- *
- * in order of k, where t - 1 is the token before t in its sequence. The state has the last kernel - 1 inputs
- * of every channel, the oldest first: [n][kernel - 1]. x may equal y. */
-typedef struct tsr_op_conv {
-    tsr_state_view state;
-    tsr_state_index index;
-    const float *x;    /* [n_tokens][stride], n used */
-    const float *w;    /* [n][kernel] */
-    const float *bias; /* [n]; NULL: none */
-    float *y;          /* like x */
-    int64_t n_tokens, n, kernel;
-    int64_t stride; /* elements from one token to the next */
-    bool silu;      /* act(x) = x / (1 + exp(-x)); otherwise x */
-} tsr_op_conv;
-
-/* How a recurrence changes its state. */
-typedef enum tsr_recurrence_rule {
-    TSR_RECURRENCE_DELTA = 0, /* the gated delta rule (Yang et al., arXiv:2412.06464) */
-    TSR_RECURRENCE_MAMBA      /* Mamba-2 (Dao and Gu, arXiv:2405.21060) */
-} tsr_recurrence_rule;
-
-/* A recurrence on the state S [dk][dv] of every head. The gated delta rule:
- *
- *     k' = k / sqrt(sum k^2 + eps)                       q' = scale * q / sqrt(sum q^2 + eps)
- *     g = a * softplus(alpha + dt_bias)                  (one per head, or one per row of S: n_decay)
- *     S = diag(exp g) S;  u = sigmoid(beta) (v - S^T k');  S = S + k' u^T;  y = S^T q'
- *
- * Mamba-2, where q, k, v and alpha are called C, B, x and dt; n_decay is 1:
- *
- *     dt = softplus(alpha + dt_bias);  S = exp(a dt) S + (dt k) v^T;  y = S^T q + skip v
- *
- * Head h uses the queries and keys of key head (first_head + h) / group. Always token after token: forms that
- * multiply many tokens at a time round otherwise, so the result would depend on the division of a prompt into
- * batches. Sums over dk are in one fixed order. */
-typedef struct tsr_op_recurrence {
-    tsr_state_view state; /* [n_heads][dk][dv] */
-    tsr_state_index index;
-    const float *q, *k;   /* [n_tokens][n_key_heads][dk], dense */
-    const float *v;       /* [n_tokens][heads_stride][dv], n_heads used */
-    const float *alpha;   /* [n_tokens][heads_stride][n_decay] */
-    const float *beta;    /* [n_tokens][heads_stride]; NULL with Mamba-2 */
-    const float *a;       /* [n_heads] */
-    const float *dt_bias; /* [n_heads][n_decay] */
-    float *y;             /* [n_tokens][heads_stride][dv]; no operand */
-    int64_t n_tokens, n_heads, n_key_heads, dk, dv;
-    int64_t heads_stride; /* heads from one token to the next */
-    int64_t n_decay;      /* 1 or dk */
-    float eps, scale;
-    int64_t group;      /* heads of a key head */
-    int64_t first_head; /* heads before the first one, of the first key head held here */
-    tsr_recurrence_rule rule;
-    const float *skip; /* [n_heads]; of Mamba-2 */
-} tsr_op_recurrence;
+/* y[t][k] = sum_j weights[t][first + j * n_out + k] x[t][j]  (j in order)  + weights[t][add_first + k]
+ * add[t] */
+typedef struct tsr_op_stream_mix {
+    const float *x;       /* [n_tokens][n_in][n], dense */
+    const float *weights; /* [n_tokens][n_weights], dense; NULL: 1, of one stream and nothing added */
+    const float *add;     /* [n_tokens][n], dense; NULL: none */
+    float *y;             /* [n_tokens][n_out][n], dense; no operand */
+    int64_t n_tokens, n, n_in, n_out;
+    int64_t n_weights, first, add_first;
+} tsr_op_stream_mix;
 
 /* An FFN without a gate applies the activation as its own gate: gate and up are the same buffer. */
 typedef enum tsr_glu_kind {
@@ -414,7 +368,8 @@ typedef enum tsr_glu_kind {
     TSR_GLU_RELU = 4,      /* max(x, 0); times x its square (arXiv:2109.08668) */
     TSR_GLU_SIGMOID = 5,   /* 1 / (1 + exp(-x)): gated attention (arXiv:2505.06708) */
     TSR_GLU_CAPPED = 6,    /* Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
-    TSR_GLU_PLAIN = 7      /* x: the product of gate and up */
+    TSR_GLU_PLAIN = 7,     /* x: the product of gate and up */
+    TSR_GLU_BOUNDED = 8    /* DeepSeek V4: silu(min(gate, limit)), and up within [-limit, limit] */
 } tsr_glu_kind;
 
 /* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss,
@@ -428,7 +383,7 @@ typedef struct tsr_op_glu {
     const float *gate, *up;
     float *y;
     int64_t n;
-    float limit; /* TSR_GLU_CAPPED */
+    float limit; /* TSR_GLU_CAPPED, TSR_GLU_BOUNDED */
 } tsr_op_glu;
 
 /* y[r][i] = a[r][i] + b[r or 0][i]. a or b may equal y. */
@@ -513,6 +468,9 @@ typedef struct tsr_op_route {
     float scale;
     int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
     const float *factors;            /* [n_experts]; NULL: 1 */
+    const int32_t *table;            /* [vocabulary][n_used] experts of each token id, which are then the
+                                      * selected ones; a number out of range is 0; NULL: none */
+    const int32_t *ids;              /* [n_tokens] with a table */
 } tsr_op_route;
 
 /* One matrix of every expert that a device holds, starting with the first of them. */
@@ -542,7 +500,7 @@ typedef struct tsr_expert_bias {
  * the same bias. */
 typedef struct tsr_op_experts_glu {
     tsr_glu_kind kind;
-    float limit; /* TSR_GLU_CAPPED */
+    float limit; /* TSR_GLU_CAPPED, TSR_GLU_BOUNDED */
     int x_bits;  /* as in tsr_op_mul_mat */
     tsr_expert_matrix gate, up;
     tsr_expert_bias gate_bias, up_bias; /* [n_rows] each, of the experts of `held` */
@@ -628,6 +586,9 @@ typedef struct tsr_op {
         tsr_op_select select;
         tsr_op_conv conv;
         tsr_op_recurrence recurrence;
+        tsr_op_compress compress;
+        tsr_op_stream_weights stream_weights;
+        tsr_op_stream_mix stream_mix;
         tsr_op_glu glu;
         tsr_op_add add;
         tsr_op_scale scale;

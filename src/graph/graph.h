@@ -86,7 +86,7 @@ typedef struct tsr_expert_weights {
     int64_t n_experts, n_ff;
     int64_t granule; /* columns of down that are summed as one granule */
     tsr_glu_kind glu;
-    float limit; /* of TSR_GLU_CAPPED */
+    float limit; /* of TSR_GLU_CAPPED and TSR_GLU_BOUNDED */
 } tsr_expert_weights;
 
 /* The rule by which a router's logits choose experts: the arguments of ROUTE (core/op.h). */
@@ -99,12 +99,34 @@ typedef struct tsr_routing_rule {
     int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
     tsr_tensor *factors;             /* of the experts, a tensor like the bias; NULL: none */
     bool weigh_inputs;               /* weights are factors of the experts' inputs */
+    tsr_tensor *table, *ids;         /* I32 weight [n_used, ids], whole: the experts of each id; and the ids
+                                      * of the tokens, I32 [n_tokens]; NULL: the best experts */
 } tsr_routing_rule;
 
 /* The rule by which a token's blocks of positions are selected: the arguments of SELECT (core/op.h). */
 typedef struct tsr_select_rule {
     int64_t n_heads, n_blocks, block, n_local;
 } tsr_select_rule;
+
+/* The arguments of COMPRESS (core/op.h). */
+typedef struct tsr_compress_rule {
+    int64_t ratio;
+    bool overlap;
+    tsr_tensor *bias; /* F32 weight of `ratio` rows as one vector, whole */
+} tsr_compress_rule;
+
+/* The arguments of STREAM_WEIGHTS (core/op.h). */
+typedef struct tsr_stream_rule {
+    int64_t n, iterations;
+    bool mixes;
+    float eps;
+    tsr_tensor *scale, *base; /* F32 weights, whole */
+} tsr_stream_rule;
+
+/* The arguments of STREAM_MIX (core/op.h). */
+typedef struct tsr_mix_rule {
+    int64_t n_in, n_out, first, add_first;
+} tsr_mix_rule;
 
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
@@ -115,7 +137,7 @@ typedef struct tsr_node_args {
     float softcap;                      /* ATTENTION, SOFTCAP */
     int64_t window;                     /* ATTENTION */
     tsr_glu_kind glu;                   /* GLU */
-    float limit;                        /* GLU: of TSR_GLU_CAPPED */
+    float limit;                        /* GLU: of TSR_GLU_CAPPED and TSR_GLU_BOUNDED */
     int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix; RMS_NORM: without a
                                          * weight, or with one for each head, otherwise 0 */
     int64_t n_heads;                    /* MUL_HEADS */
@@ -128,8 +150,11 @@ typedef struct tsr_node_args {
     tsr_tensor *sinks;                  /* ATTENTION; NULL: none */
     bool has_more;                      /* ATTENTION: keys of KV layer more_layer are seen, too */
     int more_layer;                     /* the same */
+    tsr_compress_rule compress;         /* COMPRESS */
+    tsr_stream_rule streams;            /* STREAM_WEIGHTS */
+    tsr_mix_rule mix;                   /* STREAM_MIX */
     tsr_columns columns;                /* COPY; period 0: all */
-    tsr_state_part state;               /* CONV, RECURRENCE */
+    tsr_state_part state;               /* CONV, RECURRENCE, COMPRESS */
     bool silu;                          /* CONV */
     tsr_weight_parts parts;             /* MUL_MAT, CONV; n 0: one, the first operand */
     tsr_recurrence_operands recurrence; /* RECURRENCE */
@@ -182,7 +207,7 @@ tsr_tensor *tsr_rms_norm_plain(tsr_graph *graph, tsr_tensor *x, int64_t n, float
 /* x times an F32 weight of one element. */
 tsr_tensor *tsr_scale_by(tsr_graph *graph, tsr_tensor *x, tsr_tensor *factor);
 
-/* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED. */
+/* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED and TSR_GLU_BOUNDED. */
 tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up);
 
 /* x times sigmoid(gate), which has as many rows; its ne0 divides that of x: a factor for each such part of a
@@ -211,6 +236,20 @@ tsr_tensor *tsr_conv_bias(tsr_graph *graph, tsr_tensor *conv, tsr_tensor *bias);
 /* The recurrence, divided like v. */
 tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *operands, tsr_state_part state,
                            const tsr_state_inputs *inputs);
+
+/* Groups of positions compressed to a row each: x and gate are [n, n_tokens], or with overlap [2 n,
+ * n_tokens]. [n, n_tokens], whole, with a row for the last position of each group, and zeros for the
+ * others. */
+tsr_tensor *tsr_compress(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate, tsr_tensor *position,
+                         const tsr_compress_rule *rule, tsr_state_part state, const tsr_state_inputs *inputs);
+
+/* The weights of residual streams from x, [2 n + n n, n_tokens], or [n, n_tokens] if they do not mix. */
+tsr_tensor *tsr_stream_weights(tsr_graph *graph, tsr_tensor *x, const tsr_stream_rule *rule);
+
+/* Sums of streams and of one more operand, with weights of each token: x is [n_in * n, n_tokens], add (NULL:
+ * none) [n, n_tokens]. [n_out * n, n_tokens]. Without weights (NULL) copies of the only stream. */
+tsr_tensor *tsr_stream_mix(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weights, tsr_tensor *add,
+                           const tsr_mix_rule *rule);
 
 /* Every head's own matrix times the first elements of the head's part of x; the elements behind them follow
  * the product. w is [k, n_rows * n_heads], the rows of one head after another, SPLIT by head or whole; x is

@@ -29,11 +29,18 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
         return tsr_graph_refuse(
             graph, "route", logits,
             "at most 64 groups must divide the experts, and those in use hold as many as a token uses");
+    const tsr_tensor *table = rule->table, *ids = rule->ids;
+    if (table && (!ids || table->type != TSR_TYPE_I32 || !tsr_tensor_is_weight(table) ||
+                  table->ne[0] != n_used || ids->type != TSR_TYPE_I32 || ids->ne[0] != n_tokens))
+        return tsr_graph_refuse(graph, "route", logits,
+                                "the table must be an I32 weight with the experts of an id in a row, and the "
+                                "ids I32, one for each token");
     tsr_node *node = tsr_graph_append(graph, TSR_OP_ROUTE, TSR_TYPE_I32,
                                       tsr_routing_words(n_tokens, n_used, n_experts), 1, "route");
     if (!node)
         return NULL;
     node->tensor.src[0] = logits;
+    node->tensor.src[1] = table ? rule->ids : NULL;
     node->args.n_used = n_used;
     node->args.n_experts = n_experts;
     node->args.route = *rule;

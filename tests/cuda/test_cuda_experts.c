@@ -63,12 +63,43 @@ static void route(placed *p)
     experts_case_check_routing(&p->c, &p->routing_back);
 }
 
+/* With a table of the experts of the routing the weights are the same; with other experts these are
+ * chosen. */
+static void check_table(placed *p)
+{
+    const experts_setup *s = &p->c.s;
+    const int64_t n = s->n_tokens * s->n_used;
+    const size_t bytes = (size_t)tsr_routing_words(s->n_tokens, s->n_used, s->n_experts) * 4;
+    int32_t *table = malloc((size_t)n * sizeof *table), *ids = malloc((size_t)s->n_tokens * sizeof *ids);
+    const float *bias = gpu_put(p->g, p->c.choice_bias, (size_t)s->n_experts * sizeof(float), false);
+    const float *logits =
+        gpu_put(p->g, p->c.logits, (size_t)(s->n_tokens * s->n_experts) * sizeof(float), false);
+    void *words = gpu_alloc(p->g, bytes, false);
+    tsr_op op = experts_case_route_op(&p->c, logits, bias, words);
+    for (int shift = 0; shift < 2; shift++) {
+        experts_case_table(&p->c, p->routing_back.expert, shift, table, ids);
+        op.route.table = gpu_put(p->g, table, (size_t)n * sizeof *table, false);
+        op.route.ids = gpu_put(p->g, ids, (size_t)s->n_tokens * sizeof *ids, false);
+        assert_false(gpu_run(p->g, &op));
+        void *back = bytes_back(words, bytes);
+        const tsr_routing routing = tsr_routing_at(back, s->n_tokens, s->n_used, s->n_experts);
+        for (int64_t i = 0; i < n; i++)
+            assert_int_equal(routing.expert[i], (p->routing_back.expert[i] + shift) % s->n_experts);
+        if (shift == 0)
+            assert_memory_equal(routing.weight, p->routing_back.weight, (size_t)n * sizeof(float));
+        free(back);
+    }
+    free(table);
+    free(ids);
+}
+
 static placed place(gpu *g, experts_case c)
 {
     placed p = {.g = g, .c = c};
     put_matrices(&p);
     p.x = gpu_put(g, c.x, (size_t)(c.s.n_tokens * c.s.n_embd) * sizeof(float), false);
     route(&p);
+    check_table(&p);
     return p;
 }
 

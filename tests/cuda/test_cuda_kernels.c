@@ -258,6 +258,7 @@ static void glu_is_close_to_its_formula(void **state)
     check_glu(&g, TSR_GLU_SIGMOID, 1234, 20);
     check_glu(&g, TSR_GLU_CAPPED, 1234, 20);
     check_glu(&g, TSR_GLU_PLAIN, 1234, 4);
+    check_glu(&g, TSR_GLU_BOUNDED, 1234, 20);
     gpu_close(&g);
 }
 

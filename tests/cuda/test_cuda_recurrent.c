@@ -1,5 +1,5 @@
-/* conv and recurrence on a GPU: against double precision (support/recurrent_case.h), and the bits of the
- * tokens one by one. */
+/* conv, recurrence and compress on a GPU: against double precision (support/recurrent_case.h), and the bits
+ * of the tokens one by one. */
 #include "gpu_run.h"
 
 #include "support/recurrent_case.h"
@@ -25,14 +25,15 @@ static void put_case(gpu *g, const recurrent_case *c, int64_t n_tokens, there *t
             gpu_put(g, *c->arrays[i].field, (size_t)c->arrays[i].n * sizeof(float), i % 2 == 0);
         memcpy((char *)&t->op + field, &copy, sizeof copy);
     }
-    const bool conv = t->op.kind == TSR_OP_CONV;
     t->slots = gpu_put(g, c->slots, slots_bytes(c), false);
     t->y = gpu_alloc(g, (size_t)c->n_y * sizeof(float), false);
-    t->index = conv ? &t->op.conv.index : &t->op.recurrence.index;
+    t->index = recurrent_case_index(&t->op);
     t->index->rows = gpu_put(g, c->rows, sizeof c->rows, false);
     t->index->next = gpu_put(g, c->next, (size_t)n_tokens * sizeof *c->next, false);
-    *(conv ? &t->op.conv.state.base : &t->op.recurrence.state.base) = t->slots;
-    *(conv ? &t->op.conv.y : &t->op.recurrence.y) = t->y;
+    recurrent_case_state(&t->op)->base = t->slots;
+    *recurrent_case_y(&t->op) = t->y;
+    if (c->position)
+        t->op.compress.position = gpu_put(g, c->position, (size_t)n_tokens * sizeof *c->position, false);
 }
 
 /* Run the tokens of each sequence one by one, each from the state that the previous one has written. */
@@ -91,6 +92,19 @@ static void conv_is_close_to_its_formula(void **state)
     }
 }
 
+static void compress_is_close_to_its_formula(void **state)
+{
+    (void)state;
+    static const compress_setup setups[] = {
+        {40, 300, 4, true}, {41, 35, 4, false}, {150, 16, 128, false}, {2, 3, 5, true}, {1, 128, 2, false}};
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        recurrent_case c;
+        recurrent_case_compress(&c, setups[i]);
+        check_case(&c, setups[i].n_tokens);
+        recurrent_case_destroy(&c);
+    }
+}
+
 static void recurrence_is_close_to_its_formula(void **state)
 {
     (void)state;
@@ -133,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_is_close_to_its_formula),
+        cmocka_unit_test(compress_is_close_to_its_formula),
         cmocka_unit_test(recurrence_is_close_to_its_formula),
         cmocka_unit_test(more_than_a_grid_takes_is_refused),
     };

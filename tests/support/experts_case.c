@@ -288,6 +288,16 @@ tsr_op experts_case_route_op(const experts_case *c, const float *logits, const f
                               .n_groups_used = c->s.n_groups_used}};
 }
 
+void experts_case_table(const experts_case *c, const int32_t *expert, int shift, int32_t *table, int32_t *ids)
+{
+    for (int64_t t = 0; t < c->s.n_tokens; t++) {
+        ids[t] = (int32_t)(c->s.n_tokens - 1 - t);
+        for (int64_t j = 0; j < c->s.n_used; j++)
+            table[ids[t] * c->s.n_used + j] =
+                (int32_t)((expert[t * c->s.n_used + j] + shift) % c->s.n_experts);
+    }
+}
+
 static tsr_expert_matrix matrix_of(const experts_case *c, const experts_memory *memory, int which,
                                    int64_t expert, int64_t row, int64_t column)
 {

@@ -86,6 +86,12 @@ int64_t experts_case_slots(const experts_case *c);
  * to as large a part of the shard's experts as it has of the columns. */
 tsr_op experts_case_route_op(const experts_case *c, const float *logits, const float *choice_bias,
                              void *routing_words);
+
+/* A table for route, [n_tokens][n_used], and the ids of the tokens: the experts `expert` of a routing, each
+ * moved by `shift`. */
+void experts_case_table(const experts_case *c, const int32_t *expert, int shift, int32_t *table,
+                        int32_t *ids);
+
 tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
                            tsr_routing routing, const float *x, float *y);
 tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const experts_memory *memory,

@@ -21,6 +21,10 @@ double glu_exact(tsr_glu_kind kind, float limit, double x, double up)
     }
     if (kind == TSR_GLU_CAPPED)
         return fmin(x / (1 + exp(-x)), (double)limit) * fmax(-(double)limit, fmin((double)limit, up));
+    if (kind == TSR_GLU_BOUNDED) {
+        const double g = fmin(x, (double)limit);
+        return g / (1 + exp(-g)) * fmax(-(double)limit, fmin((double)limit, up));
+    }
     const double gate = 0.5 * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
     return up * (kind == TSR_GLU_SILU        ? x / (1 + exp(-x))
                  : kind == TSR_GLU_GELU_TANH ? x * gate

@@ -1,5 +1,5 @@
-/* Cases of conv and recurrence (core/op.h) for tests of any device: random operands for a few sequences whose
- * tokens are mixed in one batch, states in slots, and the results in double. */
+/* Cases of conv, recurrence and compress (core/op.h) for tests of any device: random operands for a few
+ * sequences whose tokens are mixed in one batch, states in slots, and the results in double. */
 #ifndef TSR_TESTS_RECURRENT_CASE_H
 #define TSR_TESTS_RECURRENT_CASE_H
 
@@ -23,8 +23,8 @@ typedef struct recurrent_case {
     int n_arrays;
     int64_t n_y, slot_elems; /* floats of y and of a slot */
     tsr_state_row rows[RECURRENT_ROWS];
-    int32_t *next;
-    float *slots; /* [RECURRENT_SLOTS][slot_elems] before the op runs */
+    int32_t *next, *position; /* [n_tokens]; positions of compress only */
+    float *slots;             /* [RECURRENT_SLOTS][slot_elems] before the op runs */
     float *y;
     double *exact_y, *exact_slots; /* what the op makes of both */
 } recurrent_case;
@@ -43,8 +43,18 @@ typedef struct recurrence_setup {
     int64_t first_head, group; /* 0, 0: the key heads are those of the heads */
 } recurrence_setup;
 
+typedef struct compress_setup {
+    int64_t n_tokens, n, ratio;
+    bool overlap;
+} compress_setup;
+
+void recurrent_case_compress(recurrent_case *c, compress_setup s);
 void recurrent_case_conv(recurrent_case *c, conv_setup s);
 void recurrent_case_recurrence(recurrent_case *c, recurrence_setup s);
+/* The states and the tokens of an op, and where it stores y. */
+tsr_state_view *recurrent_case_state(tsr_op *op);
+tsr_state_index *recurrent_case_index(tsr_op *op);
+float **recurrent_case_y(tsr_op *op);
 void recurrent_case_destroy(recurrent_case *c);
 
 /* Check y[n_y] and slots[RECURRENT_SLOTS][slot_elems] against the exact results. An error of a few units in

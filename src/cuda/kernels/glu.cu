@@ -38,6 +38,8 @@ extern "C" tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *
         return launch<TSR_GLU_CAPPED>(op, s);
     case TSR_GLU_PLAIN:
         return launch<TSR_GLU_PLAIN>(op, s);
+    case TSR_GLU_BOUNDED:
+        return launch<TSR_GLU_BOUNDED>(op, s);
     }
     return tsr_cuda_result(cudaErrorNotSupported, "glu_kernel");
 }

@@ -58,15 +58,16 @@ TSR_DEVICE float tsr_glu_activation(tsr_glu_kind kind, float x, float limit)
            : kind == TSR_GLU_SIGMOID   ? 1.0f / (1.0f + expf(-x))
            : kind == TSR_GLU_CAPPED    ? tsr_at_most(tsr_silu(x), limit)
            : kind == TSR_GLU_PLAIN     ? x
+           : kind == TSR_GLU_BOUNDED   ? tsr_silu(tsr_at_most(x, limit))
                                        : tsr_relu(x);
 }
 
 /* The factor of an activation. */
 TSR_DEVICE float tsr_glu_factor(tsr_glu_kind kind, float up, float limit)
 {
-    return kind == TSR_GLU_CLAMPED  ? tsr_within(up, TSR_GLU_LIMIT) + 1.0f
-           : kind == TSR_GLU_CAPPED ? tsr_within(up, limit)
-                                    : up;
+    return kind == TSR_GLU_CLAMPED                             ? tsr_within(up, TSR_GLU_LIMIT) + 1.0f
+           : kind == TSR_GLU_CAPPED || kind == TSR_GLU_BOUNDED ? tsr_within(up, limit)
+                                                               : up;
 }
 
 #endif

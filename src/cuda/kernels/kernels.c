@@ -126,6 +126,15 @@ static tsr_status check_heads(const tsr_op *op)
     return check_most(op, op->mul_heads.n_heads, "heads", GRID_SIDE);
 }
 
+static tsr_status check_stream_mix(const tsr_op *op)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_most(op, op->stream_mix.n_in, "streams", TSR_MAX_STREAMS));
+    TSR_TRY(check_most(op, op->stream_mix.n, "elements of a stream", GRID_SIDE));
+out:
+    return status;
+}
+
 /* tsr_divide(). */
 static tsr_status check_rope(const tsr_op *op)
 {
@@ -162,6 +171,12 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return check_conv(op);
     case TSR_OP_RECURRENCE:
         return check_recurrence(op);
+    case TSR_OP_COMPRESS:
+        return check_most(op, op->compress.index.n_rows, "sequences", GRID_SIDE);
+    case TSR_OP_STREAM_WEIGHTS:
+        return check_most(op, op->stream_weights.n, "streams", TSR_MAX_STREAMS);
+    case TSR_OP_STREAM_MIX:
+        return check_stream_mix(op);
     case TSR_OP_ROPE:
         return check_rope(op);
     case TSR_OP_ROUTE:
@@ -227,6 +242,12 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_conv(&op->conv, s);
     case TSR_OP_RECURRENCE:
         return tsr_cuda_recurrence(&op->recurrence, s);
+    case TSR_OP_COMPRESS:
+        return tsr_cuda_compress(&op->compress, s);
+    case TSR_OP_STREAM_WEIGHTS:
+        return tsr_cuda_stream_weights(&op->stream_weights, s);
+    case TSR_OP_STREAM_MIX:
+        return tsr_cuda_stream_mix(&op->stream_mix, s);
     case TSR_OP_GLU:
         return tsr_cuda_glu(&op->glu, s);
     case TSR_OP_ADD:

@@ -98,6 +98,9 @@ tsr_status tsr_cuda_select(const tsr_op_select *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_select_scratch(const tsr_op_select *op, int64_t n_tokens); /* of n_tokens in one round */
 tsr_status tsr_cuda_conv(const tsr_op_conv *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_recurrence(const tsr_op_recurrence *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_compress(const tsr_op_compress *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_stream_weights(const tsr_op_stream_weights *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_stream_mix(const tsr_op_stream_mix *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_add(const tsr_op_add *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_scale(const tsr_op_scale *op, const tsr_cuda_stream *s);

@@ -152,7 +152,12 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
     float sum = TSR_ROUTE_LEAST_SUM;
     route_pick pick = {INFINITY, -1}; /* before all experts */
     for (int j = 0; j < n_used; j++) {
-        pick = route_next(op, row, pick, lane);
+        if (op.table) {
+            const int32_t e = op.table[(int64_t)op.ids[t] * n_used + j];
+            pick.index = e >= 0 && e < (int)op.routing.n_experts ? e : 0;
+        } else {
+            pick = route_next(op, row, pick, lane);
+        }
         const float part = route_part(op, row, pick.index);
         sum = sum + part;
         if (lane == 0) {

@@ -46,6 +46,13 @@ static inline void *tsr_emit_out(const tsr_emission *e)
 bool tsr_emit_conv(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_columns(const tsr_emission *e, tsr_op *op);
+tsr_state_index tsr_emit_state_index(const tsr_emission *e, int first);
+tsr_state_view tsr_emit_state_view(const tsr_emission *e);
+
+/* Compressed positions and residual streams (streams.c); false: nothing to do. */
+bool tsr_emit_compress(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_stream_weights(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_stream_mix(const tsr_emission *e, tsr_op *op);
 
 /* The ops of a mixture of experts (experts.c); false: nothing to do. */
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op);

@@ -23,7 +23,9 @@ bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
                                .scale = rule->scale,
                                .factors = rule->factors ? rule->factors->shards[e->d].data : NULL,
                                .n_groups = rule->n_groups,
-                               .n_groups_used = rule->n_groups_used};
+                               .n_groups_used = rule->n_groups_used,
+                               .table = rule->table ? rule->table->shards[e->d].data : NULL,
+                               .ids = rule->table ? tsr_emit_in(e, 1) : NULL};
     return n_tokens > 0;
 }
 

@@ -18,14 +18,14 @@ bool tsr_emit_columns(const tsr_emission *e, tsr_op *op)
     return op->copy.n_rows > 0;
 }
 
-static tsr_state_index state_index(const tsr_emission *e, int first)
+tsr_state_index tsr_emit_state_index(const tsr_emission *e, int first)
 {
     return (tsr_state_index){.rows = tsr_emit_in(e, first),
                              .n_rows = tsr_emit_in_value(e, first)->ne1,
                              .next = tsr_emit_in(e, first + 1)};
 }
 
-static tsr_state_view state_view(const tsr_emission *e)
+tsr_state_view tsr_emit_state_view(const tsr_emission *e)
 {
     const tsr_state_part *part = &e->instr->args->state;
     tsr_state_view view;
@@ -44,8 +44,8 @@ bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
     const tsr_node_args *args = e->instr->args;
     const tsr_tensor *weight = e->instr->weight;
     const int64_t n = tsr_value_cols(e->out, e->d);
-    op->conv = (tsr_op_conv){.state = state_view(e),
-                             .index = state_index(e, 1),
+    op->conv = (tsr_op_conv){.state = tsr_emit_state_view(e),
+                             .index = tsr_emit_state_index(e, 1),
                              .x = part_of(e, tsr_emit_in(e, 0), n),
                              .w = weight->shards[e->d].data,
                              .bias = args->bias ? args->bias->shards[e->d].data : NULL,
@@ -65,8 +65,8 @@ bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
     const int64_t n_heads = tsr_value_cols(e->out, e->d) / dv, n_decay = o->alpha->ne[0] / o->n_heads;
     const bool whole_keys = tsr_recurrence_keys_are_whole(tsr_emit_in_value(e, 0), e->out);
     op->recurrence =
-        (tsr_op_recurrence){.state = state_view(e),
-                            .index = state_index(e, 4),
+        (tsr_op_recurrence){.state = tsr_emit_state_view(e),
+                            .index = tsr_emit_state_index(e, 4),
                             .q = tsr_emit_in(e, 0),
                             .k = tsr_emit_in(e, 1),
                             .v = part_of(e, tsr_emit_in(e, 2), n_heads * dv),

@@ -21,13 +21,14 @@ tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
     tsr_status status = TSR_OK;
     tsr_instr instr = {.kind = node->op, .args = node->args, .n_in = 1};
     int logits = tsr_lowering_value_of(low, node->src[0]);
-    const tsr_tensor *const vectors[] = {instr.args->route.bias, instr.args->route.factors};
+    const tsr_tensor *const whole[] = {instr.args->route.bias, instr.args->route.factors,
+                                       instr.args->route.table};
     TSR_TRY(tsr_lowering_need_whole(low, logits, tsr_lowering_value(low, logits)->devices, &instr.in[0]));
-    for (int i = 0; i < 2; i++)
-        if (vectors[i] && (vectors[i]->placement.sharding != TSR_SHARDING_REPLICATED ||
-                           tsr_lowering_value(low, instr.in[0])->devices & ~vectors[i]->placement.devices))
-            return tsr_fail(TSR_ERR_INVALID, "route: %s is missing on a device that holds %s",
-                            vectors[i]->name, node->src[0]->name);
+    for (int i = 0; i < 3; i++)
+        if (whole[i] && (whole[i]->placement.sharding != TSR_SHARDING_REPLICATED ||
+                         tsr_lowering_value(low, instr.in[0])->devices & ~whole[i]->placement.devices))
+            return tsr_fail(TSR_ERR_INVALID, "route: %s is missing on a device that holds %s", whole[i]->name,
+                            node->src[0]->name);
     tsr_value value = {.name = node->name,
                        .type = node->type,
                        .ne0 = node->ne[0],
@@ -35,6 +36,9 @@ tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
                        .sharding = TSR_SHARDING_REPLICATED,
                        .devices = tsr_lowering_deciders(low, tsr_lowering_value(low, instr.in[0])->devices),
                        .flags = node->flags};
+    if (node->src[1])
+        TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), value.devices,
+                                        &instr.in[instr.n_in++]));
     TSR_TRY(append(low, value, instr, &low->out->value_of_node[node->index]));
 out:
     return status;

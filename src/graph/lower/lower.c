@@ -19,7 +19,7 @@ static tsr_status find_live(tsr_lowering *low)
     for (int i = graph->n_nodes - 1; i >= 0; i--) {
         const tsr_tensor *node = &graph->nodes[i]->tensor;
         if ((node->flags & TSR_TENSOR_OUTPUT) || node->op == TSR_OP_KV_WRITE || node->op == TSR_OP_CONV ||
-            node->op == TSR_OP_RECURRENCE)
+            node->op == TSR_OP_RECURRENCE || node->op == TSR_OP_COMPRESS)
             low->live[i] = any = true;
         if (!low->live[i])
             continue;

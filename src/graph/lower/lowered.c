@@ -36,6 +36,7 @@ void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
     case TSR_OP_GATE:
     case TSR_OP_CONV:
     case TSR_OP_SOFTMAX:
+    case TSR_OP_STREAM_WEIGHTS:
     case TSR_OP_ADD: /* its second operand may be a single row */
         end = 1;
         break;

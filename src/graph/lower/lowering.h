@@ -65,6 +65,10 @@ tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node);
 
+/* Compressed positions and residual streams (streams.c). */
+tsr_status tsr_lower_compress(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_streams(tsr_lowering *low, const tsr_tensor *node);
+
 /* The ops of a mixture of experts (experts.c). */
 tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node);

@@ -563,6 +563,11 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
         return tsr_lower_conv(low, node);
     case TSR_OP_RECURRENCE:
         return tsr_lower_recurrence(low, node);
+    case TSR_OP_COMPRESS:
+        return tsr_lower_compress(low, node);
+    case TSR_OP_STREAM_WEIGHTS:
+    case TSR_OP_STREAM_MIX:
+        return tsr_lower_streams(low, node);
     case TSR_OP_ROUTE:
         return tsr_lower_route(low, node);
     case TSR_OP_EXPERTS_DOWN:

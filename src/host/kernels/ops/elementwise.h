@@ -37,6 +37,7 @@ ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate, float limit)
            : kind == TSR_GLU_SIGMOID   ? v16_sigmoid(gate)
            : kind == TSR_GLU_CAPPED    ? v16_min(v16_set1(limit), v16_silu(gate))
            : kind == TSR_GLU_PLAIN     ? gate
+           : kind == TSR_GLU_BOUNDED   ? v16_silu(v16_min(v16_set1(limit), gate))
                                        : v16_max(v16_zero(), gate); /* v16_max() keeps a NaN */
 }
 
@@ -49,7 +50,7 @@ ALWAYS_INLINE v16 glu_product(tsr_glu_kind kind, v16 gate, v16 up, float limit)
 {
     if (kind == TSR_GLU_CLAMPED)
         up = v16_add(v16_within(up, TSR_GLU_LIMIT), v16_set1(1.0f));
-    if (kind == TSR_GLU_CAPPED)
+    if (kind == TSR_GLU_CAPPED || kind == TSR_GLU_BOUNDED)
         up = v16_within(up, limit);
     return v16_mul(glu_activation(kind, gate, limit), up);
 }
@@ -82,6 +83,8 @@ static void glu_part(tsr_glu_kind kind, const tsr_op_glu *op, range part)
         glu_part_of(TSR_GLU_CAPPED, op, part);
     else if (kind == TSR_GLU_PLAIN)
         glu_part_of(TSR_GLU_PLAIN, op, part);
+    else if (kind == TSR_GLU_BOUNDED)
+        glu_part_of(TSR_GLU_BOUNDED, op, part);
     else
         glu_part_of(TSR_GLU_CLAMPED, op, part);
 }

@@ -130,7 +130,12 @@ static void route_token(const tsr_op_route *op, int64_t t)
         keys[e] = route_key(op->bias ? key + op->bias[e] : key);
     }
     route_open(op, keys, &groups);
-    route_choose(keys, r->n_experts, &groups, r->n_used, chosen);
+    for (int64_t j = 0; op->table && j < r->n_used; j++) {
+        const int32_t e = op->table[(int64_t)op->ids[t] * r->n_used + j];
+        chosen[j] = e >= 0 && e < r->n_experts ? e : 0;
+    }
+    if (!op->table)
+        route_choose(keys, r->n_experts, &groups, r->n_used, chosen);
     for (int64_t j = 0; j < r->n_used; j++)
         weight[j] = route_part(op->gating, x[chosen[j]], top);
     if (op->normalize) {

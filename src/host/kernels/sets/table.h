@@ -9,9 +9,11 @@
 #include "host/kernels/mul_mat/glu.h"
 #include "host/kernels/mul_mat/heads.h"
 #include "host/kernels/mul_mat/pack.h"
+#include "host/kernels/ops/compress.h"
 #include "host/kernels/ops/recurrent.h"
 #include "host/kernels/ops/rows.h"
 #include "host/kernels/ops/select.h"
+#include "host/kernels/ops/streams.h"
 #include "host/kernels/sets/sets.h"
 
 /* One op at a time uses a thread's scratch. */
@@ -40,6 +42,9 @@ typedef union kernel_scratch {
             [TSR_OP_SELECT] = kernel_select,                                                     \
             [TSR_OP_CONV] = kernel_conv,                                                         \
             [TSR_OP_RECURRENCE] = kernel_recurrence,                                             \
+            [TSR_OP_COMPRESS] = kernel_compress,                                                 \
+            [TSR_OP_STREAM_WEIGHTS] = kernel_stream_weights,                                     \
+            [TSR_OP_STREAM_MIX] = kernel_stream_mix,                                             \
             [TSR_OP_GLU] = kernel_glu,                                                           \
             [TSR_OP_ADD] = kernel_add,                                                           \
             [TSR_OP_SCALE] = kernel_scale,                                                       \

@@ -1,0 +1,93 @@
+/* Constructors of the ops that compress positions, and of those over residual streams; like ops.c. */
+#include "graph/graph.h"
+
+/* An operand is NULL after an earlier failure, or by a bug of the caller. */
+static bool missing(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (operands[i])
+            continue;
+        if (graph->status == TSR_OK)
+            tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
+        return true;
+    }
+    return false;
+}
+
+/* An F32 weight of one row of n elements. */
+static bool is_vector(const tsr_tensor *w, int64_t n)
+{
+    return w && w->type == TSR_TYPE_F32 && tsr_tensor_is_weight(w) && w->ne[0] == n &&
+           tsr_tensor_rows(w) == 1;
+}
+
+tsr_tensor *tsr_compress(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate, tsr_tensor *position,
+                         const tsr_compress_rule *rule, tsr_state_part state, const tsr_state_inputs *inputs)
+{
+    tsr_tensor *const operands[] = {x, gate, position, inputs->rows, inputs->next, rule->bias};
+    if (missing(graph, "compress", operands, 6))
+        return NULL;
+    const int64_t halves = rule->overlap ? 2 : 1;
+    if (!tsr_tensor_is_f32(x) || !tsr_tensor_is_f32(gate) || x->ne[0] % halves != 0 ||
+        gate->ne[0] != x->ne[0] || gate->ne[1] != x->ne[1] || position->ne[0] != x->ne[1] ||
+        rule->ratio < 2 || !is_vector(rule->bias, rule->ratio * x->ne[0]))
+        return tsr_graph_refuse(graph, "compress", x,
+                                "values and gates must have one shape, and the bias a row of it for each of "
+                                "at least two positions");
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_COMPRESS, TSR_TYPE_F32, x->ne[0] / halves, x->ne[1], "compress");
+    if (!node)
+        return NULL;
+    for (int i = 0; i < 5; i++)
+        node->tensor.src[i] = operands[i];
+    node->args.compress = *rule;
+    node->args.state = state;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_stream_weights(tsr_graph *graph, tsr_tensor *x, const tsr_stream_rule *rule)
+{
+    tsr_tensor *const operands[] = {x, rule->scale, rule->base};
+    if (missing(graph, "stream_weights", operands, 3))
+        return NULL;
+    const int64_t n = rule->mixes ? (2 + rule->n) * rule->n : rule->n;
+    if (!tsr_tensor_is_f32(x) || x->ne[0] != n || rule->n < 1 || rule->n > TSR_MAX_STREAMS ||
+        !is_vector(rule->base, n) || !is_vector(rule->scale, rule->mixes ? 3 : 1))
+        return tsr_graph_refuse(graph, "stream_weights", x,
+                                "1 to 8 streams have a weight each, or a matrix with two more columns");
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_STREAM_WEIGHTS, TSR_TYPE_F32, n, x->ne[1], "weights");
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = x;
+    node->args.streams = *rule;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_stream_mix(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weights, tsr_tensor *add,
+                           const tsr_mix_rule *rule)
+{
+    if (missing(graph, "stream_mix", &x, 1))
+        return NULL;
+    const int64_t n = rule->n_in > 0 ? x->ne[0] / rule->n_in : 0;
+    bool good = tsr_tensor_is_f32(x) && n > 0 && n * rule->n_in == x->ne[0] && rule->n_out > 0;
+    if (weights)
+        good = good && tsr_tensor_is_f32(weights) && weights->ne[1] == x->ne[1] &&
+               rule->first + rule->n_in * rule->n_out <= weights->ne[0] &&
+               rule->add_first + rule->n_out <= weights->ne[0];
+    else
+        good = good && rule->n_in == 1 && !add;
+    if (add)
+        good = good && tsr_tensor_is_f32(add) && add->ne[0] == n && add->ne[1] == x->ne[1];
+    if (!good)
+        return tsr_graph_refuse(graph, "stream_mix", x,
+                                "streams and what is added must have one length, and each a weight");
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_STREAM_MIX, TSR_TYPE_F32, n * rule->n_out, x->ne[1], "streams");
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = x;
+    node->tensor.src[1] = weights;
+    node->tensor.src[2] = add;
+    node->args.mix = *rule;
+    return &node->tensor;
+}
