@@ -228,6 +228,70 @@ static void models_of_experts_need_no_length_of_dense_layers(void **state)
     check_refused(write_with("qwen35moe", neither, "neither.gguf"), TSR_ERR_FORMAT, dense);
 }
 
+/* A copy of deepseek4 whose table of experts has the number `expert` for the first token of a test. */
+static const char *write_table_with(int32_t expert, char path[DIRECTORY_PATH])
+{
+    static unsigned char bytes[4 << 20];
+    FILE *file = fopen(model_of("deepseek4"), "rb");
+    tsr_gguf *gguf;
+    assert_non_null(file);
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    runner_ok(tsr_gguf_open(model_of("deepseek4"), NULL, &gguf), "open");
+    const tsr_gguf_tensor *table = tsr_gguf_find_tensor(gguf, "blk.0.ffn_gate_tid2eid.weight");
+    unsigned char *at = memmem(bytes, n, table->data, table->bytes);
+    assert_non_null(at);
+    memcpy(at + 3 * table->ne[0] * (int64_t)sizeof expert, &expert, sizeof expert);
+    tsr_gguf_close(gguf);
+    snprintf(path, DIRECTORY_PATH, "%s%d", directory_file("table.gguf"), (int)expert);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+    return path;
+}
+
+static void tables_of_experts_are_checked(void **state)
+{
+    (void)state;
+    if (is_missing("deepseek4"))
+        skip();
+    char first[DIRECTORY_PATH], last[DIRECTORY_PATH];
+    assert_false(same_logits(write_table_with(0, first), write_table_with(5, last)));
+    check_refused(write_table_with(6, last), TSR_ERR_FORMAT, "ffn_gate_tid2eid.weight has expert 6 of 6");
+    check_refused(write_table_with(-1, last), TSR_ERR_FORMAT, "ffn_gate_tid2eid.weight has expert -1 of 6");
+    const file_edit floats[] = {{"blk.0.ffn_gate_tid2eid.weight", FILE_TENSOR, .ne = {2, 320}}, {0}};
+    check_refused(write_with("deepseek4", floats, "edited.gguf"), TSR_ERR_UNSUPPORTED, "it must be I32");
+    const file_edit all[] = {{"deepseek4.hash_layer_count", FILE_U32, {5}}, {0}};
+    check_refused(write_with("deepseek4", all, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "hash_layer_count is 5 of 5 layers");
+}
+
+/* Rows of other numbers of positions, which all layers of a kind share; and no limit of the activations. */
+static void compressed_rows_have_a_ratio_for_each_kind_of_layer(void **state)
+{
+    (void)state;
+    static const char key[] = "deepseek4.attention.compress_ratios";
+    if (is_missing("deepseek4"))
+        skip();
+    const file_edit others[] = {{key, FILE_U32S, {0, 6, 9, 6, 9}, 5},
+                                {"blk.1.attn_compressor_ape.weight", FILE_TENSOR, .ne = {64, 6}},
+                                {"blk.1.indexer_compressor_ape.weight", FILE_TENSOR, .ne = {128, 6}},
+                                {"blk.2.attn_compressor_ape.weight", FILE_TENSOR, .ne = {32, 9}},
+                                {"blk.3.attn_compressor_ape.weight", FILE_TENSOR, .ne = {64, 6}},
+                                {"blk.3.indexer_compressor_ape.weight", FILE_TENSOR, .ne = {128, 6}},
+                                {"blk.4.attn_compressor_ape.weight", FILE_TENSOR, .ne = {32, 9}},
+                                {"deepseek4.swiglu_clamp_exp", FILE_DROP},
+                                {0}};
+    free(logits_of(write_with("deepseek4", others, "edited.gguf")));
+    const file_edit two[] = {{key, FILE_U32S, {0, 4, 128, 4, 64}, 5}, {0}};
+    check_refused(write_with("deepseek4", two, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "compress_ratios is 64 for layer 4, and 128 for others of its kind");
+    const file_edit one[] = {{key, FILE_U32S, {1, 4, 128, 4, 128}, 5}, {0}};
+    check_refused(write_with("deepseek4", one, "edited.gguf"), TSR_ERR_UNSUPPORTED,
+                  "compress_ratios is 1 for layer 0");
+}
+
 /* Factors that make all angles too small to change anything stand for no rotation. */
 static void granite_models_may_have_no_rotation(void **state)
 {
@@ -267,6 +331,8 @@ int main(void)
         cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
         cmocka_unit_test(models_of_experts_need_no_length_of_dense_layers),
         cmocka_unit_test(granite_models_may_have_no_rotation),
+        cmocka_unit_test(tables_of_experts_are_checked),
+        cmocka_unit_test(compressed_rows_have_a_ratio_for_each_kind_of_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,16 @@ static void layers_may_differ(void **state)
     tsr_plan_destroy(plan);
 }
 
+static void prediction_layers_are_not_planned(void **state)
+{
+    tsr_model_config config = tsr_model_config_default();
+    tsr_plan *plan = NULL;
+    config.prediction.load = true;
+    assert_int_equal(header_plan(*state, arch_model_writer(&uneven, TSR_TYPE_F16), 2, &config, &plan),
+                     TSR_ERR_UNSUPPORTED);
+    header_check_message("without a prediction layer; leave out --prediction");
+}
+
 /* -- windows -- */
 
 static size_t round_up(size_t bytes)
@@ -446,6 +456,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_may_differ),
+        cmocka_unit_test(prediction_layers_are_not_planned),
         cmocka_unit_test(windows_count_where_the_file_tells),
         cmocka_unit_test(both_forms_of_mla_are_one),
         cmocka_unit_test(experts_may_be_apart),

@@ -194,6 +194,33 @@ static void fixed_pairs_only_grow(void **state)
     tsr_rope_tables_free(&all);
 }
 
+static void groups_share_angles_and_inverses_turn_back(void **state)
+{
+    (void)state;
+    enum { ROT = 10, GROUP = 4 };
+    tsr_rope_params p = plain(ROT, 10000);
+    tsr_rope_tables tables, of_group, back;
+    float row[ROT], first[ROT];
+    runner_ok(tsr_rope_tables_create(&p, NULL, &tables), "tables");
+    p.inverse = true;
+    runner_ok(tsr_rope_tables_create(&p, NULL, &back), "tables");
+    p.inverse = false;
+    p.group = GROUP;
+    runner_ok(tsr_rope_tables_create(&p, NULL, &of_group), "tables");
+    for (int64_t position = 0; position < 50; position++) {
+        tsr_rope_row(&of_group, position, row);
+        tsr_rope_row(&tables, position / GROUP * GROUP, first);
+        assert_memory_equal(row, first, sizeof row);
+        tsr_rope_row(&tables, position, row);
+        tsr_rope_row(&back, position, first);
+        for (int i = 0; i < ROT; i += 2)
+            assert_true(row[i] == first[i] && row[i + 1] == -first[i + 1]);
+    }
+    tsr_rope_tables_free(&tables);
+    tsr_rope_tables_free(&of_group);
+    tsr_rope_tables_free(&back);
+}
+
 static void magnitudes_scale_the_tables(void **state)
 {
     (void)state;
@@ -394,6 +421,7 @@ int main(void)
         cmocka_unit_test(llama3_factors_divide_frequencies),
         cmocka_unit_test(yarn_tables_are_exact),
         cmocka_unit_test(fixed_pairs_only_grow),
+        cmocka_unit_test(groups_share_angles_and_inverses_turn_back),
         cmocka_unit_test(magnitudes_scale_the_tables),
         cmocka_unit_test(patterns_say_which_layers_have_windows),
         cmocka_unit_test(each_layer_has_its_own_rotation),

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -259,10 +258,6 @@ static void mistakes_are_named(void **state)
          "leave out --prediction"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
-    if (access("../shared/ref/hf/deepseek4/model.gguf", R_OK) == 0)
-        program_check_cases(&(program_case){"plan -m ../shared/ref/hf/deepseek4/model.gguf --prediction", 1,
-                                            "without a prediction layer; leave out --prediction"},
-                            1);
 }
 
 int main(void)

@@ -53,7 +53,7 @@ static void drop_unused_rotations(tsr_hparams *hp)
         if (hp->kinds[i].rope_k >= 0)
             used[hp->kinds[i].rope_k] = true;
     }
-    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+    for (int i = 0; i < TSR_ROPE_NAMED; i++)
         if (!used[i])
             hp->rope[i] = (tsr_rope_params){0};
 }
@@ -105,7 +105,8 @@ static tsr_status check_experts(const tsr_gguf *gguf, const tsr_hparams *hp)
 
 static bool has_kv_heads(const tsr_layer_kind *k)
 {
-    return k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT;
+    return k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT ||
+           k->mixer == TSR_MIXER_COMPRESSED;
 }
 
 /* The means over the layers, for predictions of time. Layers with a window read no more positions than the
@@ -118,11 +119,14 @@ static void summarize_kv(tsr_hparams *hp)
         const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
         if (!has_kv_heads(k) || tsr_hparams_kv_layer(hp, l) < l)
             continue;
-        const bool latent = k->mixer == TSR_MIXER_LATENT;
-        const int64_t elems = latent ? hp->latent.kv_rank + hp->latent.n_rot : k->n_head_kv * k->head_dim;
-        hp->kv.k_elems += (double)(elems + k->index_dim) / n;
-        hp->kv.v_elems += (latent ? 0 : (double)elems) / n;
-        hp->kv.whole |= latent;
+        const bool latent = k->mixer == TSR_MIXER_LATENT, compressed = k->mixer == TSR_MIXER_COMPRESSED;
+        const int64_t elems = latent       ? hp->latent.kv_rank + hp->latent.n_rot
+                              : compressed ? k->head_dim
+                                           : k->n_head_kv * k->head_dim;
+        const double rows = (double)(k->index_dim + (k->ratio > 0 ? k->head_dim : 0));
+        hp->kv.k_elems += ((double)elems + rows / (double)TSR_MAX(k->ratio, 1)) / n;
+        hp->kv.v_elems += (latent || compressed ? 0 : (double)elems) / n;
+        hp->kv.whole |= latent || compressed;
         hp->kv.windowed += (k->window > 0) / n;
     }
 }
@@ -168,7 +172,7 @@ static tsr_status check_prediction(const tsr_gguf *gguf, const tsr_hparams *hp)
 {
     const int64_t l = hp->n_layers - 1;
     const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-    if (!hp->predicts || (has_kv_heads(k) && !k->beside && tsr_hparams_kv_layer(hp, l) == l))
+    if (!hp->predicts || (has_kv_heads(k) && !k->beside && k->ratio == 0 && tsr_hparams_kv_layer(hp, l) == l))
         return TSR_OK;
     return tsr_fail(TSR_ERR_UNSUPPORTED,
                     "%s: prediction layer %lld has a recurrent state, or no keys and values of its own; open "

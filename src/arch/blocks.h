@@ -52,6 +52,15 @@ tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparam
  * head for keys and for values, W_o. */
 tsr_status tsr_declare_latent(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* Attention to a window and to compressed positions: the compression of queries, the row that is key and
+ * value of all heads, sinks, the matrices of groups of heads and W_o; the compressors of rows and of index
+ * keys, and the index. */
+tsr_status tsr_declare_compressed(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* The weights of residual streams before the blocks of layer l, and before the last norm. */
+tsr_status tsr_declare_streams(tsr_weights *weights, const tsr_hparams *hparams, int l);
+tsr_status tsr_declare_output_streams(tsr_weights *weights, const tsr_hparams *hparams);
+
 /* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head. */
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
 
@@ -188,6 +197,17 @@ tsr_tensor *tsr_block_mamba(const tsr_layer *at, tsr_tensor *h);
 
 /* Latent attention of the normed h, W_o included. */
 tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h);
+
+/* Attention of the normed h to a window and to compressed positions, W_o included. */
+tsr_tensor *tsr_block_compressed(const tsr_layer *at, tsr_tensor *h);
+
+/* Residual streams: x with the embedding in each of them; the sum that is read in the end. */
+tsr_tensor *tsr_build_streams(const tsr_hparams *hparams, tsr_graph *graph, tsr_tensor *x);
+tsr_tensor *tsr_build_output_stream(const tsr_hparams *hparams, const tsr_weights *weights, tsr_graph *graph,
+                                    tsr_tensor *x);
+
+/* Layers with residual streams. */
+tsr_tensor *tsr_build_stream_layer(const tsr_layer *at, tsr_tensor *x);
 
 /* The dense FFN of the normed h, W_down included. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);

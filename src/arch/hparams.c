@@ -331,7 +331,7 @@ out:
     return status;
 }
 
-_Static_assert(sizeof(tsr_layer_kind) == 12 * sizeof(int64_t) + 4 * sizeof(int) + 2 * sizeof(float),
+_Static_assert(sizeof(tsr_layer_kind) == 13 * sizeof(int64_t) + 4 * sizeof(int) + 2 * sizeof(float),
                "kinds are compared as bytes, so they have no padding");
 
 tsr_status tsr_hparams_set_layer(tsr_hparams *hp, int64_t l, const tsr_layer_kind *kind)
@@ -371,8 +371,13 @@ int64_t tsr_hparams_index_layer(const tsr_hparams *hp, int64_t l)
 {
     int64_t index = hp->n_layers;
     for (int64_t i = 0; i < l; i++)
-        index += tsr_hparams_layer(hp, i)->index_dim > 0;
+        index += (tsr_hparams_layer(hp, i)->index_dim > 0) + (tsr_hparams_layer(hp, i)->ratio > 0);
     return index;
+}
+
+int64_t tsr_hparams_rows_layer(const tsr_hparams *hp, int64_t l)
+{
+    return tsr_hparams_index_layer(hp, l) + (tsr_hparams_layer(hp, l)->index_dim > 0);
 }
 
 tsr_status tsr_hparams_read_indexer(tsr_keys *keys, tsr_hparams *hp)

@@ -35,6 +35,8 @@ typedef struct tsr_rope_params {
     double temperature; /* position p's cos and sin grow by 1 + temperature ln(1 + floor(p / n_ctx_orig)) */
     double temperature_length; /* instead of n_ctx_orig there; 0: none */
     double temperature_offset; /* added to the position there */
+    int64_t group;             /* angles are those of the first of every `group` positions; 0: of each */
+    bool inverse;              /* rotate back: angles are negative */
 } tsr_rope_params;
 
 /* The rotations of a model. Layers without a rotation of their own kind use the main one. */
@@ -42,6 +44,15 @@ typedef enum tsr_rope_slot {
     TSR_ROPE_MAIN = 0,
     TSR_ROPE_WINDOWED, /* queries and keys of layers with a window */
     TSR_ROPE_QUERIES,  /* queries */
+    TSR_ROPE_NAMED, /* those before are named by the kinds of layers; the next are of blocks/compressed.c */
+
+    TSR_ROPE_BACK = TSR_ROPE_NAMED, /* the inverse of the main one */
+    TSR_ROPE_WIDE,                  /* queries and keys of layers with compressed positions, ... */
+    TSR_ROPE_WIDE_BACK,             /* its inverse, */
+    TSR_ROPE_ROWS,                  /* the compressed rows of layers that see all of them, */
+    TSR_ROPE_CHOSEN_ROWS,           /* of layers that select them, */
+    TSR_ROPE_INDEX,                 /* index queries, */
+    TSR_ROPE_INDEX_ROWS,            /* and index keys */
     TSR_ROPE_SLOTS
 } tsr_rope_slot;
 
@@ -60,11 +71,12 @@ enum { TSR_MAX_LAYERS = 1 << 12, TSR_MAX_LAYER_KINDS = 16 };
 /* What a layer mixes the tokens of a sequence with. */
 typedef enum tsr_mixer {
     TSR_MIXER_ATTENTION = 0,
-    TSR_MIXER_DELTA,  /* the gated delta rule behind a convolution */
-    TSR_MIXER_LATENT, /* attention over compressed keys and values (blocks/latent.c) */
-    TSR_MIXER_CONV,   /* a short convolution (blocks/short_conv.c) */
-    TSR_MIXER_MAMBA,  /* Mamba-2 (blocks/mamba.c) */
-    TSR_MIXER_NONE    /* nothing: the layer is an FFN */
+    TSR_MIXER_DELTA,      /* the gated delta rule behind a convolution */
+    TSR_MIXER_LATENT,     /* attention over compressed keys and values (blocks/latent.c) */
+    TSR_MIXER_CONV,       /* a short convolution (blocks/short_conv.c) */
+    TSR_MIXER_MAMBA,      /* Mamba-2 (blocks/mamba.c) */
+    TSR_MIXER_COMPRESSED, /* attention to a window and to compressed positions (blocks/compressed.c) */
+    TSR_MIXER_NONE        /* nothing: the layer is an FFN */
 } tsr_mixer;
 
 typedef enum tsr_ffn { TSR_FFN_DENSE = 0, TSR_FFN_EXPERTS, TSR_FFN_NONE } tsr_ffn;
@@ -89,11 +101,17 @@ typedef struct tsr_layer_kind {
     /* Of attention to selected positions: blocks of positions that a token sees (0: all), and elements of the
      * layer's index keys (0: the selection of the last layer that has any). */
     int64_t n_selected, index_dim;
+
+    /* Of TSR_MIXER_COMPRESSED: positions that are compressed to one row (0: the layer has no such rows), of
+     * which a token then sees those selected. Heads are in n_head_kv groups, each with a matrix to the
+     * output. */
+    int64_t ratio;
     tsr_mixer mixer;
     tsr_ffn ffn;
     int rope_q, rope_k;            /* rotations of queries and keys, tsr_rope_slot; -1: none */
-    float ffn_limit, expert_limit; /* of TSR_GLU_CAPPED in the dense FFN or the shared experts, and in the
-                                    * experts; 0: hparams->ffn_activation */
+    float ffn_limit, expert_limit; /* of TSR_GLU_CAPPED (hparams->bounded_glu: of TSR_GLU_BOUNDED) in the
+                                    * dense FFN or the shared experts, and in the experts; 0:
+                                    * hparams->ffn_activation */
 } tsr_layer_kind;
 
 /* Sizes of latent attention. A head's query has n_plain elements without rotation, then n_rot with rotation;
@@ -170,8 +188,13 @@ typedef struct tsr_hparams {
     int64_t expert_step;      /* only every n-th layer has a mixture; 0 or 1: every one */
     bool weigh_expert_inputs; /* weights of experts are factors of their inputs */
     tsr_indexer indexer;
-    bool chunked;      /* windows are chunks (tsr_op_attention) */
-    bool rotated_norm; /* rotated queries and keys have an RMS norm without a weight over every head */
+    bool chunked;          /* windows are chunks (tsr_op_attention) */
+    bool rotated_norm;     /* rotated queries and keys have an RMS norm without a weight over every head */
+    bool bounded_glu;      /* a limit bounds the input of an activation instead of its result */
+    int64_t n_hash_layers; /* the first layers, whose experts depend on the token alone */
+    int64_t out_rank;      /* TSR_MIXER_COMPRESSED: elements of a group's result */
+    int64_t n_streams, stream_iterations; /* residual streams (blocks/streams.c); 0: one, without weights */
+    float stream_eps;
 } tsr_hparams;
 
 enum { TSR_WINDOW_BY_LAYER = -1 };
@@ -222,6 +245,9 @@ int64_t tsr_hparams_n_together(const tsr_hparams *hparams);
 /* The index keys of layer l are stored as a KV layer of their own, of this number, behind those of the
  * layers; l = n_layers: the number of all KV layers. */
 int64_t tsr_hparams_index_layer(const tsr_hparams *hparams, int64_t l);
+
+/* The same for the compressed rows of layer l. */
+int64_t tsr_hparams_rows_layer(const tsr_hparams *hparams, int64_t l);
 
 /* The sizes of the index, "attention.indexer.*", of which hparams->indexer.sums_heads is set. */
 tsr_status tsr_hparams_read_indexer(tsr_keys *keys, tsr_hparams *hparams);

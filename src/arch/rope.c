@@ -44,7 +44,9 @@ tsr_status tsr_rope_tables_create(const tsr_rope_params *p, const float *factors
                               .temperature = p->temperature,
                               .temperature_length =
                                   p->temperature_length > 0 ? p->temperature_length : p->n_ctx_orig,
-                              .temperature_offset = p->temperature_offset};
+                              .temperature_offset = p->temperature_offset,
+                              .group = p->group,
+                              .inverse = p->inverse};
     const int64_t n_fixed = p->n_fixed / 2, n_pairs = p->n_rot / 2 - n_fixed;
     tsr_status status =
         tsr_mem_array((size_t)p->n_rot / 2, sizeof(double), "rotary frequencies", &tables.inverse_frequency);
@@ -74,11 +76,13 @@ void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
 {
     const double at = (double)position + tables->temperature_offset;
     double magnitude = tables->magnitude;
+    if (tables->group > 0)
+        position -= position % tables->group;
     if (tables->temperature != 0)
         magnitude *= 1 + tables->temperature * log(1 + floor(at / tables->temperature_length));
     for (int64_t i = 0; i < tables->n_rot / 2; i++) {
         double angle = (double)position * tables->inverse_frequency[i];
         row[2 * i] = (float)(magnitude * cos(angle));
-        row[2 * i + 1] = (float)(magnitude * sin(angle));
+        row[2 * i + 1] = (float)(magnitude * sin(tables->inverse ? -angle : angle));
     }
 }

@@ -10,6 +10,8 @@ typedef struct tsr_rope_tables {
     double *inverse_frequency;                                  /* [n_rot / 2] radians per position */
     double magnitude;                                           /* factor on cos and sin */
     double temperature, temperature_length, temperature_offset; /* see tsr_rope_params */
+    int64_t group;
+    bool inverse;
 } tsr_rope_tables;
 
 /* `factors` (of each pair that is not fixed; NULL = ones) divide the frequencies (the tensors

@@ -13,7 +13,12 @@ static tsr_status find_attention(const tsr_hparams *hp, const int64_t *blocks, t
         const tsr_layer_kind *k = &hp->kinds[i];
         if (k->mixer == TSR_MIXER_NONE)
             continue;
-        TSR_TRY(tsr_granule_attention(k->head_dim, k->n_head, k->n_head_kv, blocks[i], &g->kind_heads[i]));
+        if (k->mixer == TSR_MIXER_COMPRESSED) /* the columns are those of groups of heads */
+            TSR_TRY(tsr_granule_attention(hp->out_rank, k->n_head_kv, k->n_head_kv, blocks[i],
+                                          &g->kind_heads[i]));
+        else
+            TSR_TRY(
+                tsr_granule_attention(k->head_dim, k->n_head, k->n_head_kv, blocks[i], &g->kind_heads[i]));
         int64_t n = (k->n_head_kv + g->kind_heads[i] - 1) / g->kind_heads[i];
         if (n > g->n[TSR_CLASS_ATTENTION]) {
             g->n[TSR_CLASS_ATTENTION] = n;
@@ -247,6 +252,16 @@ void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hp,
     const tsr_layer_kind *k = &hp->kinds[kind];
     int64_t heads = granules->kind_heads[kind];
     size_t kept = (size_t)(k->conv_kernel - 1) * sizeof(float);
+    if (k->mixer == TSR_MIXER_COMPRESSED) { /* three numbers of every channel, and of every half */
+        const int64_t halves = k->index_dim > 0 ? 2 : 1;
+        tsr_split_group_kv_heads(group, hp, granules, kind, &maps[0]);
+        parts[0] =
+            (tsr_kv_state_part){&maps[0], (size_t)(3 * halves * k->head_dim) * sizeof(float), .whole = true};
+        if (k->index_dim > 0)
+            parts[1] = (tsr_kv_state_part){&maps[0], (size_t)(3 * halves * k->index_dim) * sizeof(float),
+                                           .whole = true};
+        return;
+    }
     if (k->mixer == TSR_MIXER_CONV) {
         tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->head_dim, heads * k->head_dim, &maps[0]);
         parts[0] = (tsr_kv_state_part){&maps[0], kept};

@@ -113,8 +113,8 @@ const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_b
 
 /* The parts of the state of a recurrent mixer of a kind: the inputs that the convolutions of queries, of keys
  * and of each part of the values keep, then the matrices of each part; of a short convolution its inputs
- * alone. maps_out[2], of keys and of a part of
- * the values, must live as long as the parts. */
+ * alone; of compressed positions the group of rows that is not full, then that of index keys. maps_out[2], of
+ * keys and of a part of the values, must live as long as the parts. */
 enum {
     TSR_STATE_CONV_Q = 0,
     TSR_STATE_CONV_K,

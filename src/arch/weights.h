@@ -65,6 +65,16 @@ typedef struct tsr_index_weights {
     tsr_tensor *q_norm, *k_norm, *k_norm_bias; /* of a LayerNorm, if there is a bias */
 } tsr_index_weights;
 
+/* What compresses positions to rows: values, gates, biases of the gates by place, and the norm of a row. */
+typedef struct tsr_compressor_weights {
+    tsr_tensor *x, *gate, *bias, *norm;
+} tsr_compressor_weights;
+
+/* The weights of residual streams before a block: a matrix, factors, and what is added. */
+typedef struct tsr_stream_weights_of {
+    tsr_tensor *matrix, *scale, *base;
+} tsr_stream_weights_of;
+
 /* What a prediction layer has besides a layer's tensors (blocks/prediction.c). */
 typedef struct tsr_prediction_weights {
     tsr_tensor *of_embedding, *of_hidden, *embedding_norm, *hidden_norm;
@@ -85,6 +95,9 @@ typedef struct tsr_layer_weights {
     tsr_tensor *latent_kv, *latent_kv_norm, *key_rot; /* of keys and values; the rotated part of all keys */
     tsr_tensor *k_of_head, *v_of_head;                /* a matrix per head from and to the compressed row */
     tsr_index_weights index;
+    tsr_tensor *group_out; /* blocks/compressed.c: a matrix of each group of heads */
+    tsr_compressor_weights compressor, index_compressor;
+    tsr_stream_weights_of attn_streams, ffn_streams; /* blocks/streams.c */
     tsr_tensor *ffn_norm, *ffn_post_norm;
     tsr_ffn_weights ffn, shared;                                /* a dense FFN; the shared experts */
     tsr_tensor *shared_gate;                                    /* gate per token of the shared experts */
@@ -92,6 +105,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *router_bias, *choice_bias;                      /* bias of the router's logits; bias for
                                                                  * the choice only */
     tsr_tensor *expert_gate_bias, *expert_up_bias, *expert_down_bias;
+    tsr_tensor *expert_table;           /* I32: the experts of every token */
     tsr_tensor *expert_in, *expert_out; /* from and to the length that the chosen experts have */
     tsr_tensor *router_scale;           /* gemma4: factors on the router's input */
     tsr_tensor *expert_scales;          /* factors on the weights of the experts */
@@ -131,6 +145,7 @@ typedef struct tsr_weights {
                                 * of experts */
     tsr_tensor *layer_embedding, *layer_proj, *layer_proj_norm; /* blocks/layer_input.c; NULL: none */
     tsr_prediction_weights prediction;                          /* NULLs: no prediction layer */
+    tsr_stream_weights_of output_streams;                       /* blocks/streams.c */
     tsr_tensor *embedding, *output_norm, *output_norm_bias, *output, *output_bias;
     bool tied_output;
     struct tsr_buffer *buffer;

@@ -44,11 +44,12 @@ static void random_split(uint64_t *seed, int n, char *text, size_t capacity)
 static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *config)
 {
     static const char *const devices[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
-    static const tsr_offload_rule offload_rules[] = {{"ffn_(gate|up|down)", "CPU"},
-                                                     {"blk\\.[01]\\.(attn|ssm|shortconv|indexer)", "CPU"},
-                                                     {"blk\\.0\\.", "0"},
-                                                     {"token_embd", "CPU"},
-                                                     {"^(output|token_embd)", "0"}};
+    static const tsr_offload_rule offload_rules[] = {
+        {"ffn_(gate|up|down)", "CPU"},
+        {"blk\\.[01]\\.(attn|hc_attn|ssm|shortconv|indexer)", "CPU"},
+        {"blk\\.0\\.", "0"},
+        {"token_embd", "CPU"},
+        {"^(output|token_embd)", "0"}};
     if (n_devices < 2 || n_devices > 8 || random_below(seed, 4) != 0)
         return;
     config->offload.device = devices[random_below(seed, (uint64_t)n_devices)];

@@ -24,6 +24,8 @@ tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
                                 &w->output_bias, "output.bias"));
     if (!w->output)
         TSR_TRY(tsr_weights_tie_output(w));
+    if (hp->n_streams > 0)
+        TSR_TRY(tsr_declare_output_streams(w, hp));
     if (hp->predicts)
         TSR_TRY(tsr_declare_prediction(w, hp));
 out:
@@ -50,6 +52,8 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, tsr_s
     tsr_tensor *x =
         tsr_block_factor(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
     tsr_tensor *layer_input = tsr_build_layer_inputs(hp, w, step, x), *selection = NULL;
+    if (hp->n_streams > 0)
+        x = tsr_build_streams(hp, graph, x);
     for (int l = 0; l < (int)tsr_hparams_n_step_layers(hp); l++) {
         tsr_layer at = {.step = step,
                         .hp = hp,
@@ -61,6 +65,8 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, tsr_s
                         .index = l};
         x = layer(&at, x);
     }
+    if (hp->n_streams > 0)
+        x = tsr_build_output_stream(hp, w, graph, x);
     if (hp->predicts) {
         step->hidden_out = tsr_graph_output(graph, x);
         x = tsr_get_rows(graph, x, step->output_rows);
@@ -143,6 +149,8 @@ static tsr_tensor *mix(const tsr_layer *at, tsr_tensor *h)
         return tsr_block_short_conv(at, h);
     case TSR_MIXER_MAMBA:
         return tsr_block_mamba(at, h);
+    case TSR_MIXER_COMPRESSED:
+        return tsr_block_compressed(at, h);
     }
     return tsr_block_attention(at, h);
 }

@@ -85,7 +85,9 @@ static tsr_glu_kind activation(const tsr_layer *at)
     const tsr_hparams *hp = at->hp;
     if (hp->ungated_ffn)
         return hp->relu_squared ? TSR_GLU_RELU : TSR_GLU_GELU_GATE;
-    return at->kind->expert_limit > 0 ? TSR_GLU_CAPPED : hp->ffn_activation;
+    if (at->kind->expert_limit > 0)
+        return hp->bounded_glu ? TSR_GLU_BOUNDED : TSR_GLU_CAPPED;
+    return hp->ffn_activation;
 }
 
 /* The chosen experts between two matrices of their own. Their sum is one all-reduce, that of the shared
@@ -110,7 +112,9 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *ro
                                    .factors = at->w->expert_scales,
                                    .n_groups = hp->n_expert_groups,
                                    .n_groups_used = hp->n_expert_groups_used,
-                                   .weigh_inputs = hp->weigh_expert_inputs};
+                                   .weigh_inputs = hp->weigh_expert_inputs,
+                                   .table = at->w->expert_table,
+                                   .ids = at->w->expert_table ? at->step->tokens : NULL};
     const tsr_expert_weights weights = {.gate = at->w->expert_gate,
                                         .up = at->w->expert_up,
                                         .down = at->w->expert_down,

@@ -115,7 +115,8 @@ static tsr_tensor *hidden(const tsr_layer *at, const tsr_ffn_weights *w, tsr_ten
     if (!gate)
         return at->hp->relu_squared ? tsr_relu_squared(graph, up) : tsr_gelu(graph, up);
     if (at->kind->ffn_limit > 0)
-        return tsr_glu(graph, TSR_GLU_CAPPED, at->kind->ffn_limit, gate, up);
+        return tsr_glu(graph, at->hp->bounded_glu ? TSR_GLU_BOUNDED : TSR_GLU_CAPPED, at->kind->ffn_limit,
+                       gate, up);
     return tsr_glu(graph, at->hp->ffn_activation, 0, gate, up);
 }
 

@@ -69,7 +69,8 @@
     X(falcon_h1) \
     X(llama4) \
     X(glm_dsa) \
-    X(minimax_m3)
+    X(minimax_m3) \
+    X(deepseek4)
 /* clang-format on */
 
 #define TSR_DECLARE_FAMILY(name) extern const tsr_arch tsr_arch_##name;

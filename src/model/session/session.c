@@ -10,8 +10,8 @@
 /* -- creation -- */
 
 /* The maps follow the layers in the same block of memory: of each layer those of the elements of keys and of
- * values of a recurrence, then that of the KV heads. KV layers of index keys are behind those of the
- * layers. */
+ * values of a recurrence, then that of the KV heads. KV layers of index keys and of compressed rows are
+ * behind those of the layers. */
 tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
 {
@@ -28,10 +28,11 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
         const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
         const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
         const bool latent = kind->mixer == TSR_MIXER_LATENT, recurs = tsr_mixer_is_recurrent(kind->mixer);
+        const bool one_row = latent || kind->mixer == TSR_MIXER_COMPRESSED;
         layers[l].devices = group->devices;
-        if (recurs || kind->beside)
+        if (recurs || kind->beside || kind->ratio > 0)
             tsr_split_group_states(group, hp, &shape->granules,
-                                   recurs ? hp->kind_of[l] : (int)kind->beside - 1, &maps[3 * l],
+                                   kind->beside ? (int)kind->beside - 1 : hp->kind_of[l], &maps[3 * l],
                                    layers[l].state);
         if (recurs || kind->mixer == TSR_MIXER_NONE || tsr_hparams_kv_layer(hp, l) < l)
             continue;
@@ -40,12 +41,21 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
         layers[l].k_dim = latent ? hp->latent.kv_rank + hp->latent.n_rot : kind->head_dim;
         layers[l].v_dim = latent ? hp->latent.kv_rank : kind->head_dim;
         layers[l].window = kind->window;
-        layers[l].whole = layers[l].v_in_k = latent;
+        layers[l].whole = layers[l].v_in_k = one_row;
         if (kind->index_dim > 0)
             layers[index++] = (tsr_kv_layer){.devices = group->devices,
                                              .kv_heads = &maps[3 * l + 2],
                                              .k_dim = kind->index_dim,
-                                             .whole = true};
+                                             .whole = true,
+                                             .ratio = kind->ratio};
+        if (kind->ratio > 0)
+            layers[index++] = (tsr_kv_layer){.devices = group->devices,
+                                             .kv_heads = &maps[3 * l + 2],
+                                             .k_dim = kind->head_dim,
+                                             .v_dim = kind->head_dim,
+                                             .whole = true,
+                                             .v_in_k = true,
+                                             .ratio = kind->ratio};
     }
     *layers_out = layers;
     return TSR_OK;

@@ -145,6 +145,20 @@ static mixer_work attention_work(const tsr_hparams *hp, const tsr_layer_kind *k,
                         .index_flops = 2 * (double)hp->indexer.n_heads * index * positions * n_tokens};
 }
 
+/* Of attention to a window and to compressed positions. */
+static mixer_work compressed_work(const tsr_hparams *hp, const tsr_layer_kind *k,
+                                  const tsr_model_config *config, double positions, double n_tokens)
+{
+    const double k_bytes = elem_bytes(config->session.type_k), dim = (double)k->head_dim;
+    const double window = TSR_MIN(positions, (double)k->window);
+    const double rows = k->ratio > 0 ? positions / (double)k->ratio : 0, index = (double)k->index_dim;
+    const double chosen = k->n_selected > 0 ? TSR_MIN(rows, (double)k->n_selected) : rows;
+    return (mixer_work){.bytes = (window + TSR_MIN(chosen * n_tokens, rows)) * dim * k_bytes,
+                        .flops = 4 * (double)k->n_head * dim * (window + chosen) * n_tokens,
+                        .index_bytes = rows * index * k_bytes,
+                        .index_flops = 2 * (double)hp->indexer.n_heads * index * rows * n_tokens};
+}
+
 /* Of states in layers of a kind, for one sequence. Mamba-2 has keys per group, however heads are divided. */
 static mixer_work recurrent_work(const tsr_layer_kind *k, double n_tokens)
 {
@@ -170,6 +184,8 @@ static mixer_work work_of_kind(const tsr_hparams *hp, const tsr_layer_kind *k, c
     mixer_work work = {0};
     if (k->mixer == TSR_MIXER_ATTENTION || k->mixer == TSR_MIXER_LATENT)
         work = attention_work(hp, k, config, positions, n_tokens);
+    else if (k->mixer == TSR_MIXER_COMPRESSED)
+        work = compressed_work(hp, k, config, positions, n_tokens);
     else if (tsr_mixer_is_recurrent(k->mixer))
         work = recurrent_work(k, n_tokens);
     if (k->beside)
