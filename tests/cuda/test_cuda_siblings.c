@@ -129,12 +129,129 @@ static void a_chain_of_siblings_is_compared_as_a_whole(void **state)
     assert_true(tsr_cuda_is_sibling(ops, 1, 2));
 }
 
+/* The numbers of products and of ops that are taken together from ops[i] on. */
+static void check_found(const tsr_op *ops, int first, int i, int end, int n_products, int n_ops, bool glu)
+{
+    int n;
+    const tsr_cuda_products found = tsr_cuda_fuse_products(ops, first, i, end, &n);
+    assert_int_equal(found.n, n_products);
+    assert_int_equal(n, n_ops);
+    assert_true((found.glu != NULL) == glu);
+    for (int j = 0; j < found.n && !glu; j++)
+        assert_ptr_equal(found.of[j], &ops[i + j].mul_mat);
+}
+
+static void up_to_three_siblings_are_taken_together(void **state)
+{
+    (void)state;
+    tsr_op ops[] = {product(0), product(1), product(2), product(3)};
+    check_found(ops, 0, 0, 4, 3, 3, false);
+    check_found(ops, 0, 0, 2, 2, 2, false);
+    check_found(ops, 0, 3, 4, 1, 1, false);
+    check_found(ops, 0, 1, 4, 3, 3, false);
+    ops[2].mul_mat.y = memory.y[0]; /* which the first may still be writing */
+    check_found(ops, 0, 1, 4, 1, 1, false);
+    check_found(ops, 1, 1, 4, 3, 3, false);
+    ops[1].kind = TSR_OP_ADD;
+    check_found(ops, 0, 0, 4, 1, 1, false);
+    check_found(ops, 1, 1, 4, 0, 1, false);
+}
+
+/* A product of other activations, gate, up, and what is made of them. */
+static void make_ffn(tsr_op ops[4])
+{
+    ops[0] = product(0);
+    ops[0].mul_mat.x = memory.other_x;
+    ops[1] = product(1);
+    ops[2] = product(2);
+    ops[3] = (tsr_op){.kind = TSR_OP_GLU,
+                      .glu = {.gate = memory.y[1], .up = memory.y[2], .y = memory.y[3], .n = TOKENS * ROWS}};
+}
+
+static void check_no_ffn(void (*change)(tsr_op ops[4]))
+{
+    int n;
+    tsr_op ops[4];
+    make_ffn(ops);
+    change(ops);
+    assert_null(tsr_cuda_fuse_products(ops, 1, 1, 4, &n).glu);
+}
+
+static void of_another_gate(tsr_op ops[4])
+{
+    ops[3].glu.gate = memory.y[0];
+}
+
+static void of_fewer_elements(tsr_op ops[4])
+{
+    ops[3].glu.n--;
+}
+
+static void of_fewer_rows(tsr_op ops[4])
+{
+    ops[2].mul_mat.n_rows--;
+}
+
+static void of_rows_apart(tsr_op ops[4])
+{
+    ops[1].mul_mat.y_stride++;
+}
+
+static void of_partial_sums(tsr_op ops[4])
+{
+    ops[1].mul_mat.partial = ops[2].mul_mat.partial = true;
+}
+
+static void onto_the_activations(tsr_op ops[4])
+{
+    ops[3].glu.y = memory.x + 1;
+}
+
+static void onto_a_part_of_gate(tsr_op ops[4])
+{
+    ops[3].glu.y = memory.y[1] + 1;
+}
+
+static void onto_a_part_of_up(tsr_op ops[4])
+{
+    ops[3].glu.y = memory.y[2] - 1;
+}
+
+static void gate_and_up_are_taken_with_their_product(void **state)
+{
+    (void)state;
+    int n;
+    tsr_op ops[4];
+    make_ffn(ops);
+    check_found(ops, 1, 1, 4, 2, 3, true);
+    check_found(ops, 1, 1, 3, 2, 2, false); /* the product is not of the segment */
+    ops[0].mul_mat.x = memory.x;            /* a sibling before them stays alone */
+    check_found(ops, 0, 0, 4, 1, 1, false);
+    check_found(ops, 0, 1, 4, 2, 3, true);
+    ops[3].glu.gate = memory.y[2];
+    ops[3].glu.up = memory.y[1];
+    const tsr_cuda_products found = tsr_cuda_fuse_products(ops, 1, 1, 4, &n);
+    assert_ptr_equal(found.of[0], &ops[2].mul_mat);
+    assert_ptr_equal(found.of[1], &ops[1].mul_mat);
+    assert_ptr_equal(found.glu, &ops[3].glu);
+    check_no_ffn(of_another_gate);
+    check_no_ffn(of_fewer_elements);
+    check_no_ffn(of_fewer_rows);
+    check_no_ffn(of_rows_apart);
+    check_no_ffn(of_partial_sums);
+    check_no_ffn(onto_the_activations);
+    check_no_ffn(onto_a_part_of_gate);
+    check_no_ffn(onto_a_part_of_up);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_the_same_activations_are_siblings),
         cmocka_unit_test(others_are_not),
         cmocka_unit_test(a_chain_of_siblings_is_compared_as_a_whole),
+        cmocka_unit_test(up_to_three_siblings_are_taken_together),
+        cmocka_unit_test(gate_and_up_are_taken_with_their_product),
     };
     return cmocka_run_group_tests_name("products side by side", tests, NULL, NULL);
 }

@@ -124,7 +124,7 @@ static void check(const budget *b)
 static void a_step_on_one_gpu_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){1, "auto", 12, 26,
+    check(&(budget){1, "auto", 8, 26,
                     "cuCtxPopCurrent 7, cuCtxPushCurrent 7, cudaEventRecord 9, cudaGraphLaunch 1, "
                     "cudaMemcpyAsync 7, cudaStreamWaitEvent 1"});
 }
@@ -150,7 +150,7 @@ static void a_step_through_pinned_memory_costs_what_it_did(void **state)
 static void a_staged_step_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "staged", 44, 60,
+    check(&(budget){2, "staged", 36, 60,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 28, cudaGraphLaunch 12, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
@@ -158,7 +158,7 @@ static void a_staged_step_costs_what_it_did(void **state)
 static void a_step_with_nccl_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "nccl", 32, 56,
+    check(&(budget){2, "nccl", 24, 56,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 18, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }

@@ -101,3 +101,45 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
             return false;
     return first < i;
 }
+
+/* Whether ops[0] and ops[1] are products of which ops[2] makes the hidden values of an FFN, and it overwrites
+ * nothing that rows of the products still read. */
+static bool are_gate_and_up(const tsr_op *ops, int n)
+{
+    if (n < 3 || ops[2].kind != TSR_OP_GLU || !are_siblings(&ops[0], &ops[1]))
+        return false;
+    const tsr_op_mul_mat *one = &ops[0].mul_mat, *other = &ops[1].mul_mat;
+    const tsr_op_glu *glu = &ops[2].glu;
+    const int64_t rows = one->n_rows, n_x = (one->n_tokens - 1) * one->x_stride + one->k;
+    const bool dense = one->n_tokens == 1 || (one->y_stride == rows && other->y_stride == rows);
+    const bool of_both =
+        (glu->gate == one->y && glu->up == other->y) || (glu->gate == other->y && glu->up == one->y);
+    return of_both && dense && other->n_rows == rows && glu->n == rows * one->n_tokens && !one->partial &&
+           !other->partial && !tsr_op_floats_overlap(glu->y, glu->n, one->x, n_x) &&
+           (glu->y == glu->gate || !tsr_op_floats_overlap(glu->y, glu->n, glu->gate, glu->n)) &&
+           (glu->y == glu->up || !tsr_op_floats_overlap(glu->y, glu->n, glu->up, glu->n));
+}
+
+tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out)
+{
+    tsr_cuda_products found = {0};
+    const bool waits = first == i;
+    *n_out = 1;
+    if (ops[i].kind != TSR_OP_MUL_MAT)
+        return found;
+    if (are_gate_and_up(ops + i, end - i) && (waits || tsr_cuda_is_sibling(ops, first, i + 1))) {
+        const tsr_op_glu *glu = &ops[i + 2].glu;
+        const int gate = ops[i].mul_mat.y == glu->gate ? i : i + 1, up = i + (gate == i);
+        *n_out = 3;
+        return (tsr_cuda_products){2, {&ops[gate].mul_mat, &ops[up].mul_mat}, glu};
+    }
+    found.of[found.n++] = &ops[i].mul_mat;
+    while (found.n < TSR_CUDA_PRODUCTS && i + found.n < end &&
+           !are_gate_and_up(ops + i + found.n, end - i - found.n) &&
+           tsr_cuda_is_sibling(ops, first, i + found.n)) {
+        found.of[found.n] = &ops[i + found.n].mul_mat;
+        found.n++;
+    }
+    *n_out = found.n;
+    return found;
+}

@@ -4,6 +4,7 @@
 #define TSR_CUDA_DEVICE_FUSE_H
 
 #include "core/op.h"
+#include "cuda/kernels/kernels.h"
 
 /* The RMS_NORM op right after the all-reduce ops[0] of n ops that normalises its sum and does not overwrite
  * rows of the sum that are still to be read; otherwise NULL. */
@@ -24,5 +25,10 @@ tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n);
  * another of them reads or writes: then it need not wait for them. ops[first] is the last that waited for
  * what was before it, so the others may still run. */
 bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i);
+
+/* Products from ops[i] on, of ops[0, end), that one kernel may compute, all siblings of each other and, where
+ * first < i, of ops[first, i). *n_out: the number of these ops, a GLU after them included; 1 for any other
+ * op. */
+tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out);
 
 #endif

@@ -131,26 +131,45 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
-/* Enqueue op `index` of a segment that ends at `end`, and ops fused with it; *n_out is their number.
- * `sibling`: as in tsr_cuda_stream. */
-static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, bool sibling, int *n_out)
+/* Enqueue an op that is no collective: products of the same activations together, if one kernel can. */
+static tsr_status enqueue_kernels(tsr_device_program *program, int first, int index, int end,
+                                  const tsr_cuda_stream *s, int *n_out)
+{
+    tsr_status status = TSR_OK;
+    int n;
+    bool done = false, may = true;
+    const tsr_cuda_products products = tsr_cuda_fuse_products(program->ops, first, index, end, &n);
+    for (int i = index; i < index + n; i++)
+        may = may && !tsr_cublas_serves(program->products, i);
+    if (may && products.n > 1)
+        status = tsr_cuda_mul_mats(&products, s, &done);
+    *n_out = done ? n : 1;
+    return status == TSR_OK && !done ? tsr_cuda_op_launch(&program->ops[index], s) : status;
+}
+
+/* Enqueue op `index` of a segment that ends at `end`, and ops fused with it; *n_out is their number. The ops
+ * from `first` on may still run: then this one is their sibling. */
+static tsr_status enqueue_ops(tsr_device_program *program, int first, int index, int end, int *n_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
     const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
     const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
-    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
-                         &cuda->props, sibling};
+    tsr_cuda_stream s = {cuda->stream, cuda->fault,  index, cuda->base.scratch, cuda->base.scratch_bytes,
+                         &cuda->props, first < index};
     bool with_norm = false;
-    if (tsr_op_collective(op))
+    *n_out = 1;
+    if (tsr_op_collective(op)) {
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
-    else if (tsr_cublas_serves(program->products, index))
+        *n_out = with_norm ? 2 : 1;
+    } else if (tsr_cublas_serves(program->products, index)) {
         status = tsr_cublas_launch(program->products, index, &op->mul_mat, &s);
-    else if (rope_kv.n_ops > 0)
+    } else if (rope_kv.n_ops > 0) {
         status = tsr_cuda_rope_kv(rope_kv.q, rope_kv.k, rope_kv.write, &s);
-    else
-        status = tsr_cuda_op_launch(op, &s);
-    *n_out = rope_kv.n_ops > 0 ? rope_kv.n_ops : with_norm ? 2 : 1;
+        *n_out = rope_kv.n_ops;
+    } else {
+        status = enqueue_kernels(program, first, index, end, &s, n_out);
+    }
     if (status != TSR_OK)
         tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
     return status;
@@ -173,10 +192,9 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
     for (int i = seg->begin, n, n_calls = 1, first = i; i < seg->end; i += n, n_calls++) {
-        const bool sibling = tsr_cuda_is_sibling(program->ops, first, i);
-        if (!sibling)
+        if (!tsr_cuda_is_sibling(program->ops, first, i))
             first = i;
-        TSR_TRY(enqueue_ops(program, i, seg->end, sibling, &n));
+        TSR_TRY(enqueue_ops(program, first, i, seg->end, &n));
         if (tsr_cublas_serves(program->products, i)) /* its kernels may let the next one start too early */
             first = i + 1;
         if (!captured && n_calls % OPS_IN_FLIGHT == 0)

@@ -42,6 +42,16 @@ struct alignas(16) tsr_floats_4 {
     float at[4];
 };
 
+/* The same number, opaque to the compiler: what is computed from it inside a loop is not computed before the
+ * loop and kept in registers. For kernels whose loops use all registers. */
+TSR_DEVICE int tsr_not_kept(int number)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(number));
+#endif
+    return number;
+}
+
 /* Quotient and rest of numbers in [0, 2^31): a division of 64 bits takes a small kernel's time. */
 struct tsr_quotient {
     int of, rest;

@@ -85,6 +85,19 @@ tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const tsr_cuda_str
 tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
+/* Products of the same activations, none of which writes what another reads or writes; glu: of[0] is its gate
+ * and of[1] its up, and it writes nothing that they read or write, but for an equal y. */
+enum { TSR_CUDA_PRODUCTS = 3 };
+
+typedef struct tsr_cuda_products {
+    int n;
+    const tsr_op_mul_mat *of[TSR_CUDA_PRODUCTS];
+    const tsr_op_glu *glu; /* NULL: none */
+} tsr_cuda_products;
+
+/* All of them by one kernel (two where activations are quantized by another first). Same bits as one after
+ * another. *done_out: false, with TSR_OK, where no kernel can; then nothing was launched. */
+tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out);
 tsr_status tsr_cuda_mul_heads(const tsr_op_mul_heads *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);

@@ -163,9 +163,11 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
         k.apart = a.q.n_tokens;
     } else {
         q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
-        for (int i = w->index; i < a.q.chunks; i += FEW_WARPS)
-            q_quantize(a.q, a.q.x + x * a.q.x_stride, i, w->lane,
+        for (int four = w->index * Q_X_CHUNKS; four < a.q.chunks; four += FEW_WARPS * Q_X_CHUNKS) {
+            const int i = four + w->lane / Q_X_LANES;
+            q_quantize(a.q, a.q.x + x * a.q.x_stride, i, w->lane, i < a.q.chunks,
                        memory + layout.codes + (size_t)i * Q_CODE_BYTES, meta + i);
+        }
         k.codes = memory + layout.codes;
         k.meta = meta;
         k.apart = 1;
@@ -338,10 +340,11 @@ TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const 
 {
     few_walk walk = {0, t.begin, 0};
     while (few_settle(a, t, &walk)) {
-        const size_t i = (size_t)(walk.at.slot + walk.at.chunk * (int)a.routing.n_used);
-        q_quantize(a.q, x + walk.at.slot * a.q.x_stride, walk.at.chunk, w.lane, codes + i * Q_CODE_BYTES,
-                   meta + i);
-        few_step(a, 1, &walk.at);
+        const few_at at = {walk.at.slot, walk.at.chunk + w.lane / Q_X_LANES};
+        const size_t i = (size_t)(at.slot + at.chunk * (int)a.routing.n_used);
+        q_quantize(a.q, x + at.slot * a.q.x_stride, at.chunk, w.lane,
+                   at.chunk < a.q.chunks && few_before(at, t.end), codes + i * Q_CODE_BYTES, meta + i);
+        few_step(a, Q_X_CHUNKS, &walk.at);
     }
     __syncwarp();
 }

@@ -1,5 +1,6 @@
 /* mul_mat with F16 and BF16 weights: the choice of the kernel (half.cuh). */
 #include "cuda/kernels/mul_mat/half.cuh"
+#include "cuda/kernels/mul_mat/launch_of.cuh"
 
 /* Up to here weights are read once per eight tokens, beyond once per 64 from shared memory. */
 enum { FEW_TOKENS = 2 * HALF_TOKENS };
@@ -62,8 +63,19 @@ extern "C" size_t tsr_cuda_mul_mat_half_scratch(const tsr_op_mul_mat *op)
 extern "C" tsr_status tsr_cuda_mul_mat_half(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
     const half_args a = args_of(op, s);
+    const tsr_cuda_products alone = {1, {op}};
     const size_t least = tsr_cuda_mul_mat_half_many_scratch(op->type, a.chunks, HALF_TILE_TOKENS);
     if (op->n_tokens <= FEW_TOKENS || s->scratch_bytes < least)
-        return tsr_cuda_mul_mat_half_few(op->type, a, s);
+        return tsr_cuda_mul_mat_half_few(&alone, a, s);
     return tsr_cuda_mul_mat_half_many(op->type, a, s);
+}
+
+extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const tsr_cuda_stream *s,
+                                             bool *done_out)
+{
+    half_args a = args_of(p->of[0], s);
+    for (int i = 1; i < p->n; i++)
+        a.wide_w = a.wide_w && args_of(p->of[i], s).wide_w;
+    *done_out = tsr_launch_is_common(p) && p->of[0]->n_tokens <= HALF_TOKENS;
+    return *done_out ? tsr_cuda_mul_mat_half_few(p, a, s) : TSR_OK;
 }

@@ -216,7 +216,9 @@ TSR_DEVICE void half_store(const half_args &a, int64_t row, int64_t token, const
 
 /* -- the kernels' launchers -- */
 
-tsr_status tsr_cuda_mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
+/* Any number of tokens; of several products, up to HALF_TOKENS. */
+tsr_status tsr_cuda_mul_mat_half_few(const tsr_cuda_products *p, const half_args &a,
+                                     const tsr_cuda_stream *s);
 
 /* Works in the stream's scratch memory, as many tokens at a time as there is room for; only launches fail.
  * There must be room for one tile (tsr_cuda_mul_mat_half_many_scratch() of HALF_TILE_TOKENS). */

@@ -13,6 +13,7 @@
  * 800 that an SM issues while it receives the chunk's weights at that rate. (By count and arithmetic; not
  * measured.) */
 #include "cuda/kernels/mul_mat/half.cuh"
+#include "cuda/kernels/mul_mat/launch_of.cuh"
 
 /* A block's shared memory. */
 template <tsr_type TYPE, int TOKENS, int WARPS> struct few_block {
@@ -95,16 +96,45 @@ TSR_DEVICE void few_multiply(const few_weights &w, int round, int warp, int lane
     }
 }
 
+/* The op with its first matrix, and all matrices. */
+struct few_args {
+    half_args half;
+    tsr_launch_of of;
+};
+
+/* The rows of a matrix that a block computes. */
+static inline __host__ __device__ int few_rows(const few_args &f)
+{
+    return f.of.glu ? HALF_ROWS / 2 : HALF_ROWS;
+}
+
+/* The op with the matrix of this block. */
+TSR_DEVICE half_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
+{
+    half_args a = f.half;
+    a.w = m.w;
+    a.y = m.y;
+    a.y_stride = m.y_stride;
+    a.n_rows = m.n_rows;
+    return a;
+}
+
 template <tsr_type TYPE, int TOKENS, int WARPS>
-static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kernel(const half_args a)
+static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
+    few_kernel(const __grid_constant__ few_args f)
 {
     __shared__ few_block<TYPE, TOKENS, WARPS> b;
+    const tsr_launch_matrix &matrix = tsr_launch_matrix_of(f.of);
+    const half_args a = few_args_of(f, matrix);
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
+    const int block = (int)blockIdx.x - matrix.first_block;
     const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS; /* neighbouring blocks share weights */
-    const int64_t row = blockIdx.x / tiles * HALF_ROWS, first = blockIdx.x % tiles * TOKENS;
+    const int64_t row = block / tiles * few_rows(f), first = block % tiles * TOKENS;
     const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows past the last are dropped */
+    const int64_t g_lower = f.of.glu ? g : g + HALF_ROWS / 2;
     const unsigned char *upper = a.w + (size_t)(g < last ? g : last) * a.w_stride;
-    const unsigned char *lower = a.w + (size_t)(g + 8 < last ? g + 8 : last) * a.w_stride;
+    const unsigned char *lower =
+        (f.of.glu ? f.of.m[1].w : a.w) + (size_t)(g_lower < last ? g_lower : last) * a.w_stride;
 
     few_weights w;
     half_sum sum = {0.0f, 0};
@@ -136,35 +166,45 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) fe
     }
     if (a.sibling)
         tsr_wait_for_previous();
-    const int64_t r = row + threadIdx.x % HALF_ROWS, t = first + threadIdx.x / HALF_ROWS;
-    if (threadIdx.x >= HALF_ROWS * TOKENS || r >= a.n_rows || t >= a.n_tokens)
+    const int mine = threadIdx.x % HALF_ROWS;
+    const int64_t r = row + mine, t = first + threadIdx.x / HALF_ROWS;
+    const float other = __shfl_xor_sync(TSR_ALL_LANES, sum.granule, HALF_ROWS / 2);
+    if (threadIdx.x >= HALF_ROWS * TOKENS || mine >= few_rows(f) || r >= a.n_rows || t >= a.n_tokens)
         return;
     if (bad)
         tsr_fault_raise(a.fault);
-    half_store(a, r, t, sum);
+    if (f.of.glu)
+        tsr_launch_store_glu(f.of, t, r, sum.granule, other);
+    else
+        half_store(a, r, t, sum);
 }
 
 /* Four warps for eight tokens, whose parts would otherwise not fit into 48 KiB. */
-template <tsr_type TYPE, int TOKENS> static tsr_status enqueue(const half_args &a, const tsr_cuda_stream *s)
+template <tsr_type TYPE, int TOKENS>
+static tsr_status enqueue(const half_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
     constexpr int WARPS = TOKENS == HALF_TOKENS ? 4 : 8;
-    const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS;
-    const int64_t blocks = (a.n_rows + HALF_ROWS - 1) / HALF_ROWS * tiles;
-    return tsr_cuda_result(TSR_LAUNCH_EARLY((few_kernel<TYPE, TOKENS, WARPS>), dim3((unsigned)blocks),
-                                            dim3(WARPS * TSR_WARP), 0, s, a),
+    few_args f = {a, tsr_launch_of_products(p)};
+    const unsigned tiles =
+        (unsigned)((a.n_tokens + TOKENS - 1) / TOKENS); /* 1 where there are more matrices */
+    const unsigned blocks = tsr_launch_deal(&f.of, p->n, few_rows(f), INT_MAX);
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((few_kernel<TYPE, TOKENS, WARPS>), dim3(blocks * tiles),
+                                            dim3(WARPS * TSR_WARP), 0, s, f),
                            "mul_mat few_kernel");
 }
 
-template <tsr_type TYPE> static tsr_status enqueue_type(const half_args &a, const tsr_cuda_stream *s)
+template <tsr_type TYPE>
+static tsr_status enqueue_type(const half_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
     if (a.n_tokens == 1)
-        return enqueue<TYPE, 1>(a, s);
+        return enqueue<TYPE, 1>(a, p, s);
     if (a.n_tokens == 2)
-        return enqueue<TYPE, 2>(a, s);
-    return a.n_tokens <= 4 ? enqueue<TYPE, 4>(a, s) : enqueue<TYPE, HALF_TOKENS>(a, s);
+        return enqueue<TYPE, 2>(a, p, s);
+    return a.n_tokens <= 4 ? enqueue<TYPE, 4>(a, p, s) : enqueue<TYPE, HALF_TOKENS>(a, p, s);
 }
 
-tsr_status tsr_cuda_mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_mul_mat_half_few(const tsr_cuda_products *p, const half_args &a, const tsr_cuda_stream *s)
 {
-    return type == TSR_TYPE_F16 ? enqueue_type<TSR_TYPE_F16>(a, s) : enqueue_type<TSR_TYPE_BF16>(a, s);
+    return p->of[0]->type == TSR_TYPE_F16 ? enqueue_type<TSR_TYPE_F16>(a, p, s)
+                                          : enqueue_type<TSR_TYPE_BF16>(a, p, s);
 }

@@ -33,6 +33,15 @@ extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_
     return is_half(op->type) ? tsr_cuda_mul_mat_half(op, s) : tsr_cuda_mul_mat_q(op, s);
 }
 
+extern "C" tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out)
+{
+    const tsr_type type = p->of[0]->type;
+    *done_out = false;
+    if (type == TSR_TYPE_F32 || tsr_cuda_mul_mat_is_rare(type))
+        return TSR_OK;
+    return is_half(type) ? tsr_cuda_mul_mats_half(p, s, done_out) : tsr_cuda_mul_mats_q(p, s, done_out);
+}
+
 extern "C" size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op)
 {
     if (op->type == TSR_TYPE_F32 || tsr_cuda_mul_mat_is_rare(op->type))

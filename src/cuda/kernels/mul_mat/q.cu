@@ -6,29 +6,28 @@
  * portions, which is slower and gives the same bits. (Up to eight tokens that do not fit are read from there
  * by the same kernel; the kernel for many tokens takes over where a card has too little shared memory even
  * for that.) */
+#include "cuda/kernels/mul_mat/launch_of.cuh"
 #include "cuda/kernels/mul_mat/mul_mat.h"
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
 enum {
     X_THREADS = 256,
-    X_WARPS = X_THREADS / TSR_WARP,
+    X_CHUNKS = X_THREADS / Q_X_LANES,
     FEW_TOKENS = 2 * Q_TOKENS,
     OWN_CHUNKS =
         128 /* that a block of the kernel for few tokens quantizes faster than one more kernel does */
 };
 
-/* A warp per chunk, chunks slowest. */
+/* Eight lanes per chunk, chunks slowest. */
 static __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
-    const int64_t i = (int64_t)blockIdx.x * X_WARPS + threadIdx.x / TSR_WARP;
-    tsr_begin_early();
-    if (i >= (int64_t)a.n_tokens * a.chunks)
-        return;
+    const int64_t i = (int64_t)blockIdx.x * X_CHUNKS + threadIdx.x / Q_X_LANES;
     const int64_t chunk = i / a.n_tokens;
+    tsr_begin_early();
     q_quantize(a, a.x + (i - chunk * a.n_tokens) * a.x_stride, (int)chunk, threadIdx.x % TSR_WARP,
-               codes + (size_t)i * Q_CODE_BYTES, meta + i);
+               chunk < a.chunks, codes + (size_t)i * Q_CODE_BYTES, meta + i);
 }
 
 /* -- sizes -- */
@@ -99,6 +98,8 @@ q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_st
     a.y_stride = op->y_stride;
     a.limit = op->limit;
     a.fault = tsr_fault_of(s);
+    a.set_rows = Q_ROWS;
+    a.lower_at = Q_ROWS / 2 * (int64_t)op->w_stride;
     place_slots(op->type, apart, &a);
     return a;
 }
@@ -135,7 +136,7 @@ tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s)
     const int64_t chunks = (int64_t)a->n_tokens * a->chunks;
     unsigned char *const codes = static_cast<unsigned char *>(s->scratch);
     q_meta *const meta = reinterpret_cast<q_meta *>(codes + (size_t)chunks * Q_CODE_BYTES);
-    const dim3 grid((unsigned)ceil_div(chunks, X_WARPS));
+    const dim3 grid((unsigned)ceil_div(chunks, X_CHUNKS));
     tsr_status status =
         tsr_cuda_result(TSR_LAUNCH_EARLY(q_quantize_kernel, grid, dim3(X_THREADS), 0, s, *a, codes, meta),
                         "q_quantize_kernel");
@@ -147,6 +148,7 @@ tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s)
 tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
     q_args a = tsr_cuda_q_args(op, 0, s);
+    const tsr_cuda_products alone = {1, {op}};
     const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
     for (int64_t token = 0; token < op->n_tokens; token += a.n_tokens) {
         bool through_scratch;
@@ -160,10 +162,33 @@ tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s
         a.sibling = s->sibling && token == 0 && !through_scratch; /* another may still read the scratch */
         tsr_status status = through_scratch ? tsr_cuda_q_quantize(&a, s) : TSR_OK;
         if (status == TSR_OK)
-            status = few_fit(a, a.n_tokens, s) ? tsr_cuda_mul_mat_q_few(op->type, a, s)
+            status = few_fit(a, a.n_tokens, s) ? tsr_cuda_mul_mat_q_few(&alone, a, s)
                                                : tsr_cuda_mul_mat_q_many(op->type, a, s);
         if (status != TSR_OK)
             return status;
     }
     return TSR_OK;
+}
+
+tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out)
+{
+    tsr_status status = TSR_OK;
+    const int64_t n_tokens = p->of[0]->n_tokens;
+    q_args a = tsr_cuda_q_args(p->of[0], tsr_launch_apart(p), s);
+    bool through_scratch;
+    a.n_tokens = (int)n_tokens;
+    a.sibling = s->sibling;
+    if (p->glu) {
+        a.set_rows = Q_ROWS / 2;
+        a.other_at = a.lower_at = static_cast<const unsigned char *>(p->of[1]->w) - a.w;
+    }
+    *done_out = tsr_launch_is_common(p) && n_tokens <= FEW_TOKENS &&
+                portion(a, n_tokens, s, &through_scratch) == n_tokens && few_fit(a, n_tokens, s);
+    if (!*done_out)
+        return TSR_OK;
+    if (through_scratch) {
+        a.sibling = false; /* another may still read the scratch memory */
+        status = tsr_cuda_q_quantize(&a, s);
+    }
+    return status == TSR_OK ? tsr_cuda_mul_mat_q_few(p, a, s) : status;
 }

@@ -16,6 +16,8 @@
 /* The byte in a row where the step begins whose first chunk is `chunk`. */
 template <tsr_type TYPE> TSR_DEVICE size_t q_step_at(const q_args &a, int chunk)
 {
+    if (!a.units_cut_chunks) /* the same with less arithmetic */
+        return (size_t)((uint32_t)chunk / q_type<TYPE>::step_chunks) * q_type<TYPE>::step_bytes;
     return (size_t)(q_span_of(a, chunk).begin / q_type<TYPE>::block_elems) * q_type<TYPE>::block_bytes;
 }
 
@@ -40,14 +42,14 @@ TSR_DEVICE void q_copy_edge(unsigned char *slot, const unsigned char *from, cons
             *reinterpret_cast<uint16_t *>(slot + i) = *reinterpret_cast<const uint16_t *>(from + i);
 }
 
-/* Copy a piece, asynchronously if it is inside the tensor. */
+/* Copy a piece, asynchronously if it is inside the matrix that begins `at` bytes after a.w. */
 template <tsr_type TYPE>
-TSR_DEVICE void q_copy_piece(const q_args &a, unsigned char *slot, const unsigned char *from)
+TSR_DEVICE void q_copy_piece(const q_args &a, unsigned char *slot, const unsigned char *from, int64_t at = 0)
 {
-    if (from >= a.w && from + 16 <= a.w_end && !(q_type<TYPE>::words && a.bytewise))
+    if (from >= a.w + at && from + 16 <= a.w_end + at && !(q_type<TYPE>::words && a.bytewise))
         tsr_copy_async_16(slot, from);
     else
-        q_copy_edge(slot, from, a.w, a.w_end);
+        q_copy_edge(slot, from, a.w + at, a.w_end + at);
 }
 
 /* The distribution of the pieces of a tile's rows over `threads` threads: a thread's first piece, and the
@@ -61,16 +63,20 @@ TSR_DEVICE q_deal q_deal_of(const q_args &a, int thread, int threads)
     return {thread / a.slot_pieces, thread % a.slot_pieces, threads / a.slot_pieces, threads % a.slot_pieces};
 }
 
-/* Copy the step at byte `at` of `rows` rows from first_row on, a slot each. Rows past the matrix's last
- * repeat it. Bytes after a row's last block, inside the tensor, may be copied too. */
-template <tsr_type TYPE>
+/* Copy the step at byte `at` of `rows` rows from first_row on (SET: of the set that begins there), a slot
+ * each. Rows past the matrix's last repeat it. Bytes after a row's last block, inside the tensor, may be
+ * copied too. */
+template <tsr_type TYPE, bool SET = false>
 TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int rows, size_t at,
                             unsigned char *slots)
 {
     while (deal.row < rows) {
-        const unsigned char *const step = q_row_of(a, first_row + deal.row) + at;
+        const bool lower = SET && deal.row >= Q_ROWS / 2;
+        const int64_t other_at = lower ? a.other_at : 0;
+        const unsigned char *const step =
+            q_row_of(a, first_row + deal.row - (lower ? Q_ROWS - a.set_rows : 0)) + other_at + at;
         q_copy_piece<TYPE>(a, slots + deal.row * a.slot_stride + 16 * deal.piece,
-                           step - q_offset<TYPE>(a, step) + 16 * deal.piece);
+                           step - q_offset<TYPE>(a, step) + 16 * deal.piece, other_at);
         deal.row += deal.row_step;
         deal.piece += deal.piece_step;
         if (deal.piece >= a.slot_pieces) {
@@ -80,19 +86,20 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
     }
 }
 
-/* The pieces of a warp's lane, of a step of Q_ROWS rows that begin at multiples of 16 bytes (q_args.even):
+/* The pieces of a warp's lane, of a step of a set whose rows begin at multiples of 16 bytes (q_args.even):
  * where they begin, counted from the first row's first piece. They are the same for every step, so they are
  * KEPT where there are registers for them. */
 template <tsr_type TYPE, bool KEPT> struct q_even {
     static constexpr int pieces = Q_ROWS * q_type<TYPE>::pieces; /* of all lanes */
     static constexpr int count = (pieces + TSR_WARP - 1) / TSR_WARP;
-    uint32_t from[KEPT ? count : 1];
+    int64_t from[KEPT ? count : 1];
 };
 
-template <tsr_type TYPE> TSR_DEVICE uint32_t q_even_from(const q_args &a, uint32_t nth)
+template <tsr_type TYPE> TSR_DEVICE int64_t q_even_from(const q_args &a, uint32_t nth)
 {
     const uint32_t row = nth / q_type<TYPE>::pieces;
-    return row * (uint32_t)a.w_stride + 16 * (nth - row * q_type<TYPE>::pieces);
+    return row / (Q_ROWS / 2) * a.lower_at + row % (Q_ROWS / 2) * (uint32_t)a.w_stride +
+           16 * (nth - row * q_type<TYPE>::pieces);
 }
 
 template <tsr_type TYPE, bool KEPT> TSR_DEVICE q_even<TYPE, KEPT> q_even_of(const q_args &a, int lane)
@@ -303,17 +310,27 @@ TSR_DEVICE void q_rows_load(const q_args &a, const unsigned char *const rows[2],
            q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK, lane, w);
 }
 
-/* Load it from the slots of its step, which was copied with first_row and `at`. */
+/* The distances of rows g and g + 8 of a set of rows from the last multiple of 16. All of a lane's steps of
+ * the set have them in common. */
+TSR_DEVICE void q_phases(const q_args &a, bool even, int64_t first_row, int lane, uint32_t phases[2])
+{
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int64_t row = first_row + lane / 4 + r * (a.set_rows - Q_ROWS / 2);
+        phases[r] = even ? 0 : (uint32_t) reinterpret_cast<uintptr_t>(q_row_of(a, row) + r * a.other_at) % 16;
+    }
+}
+
+/* Load it from the slots of its step, which was copied as a set, and `at`. */
 template <tsr_type TYPE>
-TSR_DEVICE void q_weights_load(const q_args &a, bool even, const unsigned char *slots, int64_t first_row,
+TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, const uint32_t phases[2],
                                size_t at, int chunk, int lane, q_weights<TYPE> *w)
 {
     const unsigned char *rows[2];
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int row = lane / 4 + 8 * r;
-        rows[r] = slots + row * a.slot_stride +
-                  (even ? (int)(at % 16) : q_offset<TYPE>(a, q_row_of(a, first_row + row) + at));
+        const uint32_t offset = q_type<TYPE>::words && a.bytewise ? 0 : (phases[r] + (uint32_t)at) % 16;
+        rows[r] = slots + (lane / 4 + 8 * r) * a.slot_stride + offset;
     }
     q_rows_load<TYPE>(a, rows, chunk, lane, w);
 }

@@ -71,6 +71,10 @@ struct q_args {
     const unsigned char *codes; /* [chunks][n_tokens][Q_CODE_BYTES], or NULL: the kernel makes its own */
     const q_meta *meta;         /* [chunks][n_tokens] */
     tsr_fault_word fault;
+    /* q_few.cu computes sets of sixteen rows: of w, or eight of w and the same eight of another matrix. */
+    int set_rows;     /* of w */
+    int64_t other_at; /* bytes from w to the other matrix; 0: there is none */
+    int64_t lower_at; /* bytes from row g < 8 of a set to row g + 8 */
 };
 
 /* The layout of a type in memory, and the chunks that are fetched together. */
@@ -229,9 +233,10 @@ size_t tsr_cuda_q_token_bytes(const q_args &a);
 /* Quantize a.n_tokens tokens from a.x on into the first bytes of scratch memory: a.codes and a.meta. */
 tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s);
 
-/* Up to eight tokens. Without a.codes the activations must fit into shared memory:
+/* Up to eight tokens, from a.x on into the first product's a.y. Several products have only these tokens, and
+ * fields of `a` other than the matrix in common. Without a.codes the activations must fit into shared memory:
  * tsr_cuda_mul_mat_q_few_fits(). */
-tsr_status tsr_cuda_mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s);
 bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props);
 
 /* Any number of tokens, best a multiple of Q_TILE_TOKENS, from a.codes. */

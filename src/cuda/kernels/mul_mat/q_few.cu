@@ -16,6 +16,7 @@
  * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one launch
  * less per op, which in decoding is worth more than the repeated work. Where they do not fit in addition to
  * the rings, the launcher (q.cu) starts a kernel for it, and the block reads them from memory. */
+#include "cuda/kernels/mul_mat/launch_of.cuh"
 #include "cuda/kernels/mul_mat/q_block.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
@@ -37,19 +38,26 @@ struct few_sums {
     int64_t fixed[2];
 };
 
+/* The op with its first matrix, all matrices, and the layout of shared memory. */
+struct few_args {
+    q_args q;
+    tsr_launch_of of;
+    few_layout layout;
+};
+
 /* The rows and the part of K of a warp. */
 struct few_place {
-    int lane, group, part;
+    int lane, part;
+    int stride;     /* rows from one turn of the block to its next; no matrix has 2^31 rows */
+    int before;     /* rows of the block's groups before the warp's */
     int begin, end; /* chunks */
-    int64_t stride; /* rows from one iteration of the block to its next */
     unsigned char *ring;
     q_deal deal;
 };
 
-/* The next step to fetch: rows from block_row on (+ 16 in the second group). */
+/* The next step to fetch. */
 struct few_ahead {
-    int64_t block_row;
-    int chunk, slot;
+    int row, chunk, slot;
 };
 
 /* Whether rows are even, where there are registers to make use of it: not with super-blocks and eight
@@ -63,19 +71,19 @@ template <tsr_type TYPE, bool KEPT>
 TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE, KEPT> &even,
                           few_ahead *ahead)
 {
-    if (ahead->block_row < a.n_rows && p.begin < p.end) {
-        const int64_t row = ahead->block_row + p.group * Q_ROWS;
+    if (ahead->row - p.before < (int)a.n_rows && p.begin < p.end) {
+        const int row = ahead->row;
         const size_t at = q_step_at<TYPE>(a, ahead->chunk);
         unsigned char *const slots = p.ring + ahead->slot * Q_ROWS * a.slot_stride;
-        if (few_even<TYPE, KEPT>(a) && row + Q_ROWS < a.n_rows)
+        if (few_even<TYPE, KEPT>(a) && row + a.set_rows < (int)a.n_rows)
             q_copy_even<TYPE, KEPT>(a, even, a.w + (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
         else
-            q_copy_rows<TYPE>(a, p.deal, row, Q_ROWS, at, slots);
+            q_copy_rows<TYPE, true>(a, p.deal, row, Q_ROWS, at, slots);
         ahead->slot = ahead->slot + 1 < FEW_SLOTS ? ahead->slot + 1 : 0;
         ahead->chunk += q_type<TYPE>::step_chunks;
         if (ahead->chunk >= p.end) {
             ahead->chunk = p.begin;
-            ahead->block_row += p.stride;
+            ahead->row += p.stride;
         }
     }
     tsr_copy_async_commit();
@@ -111,12 +119,14 @@ template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, 
 
 /* Compute the warp's part of K for 16 rows. */
 template <tsr_type TYPE, int QUADS>
-TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE, QUADS == 1> &even,
-                         int64_t row, const unsigned char *codes, const q_meta *meta, few_ahead *ahead,
-                         int *slot, few_sums *sums)
+TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE, QUADS == 1> &even, int row,
+                         const unsigned char *codes, const q_meta *meta, few_ahead *ahead, int *slot,
+                         few_sums *sums)
 {
     bool bad = false;
     int in_unit = 0;
+    uint32_t phases[2];
+    q_phases(a, few_even<TYPE, QUADS == 1>(a), row, p.lane, phases);
     TSR_UNROLL
     for (int quad = 0; quad < QUADS; quad++)
         sums[quad] = {{0.0f, 0.0f}, {0, 0}};
@@ -130,7 +140,7 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
         TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* there are not enough registers for more */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
             q_weights<TYPE> w;
-            q_weights_load<TYPE>(a, few_even<TYPE, QUADS == 1>(a), slots, row, at, step + i, p.lane, &w);
+            q_weights_load<TYPE>(a, slots, phases, at, step + i, p.lane, &w);
             few_chunk<TYPE, QUADS>(a, w, codes, meta, step + i, p.lane, sums);
             if (a.exact && (++in_unit == a.unit_chunks || step + i + 1 == p.end)) {
                 few_close<QUADS>(a, sums, &bad);
@@ -142,14 +152,25 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
         tsr_fault_raise(a.fault);
 }
 
-/* Add up the parts of 16 rows and store them: one thread per row and token. */
-TSR_DEVICE void few_store(const q_args &a, const few_place &p, int64_t row, const int64_t *sums)
+/* The sum over the parts of output `at` of a group's. */
+TSR_DEVICE float few_total(const int64_t *sums, int outputs, int at)
+{
+    float total = 0.0f;
+    for (int part = 0; part < Q_PARTS; part++)
+        total = total + *reinterpret_cast<const float *>(sums + part * outputs + at);
+    return total;
+}
+
+/* Add up the parts of a set of rows and store them: one thread per row and token. */
+TSR_DEVICE void few_store(const few_args &f, const q_args &a, const few_place &p, int row,
+                          const int64_t *sums)
 {
     const int outputs = a.n_tokens * Q_ROWS;
-    const int thread = p.part * TSR_WARP + p.lane, token = thread / Q_ROWS;
-    if (thread >= outputs || row + thread % Q_ROWS >= a.n_rows)
+    const int thread = tsr_not_kept(p.part * TSR_WARP + p.lane), token = thread / Q_ROWS,
+              nth = thread % Q_ROWS;
+    if (thread >= outputs || nth >= a.set_rows || row + nth >= a.n_rows)
         return;
-    const int64_t at = token * a.y_stride + row + thread % Q_ROWS;
+    const int64_t at = token * a.y_stride + row + nth;
     if (a.exact) {
         int64_t total = 0;
         for (int part = 0; part < Q_PARTS; part++)
@@ -157,10 +178,11 @@ TSR_DEVICE void few_store(const q_args &a, const few_place &p, int64_t row, cons
         static_cast<int64_t *>(a.y)[at] = total;
         return;
     }
-    float total = 0.0f;
-    for (int part = 0; part < Q_PARTS; part++)
-        total = total + *reinterpret_cast<const float *>(sums + part * outputs + thread);
-    tsr_put_sum(a.y, at, total, a.bf16);
+    const float total = few_total(sums, outputs, thread);
+    if (f.of.glu)
+        tsr_launch_store_glu(f.of, token, row + nth, total, few_total(sums, outputs, thread + Q_ROWS / 2));
+    else
+        tsr_put_sum(a.y, at, total, a.bf16);
 }
 
 template <int QUADS>
@@ -179,22 +201,51 @@ TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums 
     }
 }
 
+/* The op with the matrix of this block. */
+TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
+{
+    q_args a = f.q;
+    a.w = m.w;
+    a.w_end = m.w_end;
+    a.y = m.y;
+    a.y_stride = m.y_stride;
+    a.n_rows = m.n_rows;
+    return a;
+}
+
+/* Quantize all activations into the block's memory. */
+TSR_DEVICE void few_quantize(const few_args &f, int warp, int lane, unsigned char *codes, q_meta *meta)
+{
+    const q_args &a = f.q;
+    const int all = a.n_tokens * a.chunks, step = f.layout.groups * Q_PARTS * Q_X_CHUNKS;
+    for (int first = warp * Q_X_CHUNKS; first < all; first += step) {
+        const int i = first + lane / Q_X_LANES;
+        q_quantize(a, a.x + i % a.n_tokens * a.x_stride, i / a.n_tokens, lane, i < all,
+                   codes + (size_t)i * Q_CODE_BYTES, meta + i);
+    }
+    __syncthreads();
+}
+
 /* QUADS: tokens in units of four. */
 template <tsr_type TYPE, int QUADS>
 static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
-    q_few_kernel(const q_args a, const few_layout layout)
+    q_few_kernel(const __grid_constant__ few_args f)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
+    const few_layout &layout = f.layout;
+    const tsr_launch_matrix &matrix = tsr_launch_matrix_of(f.of);
+    const q_args a = few_args_of(f, matrix);
     const int warp = threadIdx.x / TSR_WARP, slot_bytes = Q_ROWS * a.slot_stride;
-    few_place p = {(int)threadIdx.x % TSR_WARP, warp / Q_PARTS, warp % Q_PARTS};
+    few_place p = {(int)(threadIdx.x % TSR_WARP), warp % Q_PARTS};
+    p.before = warp / Q_PARTS * a.set_rows;
     p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
     p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
-    p.stride = (int64_t)gridDim.x * layout.groups * Q_ROWS;
+    p.stride = matrix.n_blocks * layout.groups * a.set_rows;
     p.ring = memory + warp * FEW_SLOTS * slot_bytes;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
     const q_even<TYPE, QUADS == 1> even = q_even_of<TYPE, QUADS == 1>(a, p.lane);
 
-    const int64_t first = (int64_t)blockIdx.x * layout.groups * Q_ROWS;
+    const int first = ((int)blockIdx.x - matrix.first_block) * layout.groups * a.set_rows + p.before;
     few_ahead ahead = {first, p.begin, 0};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
@@ -206,25 +257,21 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     const unsigned char *codes = a.codes;
     const q_meta *meta = a.meta;
     if (!codes) {
-        q_meta *const own = reinterpret_cast<q_meta *>(memory + layout.meta);
-        for (int i = warp; i < a.n_tokens * a.chunks; i += layout.groups * Q_PARTS)
-            q_quantize(a, a.x + i % a.n_tokens * a.x_stride, i / a.n_tokens, p.lane,
-                       memory + layout.codes + (size_t)i * Q_CODE_BYTES, own + i);
+        few_quantize(f, warp, p.lane, memory + layout.codes,
+                     reinterpret_cast<q_meta *>(memory + layout.meta));
         codes = memory + layout.codes;
-        meta = own;
-        __syncthreads();
+        meta = reinterpret_cast<q_meta *>(memory + layout.meta);
     }
 
     int64_t *const shared =
-        reinterpret_cast<int64_t *>(memory + layout.sums) + p.group * Q_PARTS * a.n_tokens * Q_ROWS;
+        reinterpret_cast<int64_t *>(memory + layout.sums) + warp / Q_PARTS * Q_PARTS * a.n_tokens * Q_ROWS;
     int slot = 0;
-    for (int64_t block_row = first; block_row < a.n_rows; block_row += p.stride) {
-        const int64_t row = block_row + p.group * Q_ROWS;
+    for (int row = first; row - p.before < (int)a.n_rows; row += p.stride) {
         few_sums sums[QUADS];
         few_part<TYPE, QUADS>(a, p, even, row, codes, meta, &ahead, &slot, sums);
         few_publish<QUADS>(a, p, sums, shared);
         __syncthreads();
-        few_store(a, p, row, shared);
+        few_store(f, a, p, row, shared);
         __syncthreads();
     }
     if (a.sibling)
@@ -246,10 +293,10 @@ static few_layout few_layout_of(const q_args &a, int groups)
 }
 
 /* Two groups where they fit and blocks of one group would occupy every SM. */
-static few_layout few_choose(const q_args &a, const tsr_cuda_props *props)
+static few_layout few_choose(const q_args &a, int64_t all_rows, const tsr_cuda_props *props)
 {
     const few_layout two = few_layout_of(a, FEW_GROUPS);
-    const bool busy = a.n_rows > (int64_t)props->n_sms * Q_ROWS;
+    const bool busy = all_rows > (int64_t)props->n_sms * a.set_rows;
     return busy && two.bytes <= props->shared_bytes ? two : few_layout_of(a, 1);
 }
 
@@ -258,28 +305,34 @@ bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props)
     return few_layout_of(a, 1).bytes <= props->shared_bytes;
 }
 
-template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, const tsr_cuda_stream *s)
+template <tsr_type TYPE, int QUADS>
+static tsr_status launch(const q_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
-    const few_layout layout = few_choose(a, s->props);
-    const int64_t rows = layout.groups * Q_ROWS, turns = (a.n_rows + rows - 1) / rows;
-    /* One block of two groups per SM, or two of one group; each continues with further rows. */
-    const int64_t most = (int64_t)s->props->n_sms * (FEW_GROUPS / layout.groups);
+    few_args f = {a, tsr_launch_of_products(p), {}};
+    int64_t rows = 0;
+    f.of.m[0].y = a.y; /* of the tokens from which a.x is */
+    for (int i = 0; i < (f.of.glu ? 1 : p->n); i++)
+        rows += p->of[i]->n_rows;
+    f.layout = few_choose(a, rows, s->props);
     tsr_status status =
-        tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), layout.bytes, s);
+        tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), f.layout.bytes, s);
     if (status != TSR_OK)
         return status;
-    return tsr_cuda_result(
-        TSR_LAUNCH_EARLY((q_few_kernel<TYPE, QUADS>), dim3((unsigned)(turns < most ? turns : most)),
-                         dim3((unsigned)(layout.groups * FEW_GROUP_THREADS)), layout.bytes, s, a, layout),
-        "q_few_kernel");
+    /* One block of two groups per SM, or two of one group; each continues with further rows. */
+    const unsigned blocks = tsr_launch_deal(&f.of, p->n, f.layout.groups * a.set_rows,
+                                            (int64_t)s->props->n_sms * (FEW_GROUPS / f.layout.groups));
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((q_few_kernel<TYPE, QUADS>), dim3(blocks),
+                                            dim3((unsigned)(f.layout.groups * FEW_GROUP_THREADS)),
+                                            f.layout.bytes, s, f),
+                           "q_few_kernel");
 }
 
-tsr_status tsr_cuda_mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
+tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s)
 {
-    switch (type) {
+    switch (p->of[0]->type) {
 #define FEW_CASE(constant) \
     case constant:         \
-        return a.n_tokens <= Q_TOKENS ? launch<constant, 1>(a, s) : launch<constant, 2>(a, s);
+        return a.n_tokens <= Q_TOKENS ? launch<constant, 1>(a, p, s) : launch<constant, 2>(a, p, s);
         TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
 #undef FEW_CASE
     default:

@@ -1,8 +1,11 @@
-/* Quantizing activations, for q_chunk.cuh: a warp quantizes one chunk of one token. */
+/* Quantizing activations, for q_chunk.cuh: eight lanes quantize one chunk of one token, so that a warp has
+ * the loads of four chunks in flight together. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_X_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_Q_X_CUH
 
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
+
+enum { Q_X_LANES = 8, Q_X_CHUNKS = TSR_WARP / Q_X_LANES /* of a warp */ };
 
 /* 127 * 256 + 127: the largest integer whose bytes, the upper one rounded, are signed bytes. */
 #define Q_LARGEST 32639.0f
@@ -11,55 +14,94 @@
  * range. */
 #define Q_SMALLEST 7.8886091e-31f /* 2^-100 */
 
-/* Four elements of the lane, zeros from element `left` on. */
-TSR_DEVICE tsr_floats_4 q_load_x(const float *x, int left, bool wide)
+/* Integers of less than 2^22 are added to the bits of this number, which rounds to them (q_join()). */
+#define Q_ROUND_BITS  0x4b400000u
+#define Q_ROUND_FLOAT 12582912.0f
+
+/* Four elements, each a lane's; zeros where `here` is false. */
+TSR_DEVICE tsr_floats_4 q_load_x(const float *x, bool here, bool wide)
 {
-    if (left < 4)
+    if (!here)
         return {{0.0f, 0.0f, 0.0f, 0.0f}};
     if (wide)
         return *reinterpret_cast<const tsr_floats_4 *>(x);
     return {{x[0], x[1], x[2], x[3]}};
 }
 
-/* Quantize chunk `chunk` of the token whose activations begin at x. All lanes of a warp call it; lane l has
- * elements 4 l .. 4 l + 3, which are word l % 8 of block l / 8 (q_tokens_load() has the layout). If one
- * element is not finite, the scale is NaN, and so are all results of the chunk. */
-TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, unsigned char *codes,
-                           q_meta *meta)
+/* Byte number `at` of four words. */
+TSR_DEVICE uint32_t q_bytes_of(const uint32_t word[4], int at)
 {
+    const uint32_t pairs = (uint32_t)(at | (at + 4) << 4);
+    return __byte_perm(__byte_perm(word[0], word[1], pairs), __byte_perm(word[2], word[3], pairs), 0x5410);
+}
+
+/* Where word number w of block b of a chunk is; its low bytes are 16 words further (q_tokens_load()). */
+TSR_DEVICE uint32_t *q_word_at(unsigned char *codes, int b, int w)
+{
+    return reinterpret_cast<uint32_t *>(codes + 128 * (b / 2) + w % 4 * 16 + b % 2 * 8) + w / 4;
+}
+
+/* Store the codes of a word; the value is their sum. */
+TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t *to)
+{
+    uint32_t word[4], sum = 0;
+    TSR_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const float rounded = x.at[i] * reciprocal + Q_ROUND_FLOAT; /* rounded twice: no fused operation */
+        memcpy(&word[i], &rounded, sizeof rounded);
+        sum += word[i];
+    }
+    to[16] = q_bytes_of(word, 0);
+    TSR_UNROLL
+    for (int i = 0; i < 4; i++)
+        word[i] += 128;
+    to[0] = q_bytes_of(word, 1);
+    return tsr_bits_to_f32(sum - 3 * Q_ROUND_BITS) - Q_ROUND_FLOAT;
+}
+
+/* Eight lanes quantize chunk `chunk`, if they have one (`here`), of the token whose activations begin at x.
+ * All lanes of a warp call it, each eight with their own arguments; lane l of eight has word l of each block.
+ * If one element is not finite, the scale is NaN, and so are all results of the chunk. */
+TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, bool here,
+                           unsigned char *codes, q_meta *meta)
+{
+    const int w = lane % Q_X_LANES;
     const q_span span = q_span_of(a, chunk);
-    const tsr_floats_4 four = q_load_x(x + span.begin + 4 * lane, span.length - 4 * lane, a.wide_x);
-    float largest = 0.0f;
-    bool finite = true;
+    tsr_floats_4 four[Q_BLOCKS];
+    x += span.begin + 4 * w;
     TSR_UNROLL
-    for (int i = 0; i < 4; i++) {
-        largest = fmaxf(largest, fabsf(four.at[i]));
-        finite = finite && fabsf(four.at[i]) <= 3.40282347e38f;
-    }
-    finite = __all_sync(TSR_ALL_LANES, finite);
-    largest = tsr_warp_max(largest);
-    const bool some = finite && largest >= Q_SMALLEST;
-    const float reciprocal = some ? Q_LARGEST / largest : 0.0f;
-    uint32_t high = 0, low = 0;
-    int sum = 0;
+    for (int b = 0; b < Q_BLOCKS; b++)
+        four[b] = q_load_x(x + TSR_QUANT_BLOCK * b, here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
+    uint32_t most = 0; /* as integers magnitudes have the same order, and a NaN is the largest */
     TSR_UNROLL
-    for (int i = 0; i < 4; i++) {
-        const int code = some ? (int)rintf(four.at[i] * reciprocal) : 0;
-        const int upper = (code + 128) >> 8;
-        high |= (uint32_t)(upper & 255) << (8 * i);
-        low |= (uint32_t)((code - 256 * upper) & 255) << (8 * i);
-        sum += code;
+    for (int i = 0; i < 4 * Q_BLOCKS; i++) {
+        uint32_t bits;
+        memcpy(&bits, &four[i / 4].at[i % 4], sizeof bits);
+        most = most > (bits & 0x7fffffffu) ? most : bits & 0x7fffffffu;
     }
     TSR_UNROLL
-    for (int mask = 1; mask < 8; mask *= 2)
-        sum += __shfl_xor_sync(TSR_ALL_LANES, sum, mask);
-    const int block = lane / 8, j = lane % 4, side = lane / 4 % 2;
-    uint32_t *const piece = reinterpret_cast<uint32_t *>(codes + 128 * (block / 2) + 16 * j);
-    piece[2 * (block % 2) + side] = high;
-    piece[16 + 2 * (block % 2) + side] = low;
-    if (lane % 8 == 0)
-        meta->sums[block] = (float)sum;
-    if (lane == 0)
+    for (int mask = 1; mask < Q_X_LANES; mask *= 2) {
+        const uint32_t other = __shfl_xor_sync(TSR_ALL_LANES, most, mask);
+        most = most > other ? most : other;
+    }
+    const float largest = tsr_bits_to_f32(most);
+    const bool finite = most < 0x7f800000u, some = finite && largest >= Q_SMALLEST;
+    float sums[Q_BLOCKS];
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++) {
+        uint32_t *const to = q_word_at(codes, b, w);
+        sums[b] = 0.0f;
+        if (here && some)
+            sums[b] = q_encode(four[b], Q_LARGEST / largest, to);
+        else if (here)
+            to[0] = to[16] = 0;
+    }
+    tsr_tree_level<4>(sums, lane, 1);
+    tsr_tree_level<2>(sums, lane, 2);
+    tsr_tree_level<1>(sums, lane, 4);
+    if (here && w < Q_BLOCKS)
+        meta->sums[w % 2 * 2 + w / 2] = sums[0];
+    if (here && w == 0)
         meta->scale = finite ? (some ? largest / Q_LARGEST : 0.0f) : NAN;
 }
 

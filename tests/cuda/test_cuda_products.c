@@ -1,0 +1,231 @@
+/* Products of the same activations in one launch, and gate, up and their product of an FFN: the bits of the
+ * separate ops, for any sizes, with any memory; and which ops of a program are taken together. Matrices end
+ * where a page ends, so that reading a byte too far leaves the allocation. */
+#include "gpu_run.h"
+
+#include <tsr/types.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+#include "cuda/device/fuse.h"
+
+static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K,
+                                 TSR_TYPE_Q6_K, TSR_TYPE_F16,  TSR_TYPE_BF16};
+enum { N_TYPES = sizeof types / sizeof *types, K = 768, MOST_TOKENS = 8 };
+
+/* Products of one buffer of activations, each with results of its own. */
+typedef struct family {
+    gpu *g;
+    int n;
+    tsr_op op[TSR_CUDA_PRODUCTS];
+} family;
+
+static size_t result_bytes(const tsr_op *op)
+{
+    return (size_t)(op->mul_mat.n_tokens * op->mul_mat.y_stride) * sizeof(float);
+}
+
+static tsr_op product(gpu *g, tsr_type type, int64_t n_rows, const float *x, int64_t n_tokens, uint64_t seed)
+{
+    const size_t row_bytes = tsr_type_row_bytes(type, K);
+    unsigned char *w = malloc(row_bytes * (size_t)n_rows);
+    float *values = random_floats(n_rows * K, -1, 1, seed);
+    for (int64_t r = 0; r < n_rows; r++)
+        assert_int_equal(tsr_type_from_f32(type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
+    tsr_op op = {.kind = TSR_OP_MUL_MAT,
+                 .mul_mat = {.type = type,
+                             .w = gpu_put(g, w, row_bytes * (size_t)n_rows, false),
+                             .w_stride = row_bytes,
+                             .n_rows = n_rows,
+                             .k = K,
+                             .x = x,
+                             .x_stride = K,
+                             .n_tokens = n_tokens,
+                             .y_stride = n_rows}};
+    op.mul_mat.y = gpu_alloc(g, result_bytes(&op), false);
+    free(values);
+    free(w);
+    return op;
+}
+
+static family family_make(gpu *g, tsr_type type, int n, const int64_t *rows, int64_t n_tokens)
+{
+    family f = {.g = g, .n = n};
+    const float *x = gpu_random(g, n_tokens * K, -2, 2, 7, NULL);
+    for (int i = 0; i < n; i++)
+        f.op[i] = product(g, type, rows[i], x, n_tokens, (uint64_t)i + 1);
+    return f;
+}
+
+static tsr_cuda_products products_of(const family *f)
+{
+    tsr_cuda_products p = {.n = f->n};
+    for (int i = 0; i < f->n; i++)
+        p.of[i] = &f->op[i].mul_mat;
+    return p;
+}
+
+/* Launch them together; whether a kernel could. */
+static bool together(family *f, const tsr_op_glu *glu, size_t scratch_bytes)
+{
+    bool done;
+    void *scratch = NULL;
+    tsr_cuda_products p = products_of(f);
+    p.glu = glu;
+    if (scratch_bytes > 0)
+        GPU_OK(cudaMalloc(&scratch, scratch_bytes));
+    tsr_cuda_stream s = gpu_stream(f->g, scratch);
+    s.scratch_bytes = scratch_bytes;
+    assert_int_equal(tsr_cuda_mul_mats(&p, &s, &done), TSR_OK);
+    assert_false(gpu_fault(f->g));
+    GPU_OK(cudaFree(scratch));
+    return done;
+}
+
+static void *fetch(const void *from, size_t bytes)
+{
+    void *copy = malloc(bytes);
+    gpu_get(copy, from, bytes);
+    return copy;
+}
+
+static void check_together(family *f, size_t scratch_bytes)
+{
+    void *alone[TSR_CUDA_PRODUCTS];
+    for (int i = 0; i < f->n; i++) {
+        assert_false(gpu_run(f->g, &f->op[i]));
+        alone[i] = fetch(f->op[i].mul_mat.y, result_bytes(&f->op[i]));
+        gpu_fill(f->op[i].mul_mat.y, 0xff, result_bytes(&f->op[i]));
+    }
+    assert_true(together(f, NULL, scratch_bytes));
+    for (int i = 0; i < f->n; i++) {
+        void *got = fetch(f->op[i].mul_mat.y, result_bytes(&f->op[i]));
+        assert_memory_equal(got, alone[i], result_bytes(&f->op[i]));
+        free(got);
+        free(alone[i]);
+    }
+}
+
+static void one_launch_has_the_bits_of_several(void **state)
+{
+    (void)state;
+    static const int64_t rows[][TSR_CUDA_PRODUCTS] = {{40, 17, 5}, {5, 130, 3}, {16, 16, 64}};
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++)
+        for (int n = 2; n <= TSR_CUDA_PRODUCTS; n++)
+            for (int64_t tokens = 1; tokens <= MOST_TOKENS; tokens += tokens == 1 ? 2 : 5) {
+                family f = family_make(&g, types[i], n, rows[(i + n) % 3], tokens);
+                check_together(&f, 0);
+                gpu_clear(&g);
+            }
+    gpu_close(&g);
+}
+
+/* Blocks with several turns, one group of warps, or activations in scratch memory. */
+static void nor_do_small_cards_change_them(void **state)
+{
+    (void)state;
+    enum { SCRATCH = 1 << 20 };
+    static const int64_t rows[TSR_CUDA_PRODUCTS] = {70, 40, 33};
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++) {
+        const tsr_cuda_props props = g.props;
+        family f = family_make(&g, types[i], TSR_CUDA_PRODUCTS, rows, 2);
+        g.props.n_sms = 1 + i % 2;
+        check_together(&f, 0);
+        g.props.shared_bytes = TSR_MIN((size_t)99 << 10, props.shared_bytes);
+        check_together(&f, 0);
+        g.props.shared_bytes = 0; /* the least that is enough has no room for activations */
+        while (!together(&f, NULL, SCRATCH))
+            g.props.shared_bytes += 512;
+        check_together(&f, SCRATCH);
+        g.props = props;
+        gpu_clear(&g);
+    }
+    gpu_close(&g);
+}
+
+/* -- gate and up -- */
+
+enum glu_place { APART, OVER_GATE, OVER_UP };
+
+static void check_glu(gpu *g, tsr_type type, int64_t n_rows, int64_t n_tokens, tsr_glu_kind kind,
+                      enum glu_place place)
+{
+    const int64_t rows[2] = {n_rows, n_rows}, n = n_rows * n_tokens;
+    const size_t bytes = (size_t)n * sizeof(float);
+    family f = family_make(g, type, 2, rows, n_tokens);
+    float *gate = f.op[0].mul_mat.y, *up = f.op[1].mul_mat.y;
+    tsr_op glu = {.kind = TSR_OP_GLU, .glu = {.kind = kind, .gate = gate, .up = up, .n = n, .limit = 0.5f}};
+    glu.glu.y = place == APART ? gpu_alloc(g, bytes, false) : place == OVER_GATE ? gate : up;
+    float *const buffers[] = {gate, up, glu.glu.y};
+    void *alone[3];
+    for (int i = 0; i < 2; i++)
+        assert_false(gpu_run(g, &f.op[i]));
+    assert_false(gpu_run(g, &glu));
+    for (int i = 0; i < 3; i++)
+        alone[i] = fetch(buffers[i], bytes);
+    for (int i = 0; i < 3; i++)
+        gpu_fill(buffers[i], 0xff, bytes);
+    assert_true(together(&f, &glu.glu, 0));
+    for (int i = 0; i < 3; i++) {
+        void *got = fetch(buffers[i], bytes);
+        assert_memory_equal(got, alone[i], bytes);
+        free(got);
+        free(alone[i]);
+    }
+    gpu_clear(g);
+}
+
+static void gate_and_up_have_the_bits_of_three_ops(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    const int n_sms = g.props.n_sms;
+    for (int i = 0; i < N_TYPES; i++)
+        for (int64_t tokens = 1; tokens <= MOST_TOKENS; tokens += tokens == 1 ? 2 : 5) {
+            const tsr_glu_kind kind = (tsr_glu_kind)((i + tokens) % (TSR_GLU_PLAIN + 1));
+            g.props.n_sms = tokens == 3 ? 2 : n_sms;
+            check_glu(&g, types[i], 8 * i + 33, tokens, kind, (enum glu_place)((i + tokens) % 3));
+        }
+    g.props.n_sms = n_sms;
+    for (int kind = 0; kind <= TSR_GLU_PLAIN; kind++)
+        check_glu(&g, TSR_TYPE_Q8_0, 7, 1, (tsr_glu_kind)kind, APART);
+    gpu_close(&g);
+}
+
+/* -- what is not launched together -- */
+
+static void others_are_left_alone(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {20, 20};
+    gpu g = gpu_open();
+    family f = family_make(&g, TSR_TYPE_Q8_0, 2, rows, 1);
+    const tsr_op was = f.op[1];
+    f.op[1].mul_mat.type = TSR_TYPE_Q4_0;
+    assert_false(together(&f, NULL, 0));
+    f.op[1] = was;
+    f.op[1].mul_mat.w_stride *= 2;
+    assert_false(together(&f, NULL, 0));
+    f.op[1] = was;
+    f.op[1].mul_mat.partial = true;
+    assert_false(together(&f, NULL, 0));
+    f.op[1] = was;
+    g.props.shared_bytes = 1 << 10; /* nor is there scratch memory */
+    assert_false(together(&f, NULL, 0));
+    f.op[0].mul_mat.type = f.op[1].mul_mat.type = TSR_TYPE_IQ4_NL;
+    assert_false(together(&f, NULL, 0));
+    gpu_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_launch_has_the_bits_of_several),
+        cmocka_unit_test(nor_do_small_cards_change_them),
+        cmocka_unit_test(gate_and_up_have_the_bits_of_three_ops),
+        cmocka_unit_test(others_are_left_alone),
+    };
+    return cmocka_run_group_tests_name("products in one launch", tests, NULL, NULL);
+}
