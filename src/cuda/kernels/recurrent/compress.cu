@@ -22,9 +22,14 @@ TSR_DEVICE void compress_add(compress_sum *s, float gate, float x)
     s->top = top;
 }
 
-TSR_DEVICE compress_sum compress_load(const float *state, int64_t n)
+/* Nothing if there is no state. */
+TSR_DEVICE compress_sum compress_load(const float *state, int64_t n, bool there)
 {
-    return {state[0], state[n], state[2 * n]};
+    compress_sum s;
+    s.top = there ? state[0] : -INFINITY;
+    s.sum = there ? state[n] : 0.0f;
+    s.x = there ? state[2 * n] : 0.0f;
+    return s;
 }
 
 TSR_DEVICE void compress_store(float *state, int64_t n, const compress_sum &s)
@@ -43,13 +48,9 @@ static __global__ void __launch_bounds__(COMPRESS_THREADS) compress_kernel(const
     const int ratio = (int)op.ratio;
     if (row.first < 0 || c >= n)
         return;
-    compress_sum open = compress_none(), next = compress_none();
-    if (row.read >= 0) {
-        const float *before = op.state.base + row.read * op.state.slot_elems + c;
-        open = compress_load(before, n);
-        if (OVERLAP)
-            next = compress_load(before + 3 * n, n);
-    }
+    const float *before = op.state.base + row.read * op.state.slot_elems + c;
+    compress_sum open = compress_load(before, n, row.read >= 0);
+    compress_sum next = compress_load(before + 3 * n, n, OVERLAP && row.read >= 0);
     for (int64_t t = row.first; t >= 0; t = op.index.next[t]) {
         const int position = op.position[t], j = position % ratio;
         const float *x = op.x + t * width + c, *gate = op.gate + t * width + c;
