@@ -141,6 +141,8 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
         {TSR_TYPE_F32, TSR_TYPE_F32, 1, 5, 40, 7, 0, 0, .value_dim = 24, .v_in_k = true},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 33, 0, 0, .value_dim = 64, .v_in_k = true},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 6, 576, 32, 0, 0, .value_dim = 512, .v_in_k = true},
+        {TSR_TYPE_BF16, TSR_TYPE_BF16, 1, 19, 128, 32, 0, 30},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 256, 32, 150, 0, .value_dim = 72},
     };
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
@@ -214,6 +216,10 @@ static void a_prompt_gives_the_bits_of_its_tokens(void **state)
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 3, 128, 32, 150, 0},
         {TSR_TYPE_Q4_0, TSR_TYPE_BF16, 1, 16, 256, 32, 9, 0},
         {TSR_TYPE_F16, TSR_TYPE_Q4_0, 1, 2, 160, 48, 0, 0},
+        {TSR_TYPE_BF16, TSR_TYPE_BF16, 1, 7, 80, 16, 0, 30},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 1, 256, 32, 70, 0},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 32, 32, 48, 100, 0, .chunked = true},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 3, 128, 32, 0, 0, .sinks = true},
     };
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
@@ -223,27 +229,65 @@ static void a_prompt_gives_the_bits_of_its_tokens(void **state)
     gpu_close(&g);
 }
 
-/* A later token's infinite key and value must not reach the tokens before it. */
-static void what_a_token_may_not_see_cannot_reach_it(void **state)
+/* Cards with less shared memory hold fewer positions or queries in it at a time. */
+static void the_size_of_shared_memory_does_not_change_the_bits(void **state)
 {
     (void)state;
-    enum { DIM = 32, LAST = 23 /* of the second sequence, in a tile with those before it */ };
+    static const setup setups[] = {
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 4, 64, 32, 0, 0},
+        {TSR_TYPE_BF16, TSR_TYPE_BF16, 1, 2, 128, 32, 0, 0},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 128, 32, 90, 0},
+    };
+    static const size_t sizes[] = {160 << 10, 99 << 10, 76 << 10};
     gpu g = gpu_open();
-    cache c = cache_create(&g, (setup){TSR_TYPE_F32, TSR_TYPE_F32, 1, 2, DIM, 32, 0, 0}, 3, 12);
+    const size_t most = g.props.shared_bytes;
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        cache c = cache_create(&g, setups[i], 280, 20);
+        tsr_op op = attention_op(&c);
+        const size_t bytes = (size_t)(c.a.n_tokens * attention_case_y_floats(&c.a)) * sizeof(float);
+        float *whole = outputs_of(&g, &op);
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            g.props.shared_bytes = sizes[k] < most ? sizes[k] : most;
+            float *again = outputs_of(&g, &op);
+            assert_memory_equal(whole, again, bytes);
+            free(again);
+        }
+        g.props.shared_bytes = most;
+        free(whole);
+        cache_destroy(&c);
+    }
+    gpu_close(&g);
+}
+
+/* A later token's infinite key and value must not reach the tokens before it. */
+static void check_hidden_infinities(gpu *g, tsr_type type)
+{
+    enum { DIM = 32, LAST = 23 /* of the second sequence, in a tile with those before it */ };
+    cache c = cache_create(g, (setup){type, type, 1, 2, DIM, 32, 0, 0}, 3, 12);
     tsr_op op = attention_op(&c);
-    float *before = outputs_of(&g, &op);
+    float *before = outputs_of(g, &op);
     for (int i = 0; i < DIM; i++)
         c.k[LAST * DIM + i] = c.v[LAST * DIM + i] = INFINITY;
-    c.gpu_k = gpu_put(&g, c.k, (size_t)kv_floats(&c) * sizeof(float), false);
-    c.gpu_v = gpu_put(&g, c.v, (size_t)kv_floats(&c) * sizeof(float), false);
+    c.gpu_k = gpu_put(g, c.k, (size_t)kv_floats(&c) * sizeof(float), false);
+    c.gpu_v = gpu_put(g, c.v, (size_t)kv_floats(&c) * sizeof(float), false);
     cache_write(&c);
-    float *after = outputs_of(&g, &op);
+    float *after = outputs_of(g, &op);
     for (int64_t t = 0; t < c.a.n_tokens; t++)
         if (t != LAST)
             assert_memory_equal(before + t * 2 * DIM, after + t * 2 * DIM, 2 * DIM * sizeof(float));
+    assert_true(isnan(after[LAST * 2 * DIM]));
     free(before);
     free(after);
     cache_destroy(&c);
+}
+
+static void what_a_token_may_not_see_cannot_reach_it(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    check_hidden_infinities(&g, TSR_TYPE_F32);
+    check_hidden_infinities(&g, TSR_TYPE_F16);
+    check_hidden_infinities(&g, TSR_TYPE_BF16);
     gpu_close(&g);
 }
 
@@ -315,6 +359,7 @@ int main(void)
         cmocka_unit_test(attention_is_close_to_exact_in_one_segment_and_in_many),
         cmocka_unit_test(attention_of_a_token_does_not_depend_on_its_batch),
         cmocka_unit_test(a_prompt_gives_the_bits_of_its_tokens),
+        cmocka_unit_test(the_size_of_shared_memory_does_not_change_the_bits),
         cmocka_unit_test(what_a_token_may_not_see_cannot_reach_it),
         cmocka_unit_test(head_shards_give_the_bits_of_the_whole),
     };

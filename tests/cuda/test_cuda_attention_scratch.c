@@ -93,12 +93,12 @@ static void a_few_tokens_fill_the_card_whatever_the_capacity(void **state)
     } batches[] = {{2, 1, 2}, {2, 4, 6}, {16, 1, 13}};
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         cache c = cache_create(&g, s, batches[i].n_sequences, 260, batches[i].n, N_CTX);
-        const uint64_t blocks = cudasim_blocks_of("attention_kernel"), launches = launches_so_far();
+        const uint64_t blocks = cudasim_blocks_of("halves_token_kernel"), launches = launches_so_far();
         float *y = run_with(&c, DRIVER_SCRATCH);
         /* Each of two kernels, and one launch that looks for tiles. */
         const uint64_t rounds = (launches_so_far() - launches + 1) / 2;
         assert_in_range(rounds, 1, batches[i].most_rounds);
-        assert_true(cudasim_blocks_of("attention_kernel") - blocks >= rounds * 4 * N_SMS);
+        assert_true(cudasim_blocks_of("halves_token_kernel") - blocks >= rounds * 4 * N_SMS);
         float *unsplit = run_with(&c, 0);
         assert_memory_equal(y, unsplit, c.y_floats * sizeof *y);
         free(y);

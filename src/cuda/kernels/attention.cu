@@ -16,8 +16,11 @@
  * many tokens a block goes through all groups and merges immediately, and attention_tile.cu computes tiles of
  * tokens of one sequence, which share keys and values. With a selection (core/op.h) segments without a
  * selected position are skipped, and other positions have a weight of 0. More keys (tsr_attention_more) are
- * further groups, behind those of the op's own, and make no tiles. All variants merge in the same order
- * with the same function, so the result is the same. */
+ * further groups, behind those of the op's own, and make no tiles. All variants merge in the same order with
+ * the same function, so the result is the same.
+ *
+ * Keys and values of F16 or BF16 are multiplied on tensor cores by other kernels, attention/halves.cuh, in
+ * groups of the same length, which are distributed and combined here in the same way. */
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/mul_mat/mma.cuh"
 
@@ -397,7 +400,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
     for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < item.n_heads; h++)
             a.op.y[(first + h) * item.v_dim + i] =
-                attention_result(a.op, item.first_head + h, b.total[h], item.total[h * stride + i]);
+                item.total[h * stride + i] * attention_end(a, item.first_head + h, b.total[h]);
 }
 
 /* Merge the groups that attention_kernel stored in scratch in this round: one block per token and head, one
@@ -409,8 +412,8 @@ static __global__ void combine_kernel(const attention_args a)
     const tsr_quotient token = tsr_divide(head, a.op.n_heads);
     const int64_t left = all_groups(a.op, token.of) - a.first_group;
     const int64_t n = left < a.round_groups ? left : a.round_groups;
-    if (left <= 0 || is_tile(a, token.of))
-        return;
+    if (left <= 0 || is_tile(a, token.of) || (a.span > 0 && groups_of(range_of(a.op, token.of)) == 1))
+        return; /* of a single group halves_token_kernel has written the result */
     const float *groups = a.groups + head * a.round_groups * (v_dim + 2);
     float *so_far = a.so_far + head * (v_dim + 2);
     attention_merge before = merge_nothing(), total = before;
@@ -428,7 +431,7 @@ static __global__ void combine_kernel(const attention_args a)
             out = merge_output(total, out, piece[2 + i]);
         }
         if (left <= a.round_groups)
-            a.op.y[head * v_dim + i] = attention_result(a.op, token.rest, total, out);
+            a.op.y[head * v_dim + i] = out * attention_end(a, token.rest, total);
         else
             so_far[2 + i] = out;
     }
@@ -504,7 +507,8 @@ static tsr_status enqueue_heads(const attention_args &a, dim3 grid, const tsr_cu
 
 static tsr_status enqueue(const attention_args &a, int heads, dim3 grid, const tsr_cuda_stream *s)
 {
-    return heads == 1   ? enqueue_heads<1>(a, grid, s)
+    return a.span > 0   ? tsr_cuda_attention_halves(a, grid, s)
+           : heads == 1 ? enqueue_heads<1>(a, grid, s)
            : heads == 2 ? enqueue_heads<2>(a, grid, s)
            : heads == 4 ? enqueue_heads<4>(a, grid, s)
                         : enqueue_heads<8>(a, grid, s);
@@ -563,24 +567,28 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     attention_args a = {};
     a.op = *op;
     a.share = op->n_heads / op->kv.n_heads;
-    const int heads = heads_per_block(op, a.share);
-    a.parts = (a.share + heads - 1) / heads;
+    a.wide_q = tsr_wide_rows(op->q, (size_t)op->kv.k_dim * sizeof(float));
     a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
     a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
     if (op->more.kv.base)
         narrow(&op->more.kv, &a);
     a.full_k = op->kv.k_dim % TSR_OCTET == 0 &&
                (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
+    a.span = tsr_cuda_attention_halves_span(a, s);
+    a.unit = a.span > 0 && op->kv.type_k == TSR_TYPE_F16 ? (float)HALVES_UNIT_F16 : 1.0f;
+    const int heads = a.span > 0 ? HALVES_ROWS : heads_per_block(op, a.share);
+    a.parts = (a.share + heads - 1) / heads;
     if (!op->selected.blocks && !op->more.kv.base &&
         (!worth_splitting(op) || op->n_tokens > MAX_UNTILED_TOKENS))
-        a.tile_tokens = tsr_cuda_attention_tile_tokens(op, s);
-    a.staged = is_staged(a, heads, s);
+        a.tile_tokens =
+            a.span > 0 ? tsr_cuda_attention_halves_tile_tokens(a, s) : tsr_cuda_attention_tile_tokens(op, s);
+    a.staged = a.span == 0 && is_staged(a, heads, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
     const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
     a.round_groups = worth_splitting(op) ? groups_in_round(op, s->scratch_bytes) : 0;
     const int64_t splits = wanted < a.round_groups ? wanted : a.round_groups;
     if (a.tile_tokens > 0)
-        TSR_TRY(tsr_cuda_attention_tiles(a, s));
+        TSR_TRY(a.span > 0 ? tsr_cuda_attention_halves_tiles(a, s) : tsr_cuda_attention_tiles(a, s));
     if (splits > 1)
         return enqueue_rounds(a, heads, dim3((unsigned)items, (unsigned)splits), s);
     TSR_TRY(enqueue(a, heads, dim3((unsigned)items), s));

@@ -25,6 +25,9 @@ struct attention_args {
     int64_t tile_tokens; /* 0: no tiles (attention_tile.cu) */
     bool wide_v;
     bool staged; /* attention.cu copies keys and values to shared memory before it uses them */
+    bool wide_q; /* queries are aligned for wide loads */
+    int span;    /* attention/halves.cuh; 0: the op is not of that kind */
+    float unit;  /* the weights' factor */
 };
 
 /* The positions [begin, end) that a token sees. */
@@ -88,14 +91,14 @@ TSR_DEVICE float merge_output(const attention_merge &m, float before, float piec
     return fmaf(before, m.keep, piece * m.take);
 }
 
-/* An output of `head` (of the heads held here) divided by the sum of its weights, to which its sink is
- * added. */
-TSR_DEVICE float attention_result(const tsr_op_attention &op, int64_t head, attention_merge total, float out)
+/* The factor of the outputs of `head` (of the heads held here): one over the sum of weights, to which its
+ * sink is added. */
+TSR_DEVICE float attention_end(const attention_args &a, int64_t head, attention_merge total)
 {
-    if (!op.sinks)
-        return out / total.sum;
-    merge_piece(&total, op.sinks[head], 1.0f);
-    return out * total.keep / total.sum;
+    if (!a.op.sinks)
+        return 1.0f / total.sum;
+    merge_piece(&total, a.op.sinks[head], a.unit);
+    return total.keep / total.sum;
 }
 
 static inline __host__ __device__ int64_t padded(int64_t dim)
@@ -158,5 +161,23 @@ int64_t tsr_cuda_attention_tile_tokens(const tsr_op_attention *op, const tsr_cud
 
 /* Compute all tiles whose tokens belong to one sequence. a.tile_tokens > 0. */
 tsr_status tsr_cuda_attention_tiles(const attention_args &a, const tsr_cuda_stream *s);
+
+/* -- attention on tensor cores: attention/halves.cuh -- */
+
+enum {
+    HALVES_ROWS = 16,         /* queries of a product */
+    HALVES_UNIT_F16 = 1 << 14 /* a.unit with F16 */
+};
+
+/* How many positions of a group halves_token.cu has in shared memory together: a.span; 0: this card has no
+ * room for the op, or the op is of another kind. The op's fields and the card alone decide, so that all
+ * tokens of a layer are computed in the same way. */
+int tsr_cuda_attention_halves_span(const attention_args &a, const tsr_cuda_stream *s);
+
+tsr_status tsr_cuda_attention_halves(const attention_args &a, dim3 grid, const tsr_cuda_stream *s);
+
+/* As tsr_cuda_attention_tile_tokens() and tsr_cuda_attention_tiles(), where a.span > 0. */
+int64_t tsr_cuda_attention_halves_tile_tokens(const attention_args &a, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_attention_halves_tiles(const attention_args &a, const tsr_cuda_stream *s);
 
 #endif

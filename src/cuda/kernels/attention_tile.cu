@@ -19,8 +19,7 @@
  * up to 128 elements are limited to 128 registers, so that two blocks fit into an SM and one computes while
  * the other loads. None is spilled (scripts/make-kernel-resources), because the tile is described in shared
  * memory and the halves of an octet are not unrolled. Longer heads take more registers.
- * Tensor cores would be faster still, but would need parts of every cache type, and a tensor core product
- * cannot skip positions that a query may not see. */
+ * Tensor cores are faster: attention/halves_tile.cu, for F16 and BF16. */
 #include "cuda/kernels/attention.cuh"
 
 enum {
@@ -410,7 +409,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1)
         const int64_t head = item.kv_head * a.share + slot % a.share;
         if (at < item.head_dim)
             a.op.y[(token * a.op.n_heads + head) * item.head_dim + at] =
-                attention_result(a.op, head, b->merge_total[slot], b->total[slot][at]);
+                b->total[slot][at] * attention_end(a, head, b->merge_total[slot]);
     }
 }
 

@@ -16,10 +16,11 @@
  *             partial, or reduce F32, which promises no independence of the split) takes each chunk as a
  *             granule: chunk c goes to strand c % 4, a strand is added in order, and the strands as (0 + 1)
  *             + (2 + 3).
- *   attention Positions are cut into segments of 128 and groups of 2 segments, counted from position 0. A
- *             segment has its own top score, sum of weights and output, positions in order; segments are
- *             merged into their group and groups into the result, in order, as the online softmax does
- *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
+ *   attention Positions are cut into groups of 256, counted from position 0. A group has its own top score,
+ *             sum of weights and output; groups are merged into the result, in order, as the online softmax
+ *             does (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
+ *             Inside a group F16 and BF16 caches have the order of attention/halves.cuh. All others have two
+ *             segments of 128 that are merged like groups, positions in order.
  *             More keys are groups behind those of the op's own.
  *   heads     as F32 of mul_mat, for all types of weights.
  *   experts   common quantized types: experts/experts_q.cuh. All others: experts/experts.cuh; a granule's

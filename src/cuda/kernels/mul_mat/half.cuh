@@ -150,13 +150,10 @@ template <tsr_type TYPE> TSR_DEVICE uint16_t half_round(float value)
     return TYPE == TSR_TYPE_F16 ? tsr_half_from_f32(value) : __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
-/* A warp divides one token's chunk into parts, largest first; lane l gets the parts of its four values.
- * Returns the factor of sums over the chunk. */
+/* Four values times `scale` in parts, largest first. */
 template <tsr_type TYPE>
-TSR_DEVICE float half_divide(const float values[4], tsr_bytes_8 parts[half_type<TYPE>::parts])
+TSR_DEVICE void half_split(const float values[4], float scale, tsr_bytes_8 parts[half_type<TYPE>::parts])
 {
-    const int n = half_type<TYPE>::scaled ? half_scale_of(values) : 0;
-    const float scale = half_power_of_two(n);
     TSR_UNROLL
     for (int pair = 0; pair < 2; pair++) {
         float low = values[2 * pair] * scale, high = values[2 * pair + 1] * scale;
@@ -168,6 +165,15 @@ TSR_DEVICE float half_divide(const float values[4], tsr_bytes_8 parts[half_type<
             high = high - tsr_from_16_bits<TYPE>(high_bits);
         }
     }
+}
+
+/* A warp divides one token's chunk into parts; lane l gets the parts of its four values. Returns the factor
+ * of sums over the chunk. */
+template <tsr_type TYPE>
+TSR_DEVICE float half_divide(const float values[4], tsr_bytes_8 parts[half_type<TYPE>::parts])
+{
+    const int n = half_type<TYPE>::scaled ? half_scale_of(values) : 0;
+    half_split<TYPE>(values, half_power_of_two(n), parts);
     return half_power_of_two(-n);
 }
 
