@@ -10,7 +10,7 @@
 
 #include "core/op.h"
 
-enum { ATTENTION_MAX_TOKENS = 96, ATTENTION_MAX_HEADS = 80 };
+enum { ATTENTION_MAX_TOKENS = 256, ATTENTION_MAX_HEADS = 80 };
 
 typedef struct attention_setup {
     tsr_type type_k, type_v;
