@@ -142,7 +142,7 @@ static void a_step_on_two_gpus_costs_what_it_did(void **state)
 static void a_step_through_pinned_memory_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "pinned", 24, 52,
+    check(&(budget){2, "pinned", 16, 52,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 18, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
