@@ -213,6 +213,21 @@ static void sizes_of_an_index_are_checked_when_the_file_is_read(void **state)
                   "key_length is 14, and rope.dimension_count, which it includes, 16");
 }
 
+/* Without a multiplier for the scores, YaRN makes cos and sin grow, unless a key says by how much. */
+static void latent_attention_without_a_multiplier_has_the_growth_of_yarn(void **state)
+{
+    (void)state;
+    if (is_missing("deepseek2-v3"))
+        skip();
+    const file_edit without[] = {{"deepseek2.rope.scaling.yarn_log_multiplier", FILE_DROP}, {0}},
+                    fixed[] = {{"deepseek2.rope.scaling.yarn_log_multiplier", FILE_DROP},
+                               {"deepseek2.rope.scaling.yarn_attn_factor", FILE_U32, {1}},
+                               {0}};
+    char path[DIRECTORY_PATH];
+    snprintf(path, sizeof path, "%s", write_with("deepseek2-v3", without, "without.gguf"));
+    assert_false(same_logits(path, write_with("deepseek2-v3", fixed, "fixed.gguf")));
+}
+
 /* Without dense layers, files have the length of an expert alone. */
 static void models_of_experts_need_no_length_of_dense_layers(void **state)
 {
@@ -329,6 +344,7 @@ int main(void)
         cmocka_unit_test(an_index_has_weights_of_heads_where_it_sums_them),
         cmocka_unit_test(an_index_has_a_head_for_each_kv_head_of_its_layer),
         cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
+        cmocka_unit_test(latent_attention_without_a_multiplier_has_the_growth_of_yarn),
         cmocka_unit_test(models_of_experts_need_no_length_of_dense_layers),
         cmocka_unit_test(granite_models_may_have_no_rotation),
         cmocka_unit_test(tables_of_experts_are_checked),
