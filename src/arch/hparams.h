@@ -19,7 +19,7 @@ typedef enum tsr_rope_scaling {
 /* One rotary embedding. */
 typedef struct tsr_rope_params {
     int64_t n_rot;     /* leading elements of a head that are rotated; 0: the model has no such rotation */
-    int64_t n_fixed;   /* the first of these, whose angles are 0 */
+    int64_t n_fixed;   /* the first of these: angle 0, only the temperature makes them grow */
     int64_t n_factors; /* of the file's tensor, of which the first n_rot / 2 apply; 0: n_rot / 2 */
     double base;
     tsr_rope_scaling scaling;

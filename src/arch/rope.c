@@ -40,6 +40,7 @@ static double yarn_magnitude(const tsr_rope_params *p)
 tsr_status tsr_rope_tables_create(const tsr_rope_params *p, const float *factors, tsr_rope_tables *tables_out)
 {
     tsr_rope_tables tables = {.n_rot = p->n_rot,
+                              .n_fixed = p->n_fixed,
                               .magnitude = p->attn_factor,
                               .temperature = p->temperature,
                               .temperature_length =
@@ -75,13 +76,14 @@ void tsr_rope_tables_free(tsr_rope_tables *tables)
 void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
 {
     const double at = (double)position + tables->temperature_offset;
-    double magnitude = tables->magnitude;
+    double growth = 1;
     if (tables->group > 0)
         position -= position % tables->group;
     if (tables->temperature != 0)
-        magnitude *= 1 + tables->temperature * log(1 + floor(at / tables->temperature_length));
+        growth = 1 + tables->temperature * log(1 + floor(at / tables->temperature_length));
     for (int64_t i = 0; i < tables->n_rot / 2; i++) {
         double angle = (double)position * tables->inverse_frequency[i];
+        double magnitude = 2 * i < tables->n_fixed ? growth : tables->magnitude * growth;
         row[2 * i] = (float)(magnitude * cos(angle));
         row[2 * i + 1] = (float)(magnitude * sin(tables->inverse ? -angle : angle));
     }

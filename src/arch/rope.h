@@ -6,9 +6,9 @@
 #include "arch/hparams.h"
 
 typedef struct tsr_rope_tables {
-    int64_t n_rot;
-    double *inverse_frequency;                                  /* [n_rot / 2] radians per position */
-    double magnitude;                                           /* factor on cos and sin */
+    int64_t n_rot, n_fixed;    /* see tsr_rope_params */
+    double *inverse_frequency; /* [n_rot / 2] radians per position */
+    double magnitude;          /* factor on cos and sin of the pairs that turn */
     double temperature, temperature_length, temperature_offset; /* see tsr_rope_params */
     int64_t group;
     bool inverse;

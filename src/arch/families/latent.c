@@ -18,8 +18,8 @@
 #include "arch/blocks.h"
 
 /* The table of queries has their elements without rotation, too, at angle 0, so that it also holds the growth
- * of whole queries. cos and sin keep their size with YaRN where the file has a multiplier for it: then the
- * scores have its magnitude, squared. */
+ * of whole queries with their position. cos and sin keep their size with YaRN where the file has a multiplier
+ * for it: then the scores have its magnitude, squared. */
 static tsr_status read_latent(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
