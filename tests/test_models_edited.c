@@ -228,6 +228,19 @@ static void latent_attention_without_a_multiplier_has_the_growth_of_yarn(void **
     assert_false(same_logits(path, write_with("deepseek2-v3", fixed, "fixed.gguf")));
 }
 
+static void minimax_models_choose_experts_by_sigmoids(void **state)
+{
+    (void)state;
+    if (is_missing("minimax-m2") || is_missing("minimax-m3"))
+        skip();
+    const file_edit m2[] = {{"minimax-m2.expert_gating_func", FILE_DROP}, {0}},
+                    m3[] = {{"minimax-m3.expert_gating_func", FILE_DROP}, {0}};
+    assert_true(
+        same_logits(write_with("minimax-m2", m2, "edited.gguf"), "../shared/ref/hf/minimax-m2/model.gguf"));
+    assert_true(
+        same_logits(write_with("minimax-m3", m3, "edited.gguf"), "../shared/ref/hf/minimax-m3/model.gguf"));
+}
+
 /* Without dense layers, files have the length of an expert alone. */
 static void models_of_experts_need_no_length_of_dense_layers(void **state)
 {
@@ -345,6 +358,7 @@ int main(void)
         cmocka_unit_test(an_index_has_a_head_for_each_kv_head_of_its_layer),
         cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
         cmocka_unit_test(latent_attention_without_a_multiplier_has_the_growth_of_yarn),
+        cmocka_unit_test(minimax_models_choose_experts_by_sigmoids),
         cmocka_unit_test(models_of_experts_need_no_length_of_dense_layers),
         cmocka_unit_test(granite_models_may_have_no_rotation),
         cmocka_unit_test(tables_of_experts_are_checked),

@@ -13,13 +13,14 @@
 
 static tsr_status read_hparams(tsr_keys *keys, tsr_hparams *hp)
 {
-    (void)keys;
+    tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     hp->expert_normalize = true;
     return TSR_OK;
 }
 
 static tsr_status read_m3(tsr_keys *keys, tsr_hparams *hp)
 {
+    tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     hp->expert_normalize = true;
     hp->ffn_activation = TSR_GLU_CLAMPED;
     return tsr_hparams_read_indexer(keys, hp);
