@@ -241,6 +241,27 @@ static void minimax_models_choose_experts_by_sigmoids(void **state)
         same_logits(write_with("minimax-m3", m3, "edited.gguf"), "../shared/ref/hf/minimax-m3/model.gguf"));
 }
 
+/* Converters write both epsilons where a configuration has both; then the norms are RMS norms. */
+static void cohere_mixtures_may_have_rms_norms(void **state)
+{
+    (void)state;
+    if (is_missing("cohere2moe"))
+        skip();
+    static const char layer_eps[] = "cohere2moe.attention.layer_norm_epsilon",
+                      rms_eps[] = "cohere2moe.attention.layer_norm_rms_epsilon";
+    const file_edit rms[] = {{layer_eps, FILE_DROP}, {rms_eps, FILE_U32, {1}}, {0}},
+                    both[] = {{rms_eps, FILE_U32, {1}}, {0}},
+                    biased[] = {{rms_eps, FILE_U32, {1}},
+                                {"blk.0.attn_norm.bias", FILE_TENSOR, .ne = {64}, .value = 1},
+                                {0}};
+    char path[DIRECTORY_PATH];
+    snprintf(path, sizeof path, "%s", write_with("cohere2moe", rms, "rms.gguf"));
+    assert_true(same_logits(path, write_with("cohere2moe", both, "both.gguf")));
+    assert_false(same_logits(path, "../shared/ref/hf/cohere2moe/model.gguf"));
+    check_refused(write_with("cohere2moe", biased, "biased.gguf"), TSR_ERR_UNSUPPORTED,
+                  "blk.0.attn_norm.bias");
+}
+
 /* Without dense layers, files have the length of an expert alone. */
 static void models_of_experts_need_no_length_of_dense_layers(void **state)
 {
@@ -359,6 +380,7 @@ int main(void)
         cmocka_unit_test(sizes_of_an_index_are_checked_when_the_file_is_read),
         cmocka_unit_test(latent_attention_without_a_multiplier_has_the_growth_of_yarn),
         cmocka_unit_test(minimax_models_choose_experts_by_sigmoids),
+        cmocka_unit_test(cohere_mixtures_may_have_rms_norms),
         cmocka_unit_test(models_of_experts_need_no_length_of_dense_layers),
         cmocka_unit_test(granite_models_may_have_no_rotation),
         cmocka_unit_test(tables_of_experts_are_checked),

@@ -1,5 +1,5 @@
-/* Layers with LayerNorms. Attention and FFN run one after the other, or in parallel (GPT-J, Wang and
- * Komatsuzaki). In parallel, both read the norm of the layer's input:
+/* Layers with LayerNorms, or with RMS norms in the same places. Attention and FFN run one after the other, or
+ * in parallel (GPT-J, Wang and Komatsuzaki). In parallel, both read the norm of the layer's input:
  *
  *     x + attention(norm(x)) + ffn(norm'(x))
  *
@@ -13,10 +13,12 @@ static tsr_status declare_norms(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_layer_weights *layer = &w->layers[l];
     const tsr_weight_role attention = TSR_WEIGHT_ATTENTION_WHOLE, ffn = TSR_WEIGHT_FFN_WHOLE;
     TSR_DECLARE(attn_norm, true, attention, hp->n_embd, 1, "attn_norm.weight");
-    TSR_DECLARE(attn_norm_bias, false, attention, hp->n_embd, 1, "attn_norm.bias");
     TSR_DECLARE(attn_norm_2, false, attention, hp->n_embd, 1, "attn_norm_2.weight");
-    TSR_DECLARE(attn_norm_2_bias, false, attention, hp->n_embd, 1, "attn_norm_2.bias");
     TSR_DECLARE(ffn_norm, !hp->parallel_blocks, ffn, hp->n_embd, 1, "ffn_norm.weight");
+    if (!hp->layer_norm)
+        return TSR_OK;
+    TSR_DECLARE(attn_norm_bias, false, attention, hp->n_embd, 1, "attn_norm.bias");
+    TSR_DECLARE(attn_norm_2_bias, false, attention, hp->n_embd, 1, "attn_norm_2.bias");
     TSR_DECLARE(ffn_norm_bias, false, ffn, hp->n_embd, 1, "ffn_norm.bias");
 out:
     return status;
@@ -35,6 +37,8 @@ out:
 
 static tsr_tensor *layer_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias)
 {
+    if (!at->hp->layer_norm)
+        return tsr_block_norm(at, x, weight);
     return tsr_layer_norm(at->step->graph, x, weight, bias, at->hp->norm_eps);
 }
 

@@ -17,7 +17,7 @@
  * rotation.
  *
  * - cohere2moe: a mixture of experts, whose result is the mean of the chosen and of the shared experts. Dense
- * layers at the beginning are rotated without a window. */
+ * layers at the beginning are rotated without a window. RMS norms where the file has their epsilon. */
 #include "core/status.h"
 #include "arch/blocks.h"
 
@@ -66,10 +66,8 @@ out:
 static tsr_status read_cohere2moe(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    if (tsr_keys_have(keys, "attention.layer_norm_rms_epsilon"))
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s: this architecture is supported with LayerNorms only",
-                        tsr_gguf_path(keys->gguf), keys->name);
     TSR_TRY(read_cohere2(keys, hp));
+    hp->layer_norm = !tsr_keys_have(keys, "attention.layer_norm_rms_epsilon");
     tsr_hparams_default_gating(keys, TSR_GATING_SIGMOID, hp);
     if (hp->n_ff_shared > 0) {
         hp->expert_scale *= 0.5f;
