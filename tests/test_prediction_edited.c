@@ -242,6 +242,27 @@ static void the_last_norm_of_a_prediction_layer_has_two_names(void **state)
     assert_memory_equal(one, other, sizeof one);
 }
 
+/* Without a flag for its window, the prediction layer of cohere2moe has none, and is rotated all the same. */
+static void a_prediction_layer_may_be_without_a_flag_for_its_window(void **state)
+{
+    (void)state;
+    static const char flags[] = "cohere2moe.attention.sliding_window_pattern";
+    static const predictor cohere = {
+        "cohere2moe", 64, {{"cohere2moe.nextn_predict_layers", FILE_U32, {1}}, NEXTN("4", 64)}};
+    static const file_edit without = {flags, FILE_U32S, {0, 1, 1, 0}, 4},
+                           few = {flags, FILE_U32S, {0, 1, 1}, 3},
+                           open = {flags, FILE_U32S, {0, 1, 1, 0, 0}, 5};
+    if (is_missing(cohere.folder))
+        skip();
+    predictor short_of_one = cohere;
+    short_of_one.edits[4] = without;
+    check_logits(&short_of_one);
+    assert_true(same(&cohere, N_TOKENS, without, open));
+    assert_false(same(&cohere, N_TOKENS, without, none));
+    check_refused(write_model(&cohere, few), TSR_ERR_FORMAT,
+                  "sliding_window_pattern has 3 entries for 5 layers");
+}
+
 static void halves_of_a_quantized_projection_are_whole_blocks(void **state)
 {
     (void)state;
@@ -261,6 +282,7 @@ int main(void)
         cmocka_unit_test(prediction_layers_without_keys_and_values_are_refused),
         cmocka_unit_test(a_prediction_layer_may_be_attention_and_experts),
         cmocka_unit_test(the_last_norm_of_a_prediction_layer_has_two_names),
+        cmocka_unit_test(a_prediction_layer_may_be_without_a_flag_for_its_window),
         cmocka_unit_test(halves_of_a_quantized_projection_are_whole_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -295,8 +295,11 @@ static tsr_status read_window(tsr_keys *keys, const tsr_hparams *hp, int64_t l, 
 {
     int64_t period = hp->window_period, flag = period == 0 || l % period < period - 1;
     tsr_status status = TSR_OK;
-    if (period == TSR_WINDOW_BY_LAYER)
-        status = tsr_keys_int(keys, window_pattern, l, true, 0, 1, &flag);
+    if (period < 0) {
+        flag = 0;
+        if (l < -period)
+            status = tsr_keys_int(keys, window_pattern, l, true, 0, 1, &flag);
+    }
     *window_out = flag ? hp->window : 0;
     return status;
 }
@@ -412,16 +415,16 @@ out:
 static tsr_status read_window_pattern(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_gguf_value_type type;
-    int64_t n, n_layers = hp->n_layers + hp->n_predict_layers;
+    int64_t n, n_layers = hp->n_layers + hp->n_predict_layers, n_step_layers = tsr_hparams_n_step_layers(hp);
     if (!tsr_keys_have(keys, window_pattern) ||
         tsr_gguf_get_array(keys->gguf, keys->name, &type, &n) != TSR_OK) {
         tsr_fail_clear();
         return tsr_keys_int(keys, window_pattern, TSR_ALL_LAYERS, false, 0, 1 << 12, &hp->window_period);
     }
-    if (n != n_layers)
+    if (n != n_layers && n != n_step_layers)
         return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries for %lld layers", tsr_gguf_path(keys->gguf),
                         keys->name, (long long)n, (long long)n_layers);
-    hp->window_period = TSR_WINDOW_BY_LAYER;
+    hp->window_period = -n;
     return TSR_OK;
 }
 

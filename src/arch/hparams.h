@@ -169,7 +169,8 @@ typedef struct tsr_hparams {
 
     int64_t window;        /* positions that a layer with a sliding window sees; 0: no such layers */
     int64_t window_period; /* all but the last layer of every period have the window; 0: all have;
-                            * TSR_WINDOW_BY_LAYER: the file has a flag per layer */
+                            * -n: the file has a flag for each of the first n, and the others (prediction
+                            * layers) have no window */
     tsr_glu_kind ffn_activation;
     double shared_scale;  /* on the result of the shared experts; 0: no factor */
     bool norm_after_rope; /* norms of queries and keys read rotated heads */
@@ -196,8 +197,6 @@ typedef struct tsr_hparams {
     int64_t n_streams, stream_iterations; /* residual streams (blocks/streams.c); 0: one, without weights */
     float stream_eps;
 } tsr_hparams;
-
-enum { TSR_WINDOW_BY_LAYER = -1 };
 
 /* Read the hyper-parameters of a decoder-only transformer. TSR_ERR_FORMAT names the key that is missing or
  * out of range, TSR_ERR_UNSUPPORTED the feature. */

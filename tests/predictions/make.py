@@ -75,6 +75,9 @@ class Model:
     def w(self, name):
         return self.tensors[f"blk.{self.layer}.{name}.weight"]
 
+    def get(self, suffix, default):
+        return self.keys.get(self.arch + "." + suffix, default)
+
     def of_layer(self, suffix):
         value = self[suffix]
         return value[self.layer] if isinstance(value, list) else value
@@ -97,6 +100,8 @@ class Model:
             self.tensors[f"blk.{layer}.nextn.{norm}.weight"] = np.ones(n)
 
     def rms(self, x, weight):
+        if self.arch == "cohere2moe":
+            x = x - x.mean(-1, keepdims=True)
         return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + self.eps) * weight
 
 
@@ -145,7 +150,7 @@ def attention_qwen35(m, x):
 
 
 def attention_plain(m, x):
-    """Of bailingmoe2, with norms of heads and a rotation, or of nemotron_h_moe, without."""
+    """Of bailingmoe2, with norms of heads and a rotation, cohere2moe, with a rotation, or nemotron_h_moe."""
     n, heads, kv, dim = len(x), m["attention.head_count"], m.of_layer("attention.head_count_kv"), m["attention.key_length"]
     if m.arch == "bailingmoe2":
         q, k, v = np.split(x @ m.w("attn_qkv").T, [heads * dim, (heads + kv) * dim], -1)
@@ -154,7 +159,9 @@ def attention_plain(m, x):
     q, k, v = (y.reshape(n, -1, dim) for y in (q, k, v))
     if m.arch == "bailingmoe2":
         q, k = m.rms(q, m.w("attn_q_norm")), m.rms(k, m.w("attn_k_norm"))
-        q, k = (rotate(y, m["rope.freq_base"], m["rope.dimension_count"], False) for y in (q, k))
+    if m.arch != "nemotron_h_moe":
+        pairs = m.arch == "cohere2moe"
+        q, k = (rotate(y, m["rope.freq_base"], m["rope.dimension_count"], pairs) for y in (q, k))
     k, v = (np.repeat(y, heads // kv, 1) for y in (k, v))
     return attend(q, k, v, dim ** -0.5).reshape(n, -1) @ m.w("attn_output").T
 
@@ -201,17 +208,17 @@ def ffn(m, x, suffix="", expert=...):
 
 def experts(m, x):
     s = sigmoid(x @ m.w("ffn_gate_inp").T)
-    choice = (s + m.tensors[f"blk.{m.layer}.exp_probs_b.bias"]).reshape(len(x), m["expert_group_count"], -1)
-    groups = np.argsort(-np.sort(choice, -1)[..., -2:].sum(-1), -1)[:, m["expert_group_used_count"]:]
+    choice = (s + m.tensors.get(f"blk.{m.layer}.exp_probs_b.bias", 0)).reshape(len(x), m.get("expert_group_count", 1), -1)
+    groups = np.argsort(-np.sort(choice, -1)[..., -2:].sum(-1), -1)[:, m.get("expert_group_used_count", 1):]
     np.put_along_axis(choice, groups[..., None], -np.inf, 1)
     chosen = np.argsort(-choice.reshape(s.shape), -1)[:, :m["expert_used_count"]]
     y = ffn(m, x, "_shexp")
     for t in range(len(x)):
         weights = s[t, chosen[t]]
-        weights *= m["expert_weights_scale"] / weights.sum()
+        weights *= m.get("expert_weights_scale", 1) / weights.sum()
         for e, weight in zip(chosen[t], weights):
             y[t] += weight * ffn(m, x[t], "_exps", e)
-    return y
+    return y / 2 if m.arch == "cohere2moe" else y
 
 
 def predict(m, hidden, tokens):
@@ -219,13 +226,16 @@ def predict(m, hidden, tokens):
     x = np.concatenate([m.rms(e, m.w("nextn.enorm")), m.rms(hidden, m.w("nextn.hnorm"))], -1) @ m.w("nextn.eh_proj").T
     h = m.rms(x, m.w("attn_norm"))
     x = x + ATTENTION.get(m.arch, attention_plain)(m, h)
-    if m.arch == "qwen35":
+    if m.arch == "cohere2moe":
+        x = x + experts(m, h)
+    elif m.arch == "qwen35":
         x = x + ffn(m, m.rms(x, m.w("post_attention_norm")))
     else:
         x = x + experts(m, m.rms(x, m.w("ffn_norm")))
     own = "layer_output_norm" if m.arch == "bailingmoe2" else "nextn.shared_head_norm"
     x = m.rms(x, m.maybe(own, "output_norm"))
-    return x @ m.maybe("nextn.shared_head_head", "output").T
+    output = "output" if "output.weight" in m.tensors else "token_embd"
+    return x @ m.maybe("nextn.shared_head_head", output).T * m.get("logit_scale", 1)
 
 
 ATTENTION = {"qwen35": attention_qwen35, "deepseek2": attention_deepseek2, "glm-dsa": attention_deepseek2}
@@ -237,7 +247,8 @@ def recorded():
 
 def edited():
     """The models of the tests' tables."""
-    glm, nemotron, bailing = (Model(folder) for folder in ("glm-dsa", "nemotron_h_moe", "bailingmoe2"))
+    folders = ("glm-dsa", "nemotron_h_moe", "bailingmoe2", "cohere2moe")
+    glm, nemotron, bailing, cohere = models = [Model(folder) for folder in folders]
     glm.predicts(3)
     glm.copy("blk.3.indexer.", "blk.2.indexer.")
     nemotron.predicts(7)
@@ -249,7 +260,8 @@ def edited():
     nemotron.copy("blk.7.ffn_norm.weight", "blk.6.attn_norm.weight")
     bailing.predicts(3)
     bailing.copy("blk.3.layer_output_norm.weight", "blk.0.attn_norm.weight")
-    return [("glm-dsa", glm), ("nemotron_h_moe", nemotron), ("bailingmoe2", bailing)]
+    cohere.predicts(4)
+    return zip(folders, models)
 
 
 def main():

@@ -40,6 +40,14 @@ out:
     return status;
 }
 
+/* Of the kind of the model's norms. No file has biases here. */
+static tsr_tensor *norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
+{
+    if (at->hp->layer_norm)
+        return tsr_layer_norm(at->step->graph, x, weight, NULL, at->hp->norm_eps);
+    return tsr_block_norm(at, x, weight);
+}
+
 tsr_tensor *tsr_build_prediction(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step,
                                  tsr_tensor *(*layer)(const tsr_layer *, tsr_tensor *))
 {
@@ -56,9 +64,9 @@ tsr_tensor *tsr_build_prediction(const tsr_hparams *hp, const tsr_weights *w, co
                           .index = l};
     tsr_tensor *e = tsr_get_rows(graph, p->embedding ? p->embedding : w->embedding, step->tokens);
     e = tsr_block_factor(graph, e, hp->embedding_scale);
-    tsr_tensor *x = tsr_mul_mat(graph, p->of_embedding, tsr_block_norm(&at, e, p->embedding_norm));
-    tsr_tensor *y = tsr_mul_mat(graph, p->of_hidden, tsr_block_norm(&at, step->hidden_in, p->hidden_norm));
+    tsr_tensor *x = tsr_mul_mat(graph, p->of_embedding, norm(&at, e, p->embedding_norm));
+    tsr_tensor *y = tsr_mul_mat(graph, p->of_hidden, norm(&at, step->hidden_in, p->hidden_norm));
     x = layer(&at, tsr_add(graph, x, y));
-    x = tsr_block_norm(&at, x, p->norm ? p->norm : w->output_norm);
+    x = norm(&at, x, p->norm ? p->norm : w->output_norm);
     return tsr_block_logits(hp, w, graph, p->output ? p->output : w->output, x);
 }

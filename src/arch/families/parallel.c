@@ -77,9 +77,11 @@ out:
     return status;
 }
 
+/* The prediction layer is rotated, with a window or without. */
 static tsr_status rotate_cohere2moe(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
-    return l < hp->n_dense_layers ? TSR_OK : tsr_layer_rotate_windows(keys, hp, l, layer);
+    const bool always = l < hp->n_dense_layers || l >= tsr_hparams_n_step_layers(hp);
+    return always ? TSR_OK : tsr_layer_rotate_windows(keys, hp, l, layer);
 }
 
 #define PARALLEL(identifier, arch, read, layer, with_experts)                              \
