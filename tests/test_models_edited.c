@@ -213,7 +213,8 @@ static void sizes_of_an_index_are_checked_when_the_file_is_read(void **state)
                   "key_length is 14, and rope.dimension_count, which it includes, 16");
 }
 
-/* Without a multiplier for the scores, YaRN makes cos and sin grow, unless a key says by how much. */
+/* Without a multiplier for the scores, YaRN makes cos and sin grow. A key that says by how much goes before
+ * either. */
 static void latent_attention_without_a_multiplier_has_the_growth_of_yarn(void **state)
 {
     (void)state;
@@ -226,6 +227,11 @@ static void latent_attention_without_a_multiplier_has_the_growth_of_yarn(void **
     char path[DIRECTORY_PATH];
     snprintf(path, sizeof path, "%s", write_with("deepseek2-v3", without, "without.gguf"));
     assert_false(same_logits(path, write_with("deepseek2-v3", fixed, "fixed.gguf")));
+    const file_edit one[] = {{"deepseek2.rope.scaling.yarn_attn_factor", FILE_U32, {1}}, {0}},
+                    two[] = {{"deepseek2.rope.scaling.yarn_attn_factor", FILE_U32, {2}}, {0}};
+    snprintf(path, sizeof path, "%s", write_with("deepseek2-v3", one, "one.gguf"));
+    assert_true(same_logits(path, "../shared/ref/hf/deepseek2-v3/model.gguf"));
+    assert_false(same_logits(path, write_with("deepseek2-v3", two, "two.gguf")));
 }
 
 static void minimax_models_choose_experts_by_sigmoids(void **state)

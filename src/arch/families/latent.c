@@ -19,7 +19,7 @@
 
 /* The table of queries has their elements without rotation, too, at angle 0, so that it also holds the growth
  * of whole queries with their position. cos and sin keep their size with YaRN where the file has a multiplier
- * for it: then the scores have its magnitude, squared. */
+ * for it and none for cos and sin: then the scores have its magnitude, squared. */
 static tsr_status read_latent(tsr_keys *keys, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
@@ -30,7 +30,7 @@ static tsr_status read_latent(tsr_keys *keys, tsr_hparams *hp)
     if (rope->scaling == TSR_ROPE_SCALING_YARN && rope->factor > 1)
         magnitude += rope->log_multiplier * log(rope->factor);
     hp->attention_scale = magnitude * magnitude / sqrt(n);
-    if (rope->log_multiplier > 0)
+    if (rope->log_multiplier > 0 && rope->yarn_magnitude == 0)
         rope->yarn_magnitude = 1;
     *of_queries = *rope;
     of_queries->n_fixed = hp->latent.n_plain;
