@@ -26,7 +26,7 @@ template <tsr_type TYPE> union token_tile {
 };
 
 struct token_block {
-    float top[TOKEN_PIECES][HALVES_ROWS][TOKEN_WARPS];
+    alignas(16) float top[TOKEN_PIECES][HALVES_ROWS][TOKEN_WARPS]; /* of eight warps, read by fours */
     float keep[TOKEN_PIECES][HALVES_ROWS]; /* the factor of what was added before a piece */
     float factor[HALVES_ROWS];             /* of the queries' products */
 };
