@@ -23,7 +23,7 @@
 #define PHRASE "it is not a regular file; copy its content to one, and name that"
 #define MODEL  "examples/models/glossary-7m-Q8_0.gguf"
 
-enum { ALARM_SECONDS = 60 }; /* a call that waits ends the program */
+enum { ALARM_SECONDS = 600 }; /* a call that waits ends the program, on a slow machine, too */
 
 static char fifo[256];
 
