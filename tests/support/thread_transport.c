@@ -51,6 +51,7 @@ struct process_hub {
     int64_t n_operations[PROCESSES_MAX];
     uint64_t seed;
     bool broken; /* a process met its fault */
+    bool left;   /* a process gave up, so memory of its operations may be gone: nothing ends any more */
 };
 
 /* -- operations -- */
@@ -126,7 +127,7 @@ static const char *start(process *self, const slot *what, void *buffer, tsr_tran
         problem = "processes started different operations";
     if (!problem) {
         found->buffers[self->rank] = buffer;
-        if (++found->n_here == found->n_wanted)
+        if (++found->n_here == found->n_wanted && !hub->left)
             carry_out(found);
     }
     transfer->word[0] = (uintptr_t)found;
@@ -233,6 +234,7 @@ static void group_destroy(void *user, void *what, bool lost)
     group *g = what;
     pthread_mutex_lock(&self->hub->lock);
     self->hub->broken |= lost;
+    self->hub->left |= lost;
     if (++g->n_left == g->n_ranks)
         g->used = false;
     pthread_mutex_unlock(&self->hub->lock);
