@@ -20,6 +20,7 @@ static tsr_op product(int i)
 {
     return (tsr_op){.kind = TSR_OP_MUL_MAT,
                     .mul_mat = {.type = TSR_TYPE_Q4_K,
+                                .w_stride = 144,
                                 .n_rows = ROWS,
                                 .k = K,
                                 .x = memory.x,
@@ -157,6 +158,25 @@ static void up_to_three_siblings_are_taken_together(void **state)
     check_found(ops, 1, 1, 4, 0, 1, false);
 }
 
+/* Q, K and V of a layer whose V has another type: Q and K share a launch. */
+static void those_of_another_kind_of_weights_are_not_taken(void **state)
+{
+    (void)state;
+    tsr_op ops[] = {product(0), product(1), product(2)};
+    ops[2].mul_mat.type = TSR_TYPE_Q6_K;
+    check_found(ops, 0, 0, 3, 2, 2, false);
+    check_found(ops, 0, 1, 3, 1, 1, false);
+    ops[2] = product(2);
+    ops[2].mul_mat.w_stride *= 2;
+    check_found(ops, 0, 0, 3, 2, 2, false);
+    ops[2] = product(2);
+    ops[2].mul_mat.partial = true;
+    check_found(ops, 0, 0, 3, 2, 2, false);
+    check_found(ops, 0, 2, 3, 1, 1, false);
+    ops[1].mul_mat.partial = true;
+    check_found(ops, 0, 1, 3, 1, 1, false);
+}
+
 /* A product of other activations, gate, up, and what is made of them. */
 static void make_ffn(tsr_op ops[4])
 {
@@ -202,6 +222,16 @@ static void of_partial_sums(tsr_op ops[4])
     ops[1].mul_mat.partial = ops[2].mul_mat.partial = true;
 }
 
+static void of_two_types(tsr_op ops[4])
+{
+    ops[2].mul_mat.type = TSR_TYPE_Q6_K;
+}
+
+static void of_two_strides(tsr_op ops[4])
+{
+    ops[2].mul_mat.w_stride *= 2;
+}
+
 static void onto_the_activations(tsr_op ops[4])
 {
     ops[3].glu.y = memory.x + 1;
@@ -239,9 +269,27 @@ static void gate_and_up_are_taken_with_their_product(void **state)
     check_no_ffn(of_fewer_rows);
     check_no_ffn(of_rows_apart);
     check_no_ffn(of_partial_sums);
+    check_no_ffn(of_two_types);
+    check_no_ffn(of_two_strides);
     check_no_ffn(onto_the_activations);
     check_no_ffn(onto_a_part_of_gate);
     check_no_ffn(onto_a_part_of_up);
+}
+
+/* ops[0] may still run where gate and up do not wait for it. */
+static void and_leaves_a_running_product_alone(void **state)
+{
+    (void)state;
+    tsr_op ops[4];
+    make_ffn(ops);
+    ops[0].mul_mat.x = memory.x;
+    ops[3].glu.y = memory.y[0];
+    check_found(ops, 0, 1, 4, 2, 2, false);
+    check_found(ops, 1, 1, 4, 2, 3, true); /* it has ended */
+    ops[3].glu.y = memory.y[0] + TOKENS * ROWS - 1;
+    check_found(ops, 0, 1, 4, 2, 2, false);
+    ops[3].glu.y = memory.y[3];
+    check_found(ops, 0, 1, 4, 2, 3, true);
 }
 
 int main(void)
@@ -251,7 +299,9 @@ int main(void)
         cmocka_unit_test(others_are_not),
         cmocka_unit_test(a_chain_of_siblings_is_compared_as_a_whole),
         cmocka_unit_test(up_to_three_siblings_are_taken_together),
+        cmocka_unit_test(those_of_another_kind_of_weights_are_not_taken),
         cmocka_unit_test(gate_and_up_are_taken_with_their_product),
+        cmocka_unit_test(and_leaves_a_running_product_alone),
     };
     return cmocka_run_group_tests_name("products side by side", tests, NULL, NULL);
 }

@@ -102,8 +102,14 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
     return first < i;
 }
 
-/* Whether ops[0] and ops[1] are products of which ops[2] makes the hidden values of an FFN, and it overwrites
- * nothing that rows of the products still read. */
+/* Whether the weights of two siblings have what the blocks of one launch have in common, and sums are whole. */
+static bool share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
+{
+    return one->type == other->type && one->w_stride == other->w_stride && !one->partial && !other->partial;
+}
+
+/* Whether ops[0] and ops[1] are products of which ops[2] makes the hidden values of an FFN, one kernel may
+ * compute all of them, and ops[2] overwrites nothing that rows of the products still read. */
 static bool are_gate_and_up(const tsr_op *ops, int n)
 {
     if (n < 3 || ops[2].kind != TSR_OP_GLU || !are_siblings(&ops[0], &ops[1]))
@@ -114,10 +120,19 @@ static bool are_gate_and_up(const tsr_op *ops, int n)
     const bool dense = one->n_tokens == 1 || (one->y_stride == rows && other->y_stride == rows);
     const bool of_both =
         (glu->gate == one->y && glu->up == other->y) || (glu->gate == other->y && glu->up == one->y);
-    return of_both && dense && other->n_rows == rows && glu->n == rows * one->n_tokens && !one->partial &&
-           !other->partial && !tsr_op_floats_overlap(glu->y, glu->n, one->x, n_x) &&
+    return of_both && dense && share_a_launch(one, other) && other->n_rows == rows &&
+           glu->n == rows * one->n_tokens && !tsr_op_floats_overlap(glu->y, glu->n, one->x, n_x) &&
            (glu->y == glu->gate || !tsr_op_floats_overlap(glu->y, glu->n, glu->gate, glu->n)) &&
            (glu->y == glu->up || !tsr_op_floats_overlap(glu->y, glu->n, glu->up, glu->n));
+}
+
+/* Whether a GLU overwrites no result of ops[0, n), which are products. */
+static bool is_apart_from(const tsr_op_glu *glu, const tsr_op *ops, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (writes_into(&ops[i].mul_mat, glu->y, (size_t)glu->n * sizeof(float)))
+            return false;
+    return true;
 }
 
 tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out)
@@ -127,7 +142,8 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
     *n_out = 1;
     if (ops[i].kind != TSR_OP_MUL_MAT)
         return found;
-    if (are_gate_and_up(ops + i, end - i) && (waits || tsr_cuda_is_sibling(ops, first, i + 1))) {
+    if (are_gate_and_up(ops + i, end - i) && (waits || tsr_cuda_is_sibling(ops, first, i + 1)) &&
+        is_apart_from(&ops[i + 2].glu, ops + first, i - first)) {
         const tsr_op_glu *glu = &ops[i + 2].glu;
         const int gate = ops[i].mul_mat.y == glu->gate ? i : i + 1, up = i + (gate == i);
         *n_out = 3;
@@ -136,7 +152,8 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
     found.of[found.n++] = &ops[i].mul_mat;
     while (found.n < TSR_CUDA_PRODUCTS && i + found.n < end &&
            !are_gate_and_up(ops + i + found.n, end - i - found.n) &&
-           tsr_cuda_is_sibling(ops, first, i + found.n)) {
+           tsr_cuda_is_sibling(ops, first, i + found.n) &&
+           share_a_launch(found.of[0], &ops[i + found.n].mul_mat)) {
         found.of[found.n] = &ops[i + found.n].mul_mat;
         found.n++;
     }

@@ -86,8 +86,9 @@ tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const tsr_cuda_str
 tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
-/* Products of the same activations, none of which writes what another reads or writes; glu: of[0] is its gate
- * and of[1] its up, and it writes nothing that they read or write, but for an equal y. */
+/* Products of the same activations, with weights of one type and w_stride and with whole sums, none of which
+ * writes what another reads or writes; glu: of[0] is its gate and of[1] its up, and it writes nothing that
+ * they read or write, but for an equal y. */
 enum { TSR_CUDA_PRODUCTS = 3 };
 
 typedef struct tsr_cuda_products {

@@ -76,6 +76,6 @@ extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const t
     half_args a = args_of(p->of[0], s);
     for (int i = 1; i < p->n; i++)
         a.wide_w = a.wide_w && args_of(p->of[i], s).wide_w;
-    *done_out = tsr_launch_is_common(p) && p->of[0]->n_tokens <= HALF_TOKENS;
+    *done_out = p->of[0]->n_tokens <= HALF_TOKENS;
     return *done_out ? tsr_cuda_mul_mat_half_few(p, a, s) : TSR_OK;
 }

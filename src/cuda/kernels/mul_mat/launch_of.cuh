@@ -91,16 +91,6 @@ static inline unsigned tsr_launch_deal(tsr_launch_of *l, int n, int64_t rows, in
     return (unsigned)blocks;
 }
 
-/* The matrices can share a launch: what their kernels have in common is equal, and sums are whole. */
-static inline bool tsr_launch_is_common(const tsr_cuda_products *p)
-{
-    bool common = true;
-    for (int i = 0; i < p->n; i++)
-        common = common && !p->of[i]->partial && p->of[i]->type == p->of[0]->type &&
-                 p->of[i]->w_stride == p->of[0]->w_stride;
-    return common;
-}
-
 /* Bits that differ in the addresses of the matrices. */
 static inline size_t tsr_launch_apart(const tsr_cuda_products *p)
 {

@@ -182,8 +182,8 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
         a.set_rows = Q_ROWS / 2;
         a.other_at = a.lower_at = static_cast<const unsigned char *>(p->of[1]->w) - a.w;
     }
-    *done_out = tsr_launch_is_common(p) && n_tokens <= FEW_TOKENS &&
-                portion(a, n_tokens, s, &through_scratch) == n_tokens && few_fit(a, n_tokens, s);
+    *done_out = n_tokens <= FEW_TOKENS && portion(a, n_tokens, s, &through_scratch) == n_tokens &&
+                few_fit(a, n_tokens, s);
     if (!*done_out)
         return TSR_OK;
     if (through_scratch) {
