@@ -1,6 +1,7 @@
 /* Products of the same activations in one launch, and gate, up and their product of an FFN: the bits of the
- * separate ops, for any sizes, with any memory; and which ops of a program are taken together. Matrices end
- * where a page ends, so that reading a byte too far leaves the allocation. */
+ * separate ops, for any sizes, with any memory. (test_cuda_siblings.c has the choice of the ops of a program
+ * that are taken together.) Matrices end where a page ends, so that reading a byte too far leaves the
+ * allocation. */
 #include "gpu_run.h"
 
 #include <tsr/types.h>
@@ -184,12 +185,12 @@ static void gate_and_up_have_the_bits_of_three_ops(void **state)
     const int n_sms = g.props.n_sms;
     for (int i = 0; i < N_TYPES; i++)
         for (int64_t tokens = 1; tokens <= MOST_TOKENS; tokens += tokens == 1 ? 2 : 5) {
-            const tsr_glu_kind kind = (tsr_glu_kind)((i + tokens) % (TSR_GLU_PLAIN + 1));
+            const tsr_glu_kind kind = (tsr_glu_kind)((i + tokens) % (TSR_GLU_BOUNDED + 1));
             g.props.n_sms = tokens == 3 ? 2 : n_sms;
             check_glu(&g, types[i], 8 * i + 33, tokens, kind, (enum glu_place)((i + tokens) % 3));
         }
     g.props.n_sms = n_sms;
-    for (int kind = 0; kind <= TSR_GLU_PLAIN; kind++)
+    for (int kind = 0; kind <= TSR_GLU_BOUNDED; kind++)
         check_glu(&g, TSR_TYPE_Q8_0, 7, 1, (tsr_glu_kind)kind, APART);
     gpu_close(&g);
 }
