@@ -367,8 +367,7 @@ static inline __host__ __device__ token_layout token_layout_of(const tsr_op_atte
 
 /* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups of the round. */
 template <tsr_type TYPE>
-static __global__ void __launch_bounds__(TOKEN_THREADS, TYPE == TSR_TYPE_F16 ? 2 : 1)
-    halves_token_kernel(const attention_args a)
+static __global__ void __launch_bounds__(TOKEN_THREADS, 2) halves_token_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(unsigned char, shared);
     __shared__ token_block b;
