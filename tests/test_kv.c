@@ -203,7 +203,7 @@ static void with_a_ratio_a_page_has_keys_of_more_positions(void **state)
     f.layers[1].ratio = RATIO;
     assert_int_equal(tsr_kv_create(&f.fake.rt, &f.config, &f.kv), TSR_OK);
     assert_int_equal(tsr_kv_n_groups(f.kv), 2);
-    assert_int_equal(tsr_kv_page_tokens(f.kv, 1), RATIO * PAGE);
+    assert_int_equal(tsr_kv_page_positions(f.kv, 1), RATIO * PAGE);
     assert_int_equal(tsr_kv_max_pages(f.kv, 1), (N_CTX + RATIO * PAGE - 1) / (RATIO * PAGE));
     tsr_kv_view_of(f.kv, 1, 1, &view);
     assert_int_equal(view.ratio, RATIO);

@@ -52,11 +52,10 @@ typedef struct tsr_kv_config {
 /* TSR_ERR_INVALID or _UNSUPPORTED names the layer and what is wrong. */
 tsr_status tsr_kv_config_check(const tsr_runtime *rt, const tsr_kv_config *config);
 
-/* Pages of a group, of page_tokens keys each. With a ratio a page has as many times page_tokens positions,
- * and takes the place of page_tokens here. n_ctx tokens fit for any lengths of the sequences: the number of
- * pages is (n_ctx + n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences
- * of ceil(length / page_tokens). With a window it is at most n_seq_max times the pages that window - 1 +
- * n_batch consecutive positions touch. */
+/* Pages of a group, of page_positions = page_tokens * ratio positions each. n_ctx tokens fit for any lengths
+ * of the sequences: the number of pages is (n_ctx + n_seq_max * (page_positions - 1)) / page_positions
+ * rounded down, the largest sum over sequences of ceil(length / page_positions). With a window it is at most
+ * n_seq_max times the pages that window - 1 + n_batch consecutive positions touch. */
 int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window, int64_t ratio);
 
 static inline int64_t tsr_kv_ratio(const tsr_kv_layer *layer)

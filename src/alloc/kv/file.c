@@ -58,12 +58,12 @@ static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *sav
 
 static tsr_kv_origin origin_in(const tsr_kv *kv, int g, const tsr_kv_saved *saved)
 {
-    const int64_t page_tokens = kv->groups[g].page_tokens;
-    int end = tsr_kv_pages_for(page_tokens, saved->length);
+    const int64_t page_positions = kv->groups[g].page_positions;
+    int end = tsr_kv_pages_for(page_positions, saved->length);
     return (tsr_kv_origin){.span = {saved->first[g], end},
                            .parent = saved->parent,
                            .shared =
-                               saved->shared == saved->length ? end : (int)(saved->shared / page_tokens),
+                               saved->shared == saved->length ? end : (int)(saved->shared / page_positions),
                            .parent_length = tsr_kv_length(kv, saved->parent)};
 }
 
@@ -130,9 +130,9 @@ tsr_status tsr_kv_page_get(const tsr_kv *kv, int group, int seq, int index, unsi
     TSR_TRY(find_page(kv, group, seq, index, &page));
     for (int d = 0; d < kv->n_devices; d++)
         TSR_TRY(tsr_kv_region_get_page(&kv->groups[group].regions[d], page, bytes));
-    const int64_t page_tokens = kv->groups[group].page_tokens;
-    int64_t left = kv->lengths[seq] - (int64_t)index * page_tokens;
-    if (left < page_tokens)
+    const int64_t page_positions = kv->groups[group].page_positions;
+    int64_t left = kv->lengths[seq] - (int64_t)index * page_positions;
+    if (left < page_positions)
         clear_behind(kv, group, left / kv->groups[group].ratio, bytes);
 out:
     return status;

@@ -5,7 +5,7 @@
  * pages are in use than ever before.
  *
  * Tables are indexed by position even if a window has dropped the pages before `first`: kernels find position
- * p at page_table[p / page_tokens] in every group, and read only positions inside the window. */
+ * p at page_table[p / page_positions] in every group, and read only positions inside the window. */
 #include "alloc/kv/group.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_
                             .n_seq_max = config->n_seq_max,
                             .n_pages = (int)tsr_kv_n_pages(config, window, ratio),
                             .max_pages = tsr_kv_pages_for(positions, config->n_ctx),
-                            .page_tokens = positions};
+                            .page_positions = positions};
     TSR_TRY(make_tables(group));
     TSR_TRY(tsr_mem_array(n_devices, sizeof *group->regions, "KV regions", &group->regions));
     TSR_TRY(
@@ -107,7 +107,7 @@ static void drop_page(tsr_kv_group *group, int page)
 
 static int pages_for(const tsr_kv_group *group, int64_t n_tokens)
 {
-    return tsr_kv_pages_for(group->page_tokens, n_tokens);
+    return tsr_kv_pages_for(group->page_positions, n_tokens);
 }
 
 /* -- growing -- */
@@ -115,7 +115,7 @@ static int pages_for(const tsr_kv_group *group, int64_t n_tokens)
 int tsr_kv_group_first_seen(const tsr_kv_group *group, int64_t length)
 {
     int64_t first = group->window > 0 ? length - group->window + 1 : 0;
-    return (int)(TSR_MAX(first, 0) / group->page_tokens);
+    return (int)(TSR_MAX(first, 0) / group->page_positions);
 }
 
 /* Pages of [first, end) that only this sequence uses. */
@@ -130,10 +130,11 @@ static int count_own(const tsr_kv_group *group, const int32_t *table, int first,
 tsr_kv_growth tsr_kv_group_growth(const tsr_kv_group *group, int seq, int64_t length, int64_t n_tokens)
 {
     const int32_t *table = tsr_kv_group_table(group, seq);
-    int end = pages_for(group, length), at = (int)(length / group->page_tokens), before = group->first[seq];
+    int end = pages_for(group, length), at = (int)(length / group->page_positions),
+        before = group->first[seq];
     int64_t behind = group->kept > 0 ? length + n_tokens - group->kept : 0;
     tsr_kv_growth g = {.seq = seq,
-                       .first = TSR_MAX(before, (int)(TSR_MAX(behind, 0) / group->page_tokens)),
+                       .first = TSR_MAX(before, (int)(TSR_MAX(behind, 0) / group->page_positions)),
                        .old_end = end,
                        .end = pages_for(group, length + n_tokens),
                        .copied = -1};
@@ -271,7 +272,7 @@ tsr_status tsr_kv_group_prepare_restore(tsr_kv_group *group, const tsr_kv_origin
         return tsr_fail(TSR_ERR_FULL,
                         "%d more KV page%s of %lld tokens needed, %d of %d free; remove or shorten a "
                         "sequence, or open with a larger n_ctx",
-                        n, tsr_plural(n), (long long)group->page_tokens, tsr_kv_group_n_free(group),
+                        n, tsr_plural(n), (long long)group->page_positions, tsr_kv_group_n_free(group),
                         group->n_pages);
     status = commit(group, TSR_MAX(n - group->n_returned, 0));
     if (status != TSR_OK)

@@ -13,7 +13,7 @@ typedef struct tsr_kv_group {
     int64_t ratio;  /* positions with one key together */
     int64_t kept;   /* the last `kept` positions of a sequence keep their pages; 0: all do */
     int n_devices, n_seq_max, n_pages, max_pages;
-    int64_t page_tokens;      /* positions of a page */
+    int64_t page_positions;   /* of a page: ratio times config.page_tokens */
     tsr_kv_region *regions;   /* [n_devices] */
     size_t *committed_before; /* [n_devices] scratch of prepare() */
 
@@ -42,9 +42,9 @@ tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_
                              const tsr_kv_layer *layer);
 void tsr_kv_group_close(tsr_kv_group *group);
 
-static inline int tsr_kv_pages_for(int64_t page_tokens, int64_t n_tokens)
+static inline int tsr_kv_pages_for(int64_t page_positions, int64_t n_tokens)
 {
-    return (int)((n_tokens + page_tokens - 1) / page_tokens);
+    return (int)((n_tokens + page_positions - 1) / page_positions);
 }
 
 static inline int32_t *tsr_kv_group_table(const tsr_kv_group *group, int seq)

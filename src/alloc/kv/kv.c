@@ -131,7 +131,7 @@ static tsr_status fail_full(const tsr_kv_group *group, const tsr_kv_growth *grow
         TSR_ERR_FULL,
         "sequence %d needs %d more KV page%s of %lld tokens, %d of %d are free; remove or shorten "
         "a sequence, or open with a larger n_ctx",
-        growth->seq, growth->n_wanted, tsr_plural(growth->n_wanted), (long long)group->page_tokens,
+        growth->seq, growth->n_wanted, tsr_plural(growth->n_wanted), (long long)group->page_positions,
         tsr_kv_group_n_free(group), group->n_pages);
 }
 
@@ -180,14 +180,14 @@ tsr_status tsr_kv_own(tsr_kv *kv, int group, int seq, int64_t begin, int64_t end
     tsr_status status = TSR_OK;
     tsr_kv_group *g = &kv->groups[group];
     TSR_TRY(check_seq(kv, seq));
-    if (begin < (int64_t)g->first[seq] * g->page_tokens || end > kv->lengths[seq])
+    if (begin < (int64_t)g->first[seq] * g->page_positions || end > kv->lengths[seq])
         return tsr_fail(
             TSR_ERR_INVALID,
             "sequence %d: positions %lld to %lld have no pages; it has %lld tokens, and pages from "
             "position %lld on",
             seq, (long long)begin, (long long)end - 1, (long long)kv->lengths[seq],
-            (long long)g->first[seq] * (long long)g->page_tokens);
-    for (int i = (int)(begin / g->page_tokens); i < tsr_kv_pages_for(g->page_tokens, end); i++) {
+            (long long)g->first[seq] * (long long)g->page_positions);
+    for (int i = (int)(begin / g->page_positions); i < tsr_kv_pages_for(g->page_positions, end); i++) {
         tsr_kv_growth copy;
         if (!tsr_kv_group_copy(g, seq, i, &copy))
             continue;
@@ -218,7 +218,7 @@ static int64_t least_of_windows(const tsr_kv *kv, int seq)
     for (int g = 0; g < kv->n_groups && seq >= 0 && seq < kv->n_seq_max; g++) {
         const tsr_kv_group *group = &kv->groups[g];
         if (group->first[seq] > 0)
-            length = TSR_MAX(length, group->first[seq] * group->page_tokens + group->window - 1);
+            length = TSR_MAX(length, group->first[seq] * group->page_positions + group->window - 1);
     }
     return length;
 }
@@ -432,9 +432,9 @@ int64_t tsr_kv_window(const tsr_kv *kv, int group)
     return kv->groups[group].window;
 }
 
-int64_t tsr_kv_page_tokens(const tsr_kv *kv, int group)
+int64_t tsr_kv_page_positions(const tsr_kv *kv, int group)
 {
-    return kv->groups[group].page_tokens;
+    return kv->groups[group].page_positions;
 }
 
 const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *span_out)
@@ -443,7 +443,7 @@ const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *s
     if (seq < 0 || seq >= kv->n_seq_max)
         return NULL;
     span_out->first = kv->groups[group].first[seq];
-    span_out->end = tsr_kv_pages_for(kv->groups[group].page_tokens, kv->lengths[seq]);
+    span_out->end = tsr_kv_pages_for(kv->groups[group].page_positions, kv->lengths[seq]);
     return tsr_kv_group_table(&kv->groups[group], seq);
 }
 

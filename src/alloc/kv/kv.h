@@ -1,12 +1,12 @@
 /* The KV region: keys and values of all sequences, in pages.
  *
- * A page holds page_tokens consecutive positions of one sequence, for every layer of a group. Layers with the
- * same window (tsr_kv_layer.window) are a group; so are layers with the same ratio, in which a key is that of
- * `ratio` positions together and a page holds as many times page_tokens positions. A group has one region of
- * pages per device and one page table per sequence. The table is the same on all devices: all hold the same
- * tokens, each its own heads and layers, so a page number means the same positions everywhere. The address of
- * page p of a group on a device is base + p * page_bytes. Page i of a sequence holds its positions from i *
- * page_tokens on, in every group.
+ * Layers with the same window and the same ratio (tsr_kv_layer) are a group: a key is that of `ratio`
+ * positions together, 1 in most layers. A page holds page_tokens keys of one sequence for every layer of its
+ * group, those of page_positions = page_tokens * ratio consecutive positions. A group has one region of pages
+ * per device and one page table per sequence. The table is the same on all devices: all hold the same tokens,
+ * each its own heads and layers, so a page number means the same positions everywhere. The address of page p
+ * of a group on a device is base + p * page_bytes. Page i of a sequence holds its positions from
+ * i * page_positions on.
  *
  * Groups whose layers see all positions keep all pages of a sequence; groups with a window keep the last
  * pages. A token sees window - 1 positions before it, so with n_batch tokens at a time the pages of the last
@@ -73,12 +73,13 @@ const tsr_kv_rows *tsr_kv_layer_rows(const tsr_kv *kv, int layer);
 int64_t tsr_kv_length(const tsr_kv *kv, int seq);
 
 int tsr_kv_n_groups(const tsr_kv *kv);
-int tsr_kv_group_of(const tsr_kv *kv, int layer);        /* -1: the layer has no KV heads */
-int64_t tsr_kv_window(const tsr_kv *kv, int group);      /* 0: its layers see all positions */
-int64_t tsr_kv_page_tokens(const tsr_kv *kv, int group); /* positions of a page */
+int tsr_kv_group_of(const tsr_kv *kv, int layer);           /* -1: the layer has no KV heads */
+int64_t tsr_kv_window(const tsr_kv *kv, int group);         /* 0: its layers see all positions */
+int64_t tsr_kv_page_positions(const tsr_kv *kv, int group); /* positions of a page */
 
-/* The page table of a sequence in a group; entries [first, end) are set. end is ceil(length / page_tokens),
- * at most tsr_kv_max_pages() = ceil(n_ctx / the page's positions). Valid until the sequence changes. */
+/* The page table of a sequence in a group. Entries [first, end) are set; end is ceil(length /
+ * page_positions), at most tsr_kv_max_pages() = ceil(n_ctx / page_positions). Valid until the sequence
+ * changes. */
 const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *span_out);
 int tsr_kv_max_pages(const tsr_kv *kv, int group);
 

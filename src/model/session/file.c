@@ -15,9 +15,10 @@ tsr_saved_header tsr_saved_header_of(const tsr_session *session)
                                .type_v = (uint32_t)config->session.type_v,
                                .state_bytes = tsr_kv_state_bytes(session->kv)};
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
-        header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
-                                             .page_tokens = (uint64_t)tsr_kv_page_tokens(session->kv, g),
-                                             .page_bytes = tsr_kv_page_bytes(session->kv, g)};
+        header.groups[g] =
+            (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
+                              .page_positions = (uint64_t)tsr_kv_page_positions(session->kv, g),
+                              .page_bytes = tsr_kv_page_bytes(session->kv, g)};
     return header;
 }
 
@@ -31,8 +32,8 @@ tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq)
 
 static int pages_for(const tsr_saved_header *header, uint32_t group, int64_t n_tokens)
 {
-    const int64_t page_tokens = (int64_t)header->groups[group].page_tokens;
-    return (int)((n_tokens + page_tokens - 1) / page_tokens);
+    const int64_t page_positions = (int64_t)header->groups[group].page_positions;
+    return (int)((n_tokens + page_positions - 1) / page_positions);
 }
 
 tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
@@ -50,7 +51,7 @@ bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequenc
         return false;
     tsr_kv_span parent = tsr_saved_span(header, sequences, (uint32_t)s->parent, group);
     int64_t shared = s->shared == s->length ? pages_for(header, group, s->length)
-                                            : s->shared / (int64_t)header->groups[group].page_tokens;
+                                            : s->shared / (int64_t)header->groups[group].page_positions;
     return page >= parent.first && page < parent.end && page < shared;
 }
 

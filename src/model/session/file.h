@@ -25,7 +25,7 @@ enum { TSR_SAVED_VERSION = 4 };
 /* A group of layers with the same window and ratio (alloc/kv/kv.h). */
 typedef struct tsr_saved_group {
     uint64_t window; /* 0: all */
-    uint64_t page_tokens;
+    uint64_t page_positions;
     uint64_t page_bytes;
 } tsr_saved_group;
 

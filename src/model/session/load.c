@@ -77,8 +77,8 @@ static tsr_status check_header(const loading *l)
             "'%s': pages of %llu bytes and %llu tokens in %u groups of layers; this model has %llu, "
             "%llu and %u",
             l->path, (unsigned long long)h->groups[0].page_bytes,
-            (unsigned long long)h->groups[0].page_tokens, h->n_groups,
-            (unsigned long long)mine.groups[0].page_bytes, (unsigned long long)mine.groups[0].page_tokens,
+            (unsigned long long)h->groups[0].page_positions, h->n_groups,
+            (unsigned long long)mine.groups[0].page_bytes, (unsigned long long)mine.groups[0].page_positions,
             mine.n_groups);
     return TSR_OK;
 }

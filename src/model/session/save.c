@@ -45,7 +45,7 @@ static int64_t same_pages(const tsr_kv *kv, int group, int seq, int parent)
     const int32_t *others = tsr_kv_pages(kv, group, parent, &theirs);
     for (int i = TSR_MIN(mine.end, theirs.end); i-- > TSR_MAX(mine.first, theirs.first);)
         if (pages[i] == others[i])
-            return (i + 1) * tsr_kv_page_tokens(kv, group);
+            return (i + 1) * tsr_kv_page_positions(kv, group);
     return 0;
 }
 
