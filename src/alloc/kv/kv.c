@@ -12,13 +12,13 @@
 
 /* -- creation -- */
 
-static int find_group(const tsr_kv *kv, const tsr_kv_layer *layer)
+/* The group of layer `index`, or n_groups if no layer before it is like it. */
+static int find_group(const tsr_kv *kv, const tsr_kv_config *config, int index)
 {
-    int g = 0;
-    while (g < kv->n_groups &&
-           (kv->groups[g].window != layer->window || kv->groups[g].ratio != tsr_kv_ratio(layer)))
-        g++;
-    return g;
+    for (int i = 0; i < index; i++)
+        if (kv->group_of[i] >= 0 && tsr_kv_alike(&config->layers[i], &config->layers[index]))
+            return kv->group_of[i];
+    return kv->n_groups;
 }
 
 static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *config)
@@ -26,7 +26,7 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
     tsr_status status = TSR_OK;
     for (int i = 0; i < kv->n_layers; i++) {
         const tsr_kv_layer *layer = &config->layers[i];
-        int g = find_group(kv, layer);
+        int g = find_group(kv, config, i);
         if (!layer->kv_heads) {
             kv->group_of[i] = -1;
             continue;
