@@ -33,21 +33,22 @@ static void row_pattern(int64_t stamp, int layer, int64_t head, int part, unsign
         row[i] = (unsigned char)((x >> (i % 8 * 8)) + i / 8);
 }
 
-/* The bytes of one head's K (part 0) or V (part 1) at one position of a sequence, as kernels find them. */
+/* The bytes of one head's K (part 0) or V (part 1) of one key of a sequence, as kernels find them: the key of
+ * one position, or of `ratio` positions. */
 static unsigned char *row_at(const kv_fixture *f, int device, int layer, int64_t local_head, int part,
-                             int seq, int64_t position, size_t *bytes_out)
+                             int seq, int64_t key, size_t *bytes_out)
 {
     tsr_kv_view view;
     tsr_kv_span span;
     const int32_t *pages = tsr_kv_pages(f->kv, tsr_kv_group_of(f->kv, layer), seq, &span);
     tsr_kv_view_of(f->kv, device, layer, &view);
-    assert_true(position / view.page_tokens >= span.first);
-    assert_true(position / view.page_tokens < span.end);
+    assert_true(key / view.page_tokens >= span.first);
+    assert_true(key / view.page_tokens < span.end);
     assert_true(local_head < view.n_heads);
     size_t row_bytes = part ? view.v_row_bytes : view.k_row_bytes;
     *bytes_out = row_bytes;
-    size_t row = (size_t)(local_head * view.page_tokens + position % view.page_tokens);
-    return view.base + (size_t)pages[position / view.page_tokens] * view.page_bytes +
+    size_t row = (size_t)(local_head * view.page_tokens + key % view.page_tokens);
+    return view.base + (size_t)pages[key / view.page_tokens] * view.page_bytes +
            (part ? view.v_offset : view.k_offset) + row * row_bytes;
 }
 
@@ -63,8 +64,8 @@ static void check_row(unsigned char *row, const unsigned char *pattern, size_t b
     assert_memory_equal(row, pattern, bytes);
 }
 
-/* Visit every row of one position in one layer, all heads, wherever they are. */
-static void visit_layer(const kv_fixture *f, int layer, int seq, int64_t position, int64_t stamp,
+/* Visit every row of one key in one layer, all heads, wherever they are. */
+static void visit_layer(const kv_fixture *f, int layer, int seq, int64_t key, int64_t stamp,
                         row_visitor visit)
 {
     unsigned char pattern[HEAD_DIM * sizeof(float)];
@@ -73,7 +74,7 @@ static void visit_layer(const kv_fixture *f, int layer, int seq, int64_t positio
             size_t bytes;
             int device = tsr_shard_map_device(&f->maps[layer], head);
             int64_t local = head - tsr_shard_map_first(&f->maps[layer], device);
-            unsigned char *row = row_at(f, device, layer, local, part, seq, position, &bytes);
+            unsigned char *row = row_at(f, device, layer, local, part, seq, key, &bytes);
             row_pattern(stamp, layer, head, part, pattern, bytes);
             visit(row, pattern, bytes);
         }
@@ -83,9 +84,10 @@ static void visit_layer(const kv_fixture *f, int layer, int seq, int64_t positio
 
 typedef struct group_model {
     int64_t window, kept; /* kept 0: all */
+    int64_t ratio, page;  /* positions of a key and of a page */
     int64_t n_pages;
     int64_t first[N_SEQ];
-    int64_t page[N_SEQ][MAX_TOKENS / PAGE]; /* an invented number per page */
+    int64_t pages[N_SEQ][MAX_TOKENS / PAGE]; /* an invented number per page */
 } group_model;
 
 typedef struct model {
@@ -96,9 +98,9 @@ typedef struct model {
     int64_t next_stamp, next_page;
 } model;
 
-static int64_t pages_of(int64_t n_tokens)
+static int64_t pages_of(const group_model *g, int64_t n_tokens)
 {
-    return (n_tokens + PAGE - 1) / PAGE;
+    return (n_tokens + g->page - 1) / g->page;
 }
 
 static int64_t at_least_0(int64_t n)
@@ -111,9 +113,9 @@ static void model_describe(model *m, const kv_fixture *f)
 {
     memset(m, 0, sizeof *m);
     for (int l = 0; l < N_LAYERS; l++) {
-        int64_t window = f->layers[l].window;
+        int64_t window = f->layers[l].window, ratio = f->layers[l].ratio ? f->layers[l].ratio : 1;
         int g = 0;
-        while (g < m->n_groups && m->groups[g].window != window)
+        while (g < m->n_groups && (m->groups[g].window != window || m->groups[g].ratio != ratio))
             g++;
         assert_int_equal(tsr_kv_group_of(f->kv, l), g);
         if (g < m->n_groups)
@@ -121,7 +123,10 @@ static void model_describe(model *m, const kv_fixture *f)
         m->groups[m->n_groups++] =
             (group_model){.window = window,
                           .kept = window && !f->config.keep_all ? window - 1 + f->config.n_batch : 0,
-                          .n_pages = tsr_kv_n_pages(&f->config, window, 1)};
+                          .ratio = ratio,
+                          .page = PAGE * ratio,
+                          .n_pages = tsr_kv_n_pages(&f->config, window, ratio)};
+        assert_int_equal(tsr_kv_page_positions(f->kv, g), PAGE * ratio);
     }
     assert_int_equal(tsr_kv_n_groups(f->kv), m->n_groups);
 }
@@ -130,8 +135,8 @@ static int model_users(const model *m, const group_model *g, int64_t page)
 {
     int users = 0;
     for (int s = 0; s < N_SEQ; s++)
-        for (int64_t i = g->first[s]; i < pages_of(m->length[s]); i++)
-            users += g->page[s][i] == page;
+        for (int64_t i = g->first[s]; i < pages_of(g, m->length[s]); i++)
+            users += g->pages[s][i] == page;
     return users;
 }
 
@@ -142,30 +147,30 @@ static int model_count_pages(const model *m, const group_model *g, int *shared)
     int used = 0;
     *shared = 0;
     for (int s = 0; s < N_SEQ; s++)
-        for (int64_t i = g->first[s]; i < pages_of(m->length[s]); i++) {
+        for (int64_t i = g->first[s]; i < pages_of(g, m->length[s]); i++) {
             int k = 0;
-            while (k < used && seen[k] != g->page[s][i])
+            while (k < used && seen[k] != g->pages[s][i])
                 k++;
             if (k < used)
                 continue;
-            seen[used++] = g->page[s][i];
-            *shared += model_users(m, g, g->page[s][i]) > 1;
+            seen[used++] = g->pages[s][i];
+            *shared += model_users(m, g, g->pages[s][i]) > 1;
         }
     return used;
 }
 
 static int64_t first_after(const model *m, const group_model *g, int seq, int n)
 {
-    int64_t first = g->kept ? at_least_0(m->length[seq] + n - g->kept) / PAGE : 0;
+    int64_t first = g->kept ? at_least_0(m->length[seq] + n - g->kept) / g->page : 0;
     return first > g->first[seq] ? first : g->first[seq];
 }
 
 /* Whether the page that holds the next position is to be copied first. */
 static bool is_copied(const model *m, const group_model *g, int seq, int n)
 {
-    int64_t at = m->length[seq] / PAGE;
-    return m->length[seq] % PAGE && at >= first_after(m, g, seq, n) &&
-           model_users(m, g, g->page[seq][at]) > 1;
+    int64_t at = m->length[seq] / g->page;
+    return m->length[seq] % g->page && at >= first_after(m, g, seq, n) &&
+           model_users(m, g, g->pages[seq][at]) > 1;
 }
 
 /* Whether there are pages for n more: for the copy while all others are still there, for the rest when those
@@ -173,14 +178,14 @@ static bool is_copied(const model *m, const group_model *g, int seq, int n)
 static bool group_fits(const model *m, const group_model *g, int seq, int n)
 {
     int shared, used = model_count_pages(m, g, &shared);
-    int64_t first = first_after(m, g, seq, n), old_end = pages_of(m->length[seq]);
+    int64_t first = first_after(m, g, seq, n), old_end = pages_of(g, m->length[seq]);
     bool copied = is_copied(m, g, seq, n);
     if (used + copied > g->n_pages)
         return false;
     for (int64_t i = g->first[seq]; i < first && i < old_end; i++)
-        used -= model_users(m, g, g->page[seq][i]) == 1;
+        used -= model_users(m, g, g->pages[seq][i]) == 1;
     int64_t begin = first > old_end ? first : old_end;
-    return used + copied + pages_of(m->length[seq] + n) - begin <= g->n_pages;
+    return used + copied + pages_of(g, m->length[seq] + n) - begin <= g->n_pages;
 }
 
 static bool model_fits(const model *m, int seq, int n)
@@ -198,9 +203,9 @@ static void model_append(model *m, int seq, int n)
         group_model *g = &m->groups[k];
         int64_t first = first_after(m, g, seq, n);
         if (is_copied(m, g, seq, n))
-            g->page[seq][length / PAGE] = m->next_page++;
-        for (int64_t i = pages_of(length); i < pages_of(length + n); i++)
-            g->page[seq][i] = m->next_page++;
+            g->pages[seq][length / g->page] = m->next_page++;
+        for (int64_t i = pages_of(g, length); i < pages_of(g, length + n); i++)
+            g->pages[seq][i] = m->next_page++;
         g->first[seq] = first;
     }
     for (int i = 0; i < n; i++)
@@ -218,7 +223,7 @@ static void model_trim(model *m, int seq, int64_t length)
 /* What the token behind `length` sees is in pages from this one on. */
 static int64_t first_seen(const group_model *g, int64_t length)
 {
-    return g->window ? at_least_0(length - g->window + 1) / PAGE : 0;
+    return g->window ? at_least_0(length - g->window + 1) / g->page : 0;
 }
 
 static bool can_trim(const model *m, int seq, int64_t length)
@@ -229,13 +234,14 @@ static bool can_trim(const model *m, int seq, int64_t length)
     return true;
 }
 
-/* Rows of one sequence in a group. */
+/* Rows of one sequence in a group, of the keys whose positions there all are, with the last one's stamp. */
 static void check_rows(const kv_fixture *f, const model *m, int k, int s)
 {
+    const group_model *g = &m->groups[k];
     for (int l = 0; l < N_LAYERS; l++)
-        for (int64_t i = m->groups[k].first[s] * PAGE; i < m->length[s] && tsr_kv_group_of(f->kv, l) == k;
+        for (int64_t i = g->first[s] * PAGE; tsr_kv_group_of(f->kv, l) == k && i < m->length[s] / g->ratio;
              i++)
-            visit_layer(f, l, s, i, m->stamp[s][i], check_row);
+            visit_layer(f, l, s, i, m->stamp[s][(i + 1) * g->ratio - 1], check_row);
 }
 
 /* All that is counted, and the rows of some sequences: what is wrong stays so until its turn comes. */
@@ -252,7 +258,7 @@ static void check_group(const kv_fixture *f, const model *m, int k)
         tsr_kv_span span;
         tsr_kv_pages(f->kv, k, s, &span);
         assert_int_equal(span.first, g->first[s]);
-        assert_int_equal(span.end, pages_of(m->length[s]));
+        assert_int_equal(span.end, pages_of(g, m->length[s]));
         assert_true(span.first <= first_seen(g, m->length[s]));
         if (g->kept)
             assert_true(span.end - span.first <= (g->kept + PAGE - 2) / PAGE + 1);
@@ -281,10 +287,11 @@ static void check_all(const kv_fixture *f, const model *m)
 static void write_last(const kv_fixture *f, const model *m, int seq, int n)
 {
     for (int l = 0; l < N_LAYERS; l++) {
-        int64_t kept = m->groups[tsr_kv_group_of(f->kv, l)].first[seq] * PAGE;
+        const group_model *g = &m->groups[tsr_kv_group_of(f->kv, l)];
+        int64_t kept = g->first[seq] * g->page;
         for (int64_t i = m->length[seq] - n; i < m->length[seq]; i++)
-            if (i >= kept)
-                visit_layer(f, l, seq, i, m->stamp[seq][i], write_row);
+            if (i >= kept && (i + 1) % g->ratio == 0)
+                visit_layer(f, l, seq, i / g->ratio, m->stamp[seq][i], write_row);
     }
 }
 
@@ -334,7 +341,7 @@ static void step_fork(kv_fixture *f, model *m, int src, int dst)
     memcpy(m->stamp[dst], m->stamp[src], sizeof m->stamp[dst]);
     for (int g = 0; g < m->n_groups; g++) {
         m->groups[g].first[dst] = m->groups[g].first[src];
-        memcpy(m->groups[g].page[dst], m->groups[g].page[src], sizeof m->groups[g].page[dst]);
+        memcpy(m->groups[g].pages[dst], m->groups[g].pages[src], sizeof m->groups[g].pages[dst]);
     }
 }
 
@@ -387,11 +394,12 @@ static void load_pages(const kv_fixture *f, model *m, int seq, int g, const tsr_
     group_model *group = &m->groups[g];
     size_t bytes = tsr_kv_page_bytes(f->kv, g);
     unsigned char *again = malloc(bytes);
-    int64_t shared = what->shared == what->length ? pages_of(what->length) : what->shared / PAGE;
+    int64_t shared =
+        what->shared == what->length ? pages_of(group, what->length) : what->shared / group->page;
     group->first[seq] = what->first[g];
-    for (int64_t i = what->first[g]; i < pages_of(what->length); i++) {
+    for (int64_t i = what->first[g]; i < pages_of(group, what->length); i++) {
         bool theirs = what->parent >= 0 && i < shared && i >= group->first[what->parent];
-        group->page[seq][i] = theirs ? group->page[what->parent][i] : m->next_page++;
+        group->pages[seq][i] = theirs ? group->pages[what->parent][i] : m->next_page++;
         if (!theirs)
             assert_int_equal(tsr_kv_page_put(f->kv, g, seq, (int)i, saved->bytes[g][i]), TSR_OK);
         assert_int_equal(tsr_kv_page_get(f->kv, g, seq, (int)i, again), TSR_OK);
@@ -494,7 +502,7 @@ static void random_step(kv_fixture *f, model *m)
 
 typedef struct run_config {
     tsr_type type_k, type_v;
-    int64_t windows[N_LAYERS];
+    int64_t windows[N_LAYERS], ratios[N_LAYERS];
     int64_t n_batch;
     bool keep_all, inject;
     int n_steps;
@@ -512,8 +520,10 @@ static void run_random(const run_config *run)
     kv_fixture f = {0};
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, run->type_k, run->type_v);
-    for (int i = 0; i < N_LAYERS; i++)
+    for (int i = 0; i < N_LAYERS; i++) {
         f.layers[i].window = run->windows[i];
+        f.layers[i].ratio = run->ratios[i];
+    }
     f.config.n_batch = run->n_batch;
     f.config.keep_all = run->keep_all;
     make_region(&f, &m);
@@ -549,32 +559,36 @@ static void failing_commits_and_copies_lose_nothing(void **state)
         &(run_config){.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_Q8_0, .inject = true, .n_steps = 5000});
 }
 
-/* From one position to more than the context, the same in some layers, in others not. */
-static run_config random_windows(int n_steps)
+/* Windows from one position to more than the context, the same in some layers, in others not; and layers
+ * without one in which a key is that of several positions. */
+static run_config random_layers(int n_steps)
 {
-    static const int64_t choices[] = {0, 1, 2, 4, 5, 11, 23, 400};
+    static const int64_t windows[] = {0, 1, 2, 4, 5, 11, 23, 400}, ratios[] = {1, 2, 3, 4, 32};
     run_config run = {.type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_Q4_0, .n_steps = n_steps};
     for (int i = 0; i < N_LAYERS; i++)
-        run.windows[i] = choices[below(sizeof choices / sizeof *choices)];
+        if (below(3) == 0)
+            run.ratios[i] = ratios[below(sizeof ratios / sizeof *ratios)];
+        else
+            run.windows[i] = windows[below(sizeof windows / sizeof *windows)];
     run.n_batch = 1 + below(12);
     run.keep_all = below(6) == 0;
     return run;
 }
 
-static void groups_with_windows_keep_what_is_seen(void **state)
+static void groups_keep_what_is_seen(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++) {
-        run_config run = random_windows(200);
+        run_config run = random_layers(200);
         run_random(&run);
     }
 }
 
-static void groups_with_windows_survive_failures(void **state)
+static void groups_survive_failures(void **state)
 {
     (void)state;
     for (int round = 0; round < 20; round++) {
-        run_config run = random_windows(250);
+        run_config run = random_layers(250);
         run.inject = true;
         run_random(&run);
     }
@@ -585,8 +599,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thousands_of_random_operations_keep_every_row),
         cmocka_unit_test(failing_commits_and_copies_lose_nothing),
-        cmocka_unit_test(groups_with_windows_keep_what_is_seen),
-        cmocka_unit_test(groups_with_windows_survive_failures),
+        cmocka_unit_test(groups_keep_what_is_seen),
+        cmocka_unit_test(groups_survive_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
