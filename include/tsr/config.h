@@ -107,11 +107,12 @@ typedef struct tsr_model_config {
         int n_batch;       /**< most tokens of a step; a longer batch is cut, which changes no bit */
         int n_outputs_max; /**< most rows of logits of a step; a batch with more is cut; 0: n_seq_max */
         tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
-        /** of values in the KV region, like `type_k`; equal to it in models with latent attention */
+        /** of values in the KV region, like `type_k`; equal to it in models with latent attention or
+         * compressed positions, where values are in keys */
         tsr_type type_v;
         /** llama.cpp's name. True: layers with a sliding window keep the keys and values of all tokens, so
-         * that sequences can be cut back to any length (not in models with recurrent layers). False: the keys
-         * and values of the window and a batch. */
+         * that sequences can be cut back to any length (not in models with recurrent layers or compressed
+         * positions). False: the keys and values of the window and a batch. */
         bool swa_full;
         int n_sessions; /**< sessions that a plan has memory for; each has a KV region and an arena */
     } session;

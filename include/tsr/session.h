@@ -47,9 +47,9 @@ typedef struct tsr_batch {
  * wanted. TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens.
  * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On failure every
  * sequence is as it was before the call, and the contents of logits[] are unspecified. With recurrent layers
- * tsr_session_min_length() may then be the present length. Exception: in a call with more than n_batch
- * tokens, on a model with a sliding window, sequences may keep the tokens computed before the step that
- * failed (recurrent layers alone do not cause this); tsr_session_length() has their number. Blocks until
+ * or compressed positions tsr_session_min_length() may then be the present length. Exception: in a call with
+ * more than n_batch tokens, on a model with a sliding window, sequences may keep the tokens computed before
+ * the step that failed (states alone do not cause this); tsr_session_length() has their number. Blocks until
  * done. Allocates host memory only for a shape (number of tokens and of outputs) that is not among the last
  * 16, and device memory only as the KV region grows into its reserved addresses. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
@@ -97,19 +97,20 @@ TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
  * without config.session.swa_full) layers keep the tokens that the next token sees and n_batch tokens more,
  * so the last n_batch tokens can be cut off; of a sequence that was loaded from a file, one.
  *
- * With recurrent layers two states are kept: at the beginning of the last call that added to the sequence,
- * and at its end. The value is that beginning, and lengths between the two are not possible. It is the
- * present length if the beginning was 0, after a failed step or a trim, and for a loaded sequence. */
+ * With recurrent layers or compressed positions two states are kept: at the beginning of the last call that
+ * added to the sequence, and at its end. The value is that beginning, and lengths between the two are not
+ * possible. It is the present length if the beginning was 0, after a failed step or a trim, and for a loaded
+ * sequence. */
 TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
 
 /** Remove all tokens of a sequence except the first `length`; 0 empties the sequence. TSR_ERR_INVALID: the
  * sequence is shorter or unknown, or `length` is less than tsr_session_min_length() but not 0; on a model
- * with recurrent layers, `length` is neither that, nor the present length, nor 0. */
+ * with recurrent layers or compressed positions, `length` is neither that, nor the present length, nor 0. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
-/** Make the empty sequence `to` a copy of `from`. The two share full pages of 32 tokens as long as both keep
- * these pages. States of recurrent layers are shared as well. TSR_ERR_INVALID: `to` is not empty, or a
- * sequence is unknown. */
+/** Make the empty sequence `to` a copy of `from`. The two share full pages as long as both keep these pages.
+ * A page has 32 keys: 32 tokens, and in layers with compressed positions as many times the tokens of a key.
+ * States are shared as well. TSR_ERR_INVALID: `to` is not empty, or a sequence is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
 /** Return unused memory of the KV region to the devices: pages in use are moved to the beginning of the
@@ -121,9 +122,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_compact(tsr_session *session);
 /** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. Shared pages are
  * stored once. An existing file is replaced only after the new file is complete and on the disk; an
  * interrupted save leaves the existing file as it was (and perhaps a file `path`.XXXXXX). A saved file can be
- * read under any tensor_split, on any devices. The file holds keys and values, and the states of recurrent
- * layers at the end of each sequence; the caller keeps the tokens. TSR_ERR_INVALID: no such sequence.
- * TSR_ERR_IO, TSR_ERR_MEMORY; TSR_ERR_DEVICE: a device cannot be read. Blocks until done. */
+ * read under any tensor_split, on any devices. The file holds keys and values, and the states (of recurrent
+ * layers and of compressed positions) at the end of each sequence; the caller keeps the tokens.
+ * TSR_ERR_INVALID: no such sequence. TSR_ERR_IO, TSR_ERR_MEMORY; TSR_ERR_DEVICE: a device cannot be read.
+ * Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs,
                                                   const char *path);
 
@@ -144,7 +146,7 @@ typedef struct tsr_session_stats {
     int64_t n_all_reduces;     /**< over all steps */
     int64_t n_programs;        /**< shapes compiled so far */
     int64_t kv_pages_used;     /**< pages that hold tokens; layers with a window have pages of their own */
-    int64_t kv_pages;          /**< pages of the region, without states of recurrent layers */
+    int64_t kv_pages;          /**< pages of the region, without states */
     size_t kv_committed_bytes; /**< memory behind the KV region and its states by now, of all devices */
 } tsr_session_stats;
 

@@ -262,8 +262,8 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
     if (!tsr_kv_can_trim(kv, seq, length))
         return tsr_fail(
             TSR_ERR_INVALID,
-            "sequence %d of %lld tokens cannot be cut to %lld: the states of recurrent layers are "
-            "known behind %lld tokens only; cut it to %lld or to 0",
+            "sequence %d of %lld tokens cannot be cut to %lld: the states of recurrent layers or compressed "
+            "positions are known behind %lld tokens only; cut it to %lld or to 0",
             seq, (long long)old_length, (long long)length, (long long)tsr_kv_min_length(kv, seq),
             (long long)tsr_kv_min_length(kv, seq));
     for (int g = 0; g < kv->n_groups; g++)
