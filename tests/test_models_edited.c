@@ -44,19 +44,25 @@ static bool is_missing(const char *folder)
     return true;
 }
 
-static float *logits_of(const char *path)
+/* Logits of the last token; the tokens in chunks (0: at once). */
+static float *logits_of_split(const char *path, const char *devices, const char *split, int64_t chunk)
 {
     int32_t tokens[N_TOKENS];
     runner r;
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (i * 29 + 3) % N_VOCAB;
-    runner_open(&r, path, "host:2,threads=1", "1,1", NULL);
+    runner_open(&r, path, devices, split, NULL);
     float *logits = calloc(N_VOCAB, sizeof *logits);
     assert_non_null(logits);
     assert_int_equal(r.n_vocab, N_VOCAB);
-    runner_decode(&r, tokens, N_TOKENS, 0, false, logits);
+    runner_decode(&r, tokens, N_TOKENS, chunk, false, logits);
     runner_close(&r);
     return logits;
+}
+
+static float *logits_of(const char *path)
+{
+    return logits_of_split(path, "host:2,threads=1", "1,1", 0);
 }
 
 static bool same_logits(const char *a, const char *b)
@@ -68,17 +74,23 @@ static bool same_logits(const char *a, const char *b)
     return same;
 }
 
-static void check_refused(const char *path, tsr_status expected, const char *object)
+static void check_refused_with(const char *path, const tsr_model_config *model_config, tsr_status expected,
+                               const char *object)
 {
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     tsr_model *model = NULL;
     config.devices = "host:1,threads=1";
     runner_ok(tsr_runtime_open(&config, &rt), "runtime");
-    assert_int_equal(tsr_model_open(rt, path, NULL, &model), expected);
+    assert_int_equal(tsr_model_open(rt, path, model_config, &model), expected);
     if (!strstr(tsr_last_error(), object))
         fail_msg("this should name %s: %s", object, tsr_last_error());
     tsr_runtime_close(rt);
+}
+
+static void check_refused(const char *path, tsr_status expected, const char *object)
+{
+    check_refused_with(path, NULL, expected, object);
 }
 
 /* -- tests -- */
@@ -322,6 +334,29 @@ static void tables_of_experts_are_checked(void **state)
                   "hash_layer_count is 5 of 5 layers");
 }
 
+/* The biases of compressors are matrices in files, so quantizers may give them any type. */
+static void compressors_take_biases_of_any_type(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0};
+    static const char attention[] = "blk.1.attn_compressor_ape.weight",
+                      index[] = "blk.1.indexer_compressor_ape.weight";
+    if (is_missing("deepseek4"))
+        skip();
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const file_edit decoded[] = {{attention, FILE_TENSOR, .ne = {64, 4}, .like = types[i]},
+                                     {index, FILE_TENSOR, .ne = {128, 4}, .like = types[i]},
+                                     {0}};
+        const file_edit typed[] = {{attention, FILE_TENSOR, .ne = {64, 4}, .type = types[i]},
+                                   {index, FILE_TENSOR, .ne = {128, 4}, .type = types[i]},
+                                   {0}};
+        char path[DIRECTORY_PATH];
+        snprintf(path, sizeof path, "%s", write_with("deepseek4", decoded, "decoded.gguf"));
+        assert_true(same_logits(path, write_with("deepseek4", typed, "typed.gguf")));
+        assert_false(same_logits(path, model_of("deepseek4")));
+    }
+}
+
 /* Rows of other numbers of positions, which all layers of a kind share; and no limit of the activations. */
 static void compressed_rows_have_a_ratio_for_each_kind_of_layer(void **state)
 {
@@ -390,6 +425,7 @@ int main(void)
         cmocka_unit_test(models_of_experts_need_no_length_of_dense_layers),
         cmocka_unit_test(granite_models_may_have_no_rotation),
         cmocka_unit_test(tables_of_experts_are_checked),
+        cmocka_unit_test(compressors_take_biases_of_any_type),
         cmocka_unit_test(compressed_rows_have_a_ratio_for_each_kind_of_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,6 +23,7 @@ void tsr_weights_free(tsr_weights *weights)
     for (int i = 0; i < weights->n; i++) {
         tsr_mem_free(weights->list[i]->experts);
         tsr_mem_free((void *)weights->list[i]->layout.parts);
+        tsr_mem_free(weights->list[i]->floats);
         tsr_mem_free(weights->list[i]);
     }
     tsr_mem_free(weights->list);
@@ -228,6 +229,29 @@ out:
     return status;
 }
 
+/* Decode the source to F32. A source in parts has no views, so devices get copies: another split may keep the
+ * memory of a device for longer than this weight exists. */
+static tsr_status decode_source(tsr_weight *weight)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source = weight->source;
+    const int64_t n = source->ne[0] * source->ne[1];
+    const void **part = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *part, "a decoded tensor", &part));
+    weight->layout.parts = part;
+    if (source->data) {
+        TSR_TRY(tsr_mem_array((size_t)n, sizeof *weight->floats, "a decoded tensor", &weight->floats));
+        TSR_TRY(tsr_type_to_f32(source->type, source->data, weight->floats, n));
+    }
+    weight->part = *source;
+    weight->part.type = weight->tensor.type = TSR_TYPE_F32;
+    weight->part.bytes = (size_t)n * sizeof *weight->floats;
+    weight->part.data = *part = weight->floats;
+    weight->source = &weight->part;
+out:
+    return status;
+}
+
 tsr_status tsr_weights_declare_vector(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                       int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name)
 {
@@ -235,7 +259,9 @@ tsr_status tsr_weights_declare_vector(tsr_weights *weights, bool required, tsr_w
     TSR_TRY(tsr_weights_declare(weights, required, role, layer, ne0, ne1, tensor_out, "%s", name));
     if (!*tensor_out)
         return TSR_OK;
-    TSR_TRY(tsr_weights_check_vector(weights, name, (*tensor_out)->type));
+    if (weights->gguf && (*tensor_out)->type != TSR_TYPE_F32)
+        TSR_TRY(decode_source((tsr_weight *)*tensor_out)); /* its first member */
+    (*tensor_out)->type = TSR_TYPE_F32;
     (*tensor_out)->ne[0] = ne0 * ne1;
     (*tensor_out)->ne[1] = 1;
 out:

@@ -130,7 +130,8 @@ typedef struct tsr_weight {
     int64_t per_head; /* elements of the divided axis for each KV head (of a recurrent layer: key head), where
                        * the class's axis has other numbers; 0: the same */
     int64_t granule;  /* elements of the divided axis that stay together; 0: the map of the role decides */
-    tsr_source_layout layout;        /* of the source, as in tsr_placement; parts are owned */
+    tsr_source_layout layout; /* of the source, as in tsr_placement; parts are owned */
+    float *floats;            /* the source's elements, if the file has another type; NULL: the file's */
     const tsr_gguf_tensor **experts; /* [experts] tensors of the file that are the source; NULL: one tensor */
     bool beside;                     /* of the mixer beside the layer's own */
 } tsr_weight;
@@ -231,7 +232,8 @@ void tsr_weights_cut_heads(tsr_tensor *tensor, int64_t per_head);
  * it. */
 int tsr_weight_kind(const tsr_weight *weight, const tsr_hparams *hparams);
 
-/* Declare a matrix [ne0, ne1] of the file, F32, as a vector of all its elements. */
+/* Declare a matrix [ne0, ne1] of the file as a vector of all its elements, in F32. Converters and quantizers
+ * take such a tensor for a matrix, and may give it any type. */
 tsr_status tsr_weights_declare_vector(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                       int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name);
 

@@ -109,16 +109,35 @@ static bool is_replaced(const file_edit *edits, const char *name)
     return false;
 }
 
+static void write_integers(gguf_writer *w, const file_edit *e, int n_dims, size_t n)
+{
+    uint32_t *values = make(n * sizeof *values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = e->numbers[i % e->n];
+    gguf_writer_tensor_raw(w, e->name, e->type, n_dims, e->ne, values);
+    free(values);
+}
+
 static void write_new_tensor(gguf_writer *w, const file_edit *e)
 {
     const int n_dims = e->ne[2] > 0 ? 3 : e->ne[1] > 0 ? 2 : 1;
     size_t n = 1;
     for (int d = 0; d < n_dims; d++)
         n *= (size_t)e->ne[d];
+    if (e->type == TSR_TYPE_I32) {
+        write_integers(w, e, n_dims, n);
+        return;
+    }
     float *values = make(n * sizeof *values);
     for (size_t i = 0; i < n; i++)
         values[i] =
             e->value != 0 ? e->value : (float)((uint32_t)i * UINT32_C(2654435761) >> 16) / 65536 - 0.5f;
+    if (e->like != TSR_TYPE_F32) {
+        void *rounded = make(n * sizeof *values);
+        runner_ok(tsr_type_from_f32(e->like, values, rounded, (int64_t)n), e->name);
+        runner_ok(tsr_type_to_f32(e->like, rounded, values, (int64_t)n), e->name);
+        free(rounded);
+    }
     gguf_writer_tensor_f32(w, e->name, e->type, n_dims, e->ne, values);
     free(values);
 }

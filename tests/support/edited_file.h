@@ -23,7 +23,8 @@ typedef struct file_edit {
     size_t n;
     int64_t ne[3]; /* the last ones 0: fewer dimensions */
     float value;   /* 0: element i is (i * 2654435761 mod 2^32 >> 16) / 65536 - 0.5 */
-    tsr_type type; /* F32 unless given */
+    tsr_type type; /* F32 unless given; I32: element i is number i mod n */
+    tsr_type like; /* the numbers are rounded to those of this type; F32 unless given */
     const char *from;
 } file_edit;
 
