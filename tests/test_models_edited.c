@@ -382,6 +382,28 @@ static void compressed_rows_have_a_ratio_for_each_kind_of_layer(void **state)
                   "compress_ratios is 1 for layer 0");
 }
 
+/* The table has one column, as vectors have. */
+static void tables_may_have_one_expert_for_each_token(void **state)
+{
+    (void)state;
+    static const char used[] = "deepseek4.expert_used_count", table[] = "blk.0.ffn_gate_tid2eid.weight";
+    if (is_missing("deepseek4"))
+        skip();
+    const file_edit first[] = {{used, FILE_U32, {1}},
+                               {table, FILE_TENSOR, {0}, .n = 1, .ne = {1, N_VOCAB}, .type = TSR_TYPE_I32},
+                               {0}};
+    const file_edit last[] = {{used, FILE_U32, {1}},
+                              {table, FILE_TENSOR, {5}, .n = 1, .ne = {1, N_VOCAB}, .type = TSR_TYPE_I32},
+                              {0}};
+    char path[DIRECTORY_PATH];
+    snprintf(path, sizeof path, "%s", write_with("deepseek4", first, "first.gguf"));
+    assert_false(same_logits(path, write_with("deepseek4", last, "last.gguf")));
+    const file_edit none[] = {{used, FILE_U32, {1}},
+                              {table, FILE_TENSOR, {6}, .n = 1, .ne = {1, N_VOCAB}, .type = TSR_TYPE_I32},
+                              {0}};
+    check_refused(write_with("deepseek4", none, "edited.gguf"), TSR_ERR_FORMAT, "has expert 6 of 6");
+}
+
 /* Factors that make all angles too small to change anything stand for no rotation. */
 static void granite_models_may_have_no_rotation(void **state)
 {
@@ -427,6 +449,7 @@ int main(void)
         cmocka_unit_test(tables_of_experts_are_checked),
         cmocka_unit_test(compressors_take_biases_of_any_type),
         cmocka_unit_test(compressed_rows_have_a_ratio_for_each_kind_of_layer),
+        cmocka_unit_test(tables_may_have_one_expert_for_each_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

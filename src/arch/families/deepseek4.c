@@ -180,6 +180,8 @@ static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
         return TSR_OK;
     TSR_DECLARE(expert_table, true, TSR_WEIGHT_FFN_WHOLE, hp->n_expert_used, hp->n_vocab,
                 "ffn_gate_tid2eid.weight");
+    layer->expert_table->ne[0] = hp->n_expert_used; /* a matrix of one column, too */
+    layer->expert_table->ne[1] = hp->n_vocab;
     if (w->gguf)
         TSR_TRY(check_table(w, hp, layer->expert_table));
     else
