@@ -404,6 +404,22 @@ static void tables_may_have_one_expert_for_each_token(void **state)
     check_refused(write_with("deepseek4", none, "edited.gguf"), TSR_ERR_FORMAT, "has expert 6 of 6");
 }
 
+/* The last layer of the file as prediction layer. */
+static void predictions_from_residual_streams_are_refused(void **state)
+{
+    (void)state;
+    if (is_missing("deepseek4"))
+        skip();
+    const file_edit edits[] = {{"deepseek4.nextn_predict_layers", FILE_U32, {1}},
+                               {"deepseek4.attention.compress_ratios", FILE_U32S, {0, 4, 128, 4, 0}, 5},
+                               {0}};
+    tsr_model_config config = tsr_model_config_default();
+    const char *const path = write_with("deepseek4", edits, "edited.gguf");
+    free(logits_of(path));
+    config.prediction.load = true;
+    check_refused_with(path, &config, TSR_ERR_UNSUPPORTED, "a model with residual streams");
+}
+
 /* Factors that make all angles too small to change anything stand for no rotation. */
 static void granite_models_may_have_no_rotation(void **state)
 {
@@ -450,6 +466,7 @@ int main(void)
         cmocka_unit_test(compressors_take_biases_of_any_type),
         cmocka_unit_test(compressed_rows_have_a_ratio_for_each_kind_of_layer),
         cmocka_unit_test(tables_may_have_one_expert_for_each_token),
+        cmocka_unit_test(predictions_from_residual_streams_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

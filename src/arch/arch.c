@@ -167,12 +167,19 @@ static tsr_status check_shared_kv(const tsr_gguf *gguf, const tsr_hparams *hp)
 }
 
 /* A prediction writes keys and values at positions that decoding has passed. A recurrent state has no place
- * for them, and keys and values of another layer are not the prediction's. */
+ * for them, and keys and values of another layer are not the prediction's. Callers get the sum of residual
+ * streams, of which a prediction would read each. */
 static tsr_status check_prediction(const tsr_gguf *gguf, const tsr_hparams *hp)
 {
     const int64_t l = hp->n_layers - 1;
     const tsr_layer_kind *k = tsr_hparams_layer(hp, l);
-    if (!hp->predicts || (has_kv_heads(k) && !k->beside && k->ratio == 0 && tsr_hparams_kv_layer(hp, l) == l))
+    if (hp->predicts && hp->n_streams > 0)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "%s: the prediction layer of a model with residual streams is not supported; open the "
+            "model without its prediction layer",
+            tsr_gguf_path(gguf));
+    if (!hp->predicts || (has_kv_heads(k) && !k->beside && tsr_hparams_kv_layer(hp, l) == l))
         return TSR_OK;
     return tsr_fail(TSR_ERR_UNSUPPORTED,
                     "%s: prediction layer %lld has a recurrent state, or no keys and values of its own; open "
