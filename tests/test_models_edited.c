@@ -420,6 +420,17 @@ static void predictions_from_residual_streams_are_refused(void **state)
     check_refused_with(path, &config, TSR_ERR_UNSUPPORTED, "a model with residual streams");
 }
 
+static void biases_for_images_change_nothing(void **state)
+{
+    (void)state;
+    if (is_missing("deepseek4"))
+        skip();
+    const file_edit images[] = {{"blk.3.exp_probs_b_vl.bias", FILE_TENSOR, .ne = {6}, .value = 1}, {0}},
+                    unknown[] = {{"blk.3.exp_probs_b_vl.weight", FILE_TENSOR, .ne = {6}}, {0}};
+    assert_true(same_logits(write_with("deepseek4", images, "edited.gguf"), model_of("deepseek4")));
+    check_refused(write_with("deepseek4", unknown, "edited.gguf"), TSR_ERR_UNSUPPORTED, "exp_probs_b_vl");
+}
+
 /* Factors that make all angles too small to change anything stand for no rotation. */
 static void granite_models_may_have_no_rotation(void **state)
 {
@@ -467,6 +478,7 @@ int main(void)
         cmocka_unit_test(compressed_rows_have_a_ratio_for_each_kind_of_layer),
         cmocka_unit_test(tables_may_have_one_expert_for_each_token),
         cmocka_unit_test(predictions_from_residual_streams_are_refused),
+        cmocka_unit_test(biases_for_images_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,13 @@ static bool is_of_shared_kv(const tsr_hparams *hp, const char *name)
             strcmp(end, ".attn_k_norm.weight") == 0);
 }
 
+/* A bias of the router for tokens of images, which no batch has. */
+static bool is_of_images(const char *name)
+{
+    const char *end = strstr(name, ".exp_probs_b_vl.");
+    return end && strcmp(end, ".exp_probs_b_vl.bias") == 0;
+}
+
 /* Mark the tensors of the file that are the source of a weight. */
 static void mark_used(const tsr_gguf *gguf, const tsr_weight *weight, const tsr_hparams *hp, bool *used)
 {
@@ -316,7 +323,7 @@ tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams 
     for (int64_t i = 0; i < n; i++) {
         const char *name = tsr_gguf_tensor_at(gguf, i)->name;
         if (used[i] || is_rope_factors(hp, name) || is_of_prediction_layer(hp, name) ||
-            is_of_shared_kv(hp, name))
+            is_of_shared_kv(hp, name) || is_of_images(name))
             continue;
         TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
                          "%s: tensor %s is unknown to architecture %s and may change the result; convert "
