@@ -431,6 +431,22 @@ static void biases_for_images_change_nothing(void **state)
     check_refused(write_with("deepseek4", unknown, "edited.gguf"), TSR_ERR_UNSUPPORTED, "exp_probs_b_vl");
 }
 
+/* A file without a limit of the shared expert has the limit of the others. */
+static void shared_experts_have_the_limit_of_the_others(void **state)
+{
+    (void)state;
+    static const char experts[] = "deepseek4.swiglu_clamp_exp", shared[] = "deepseek4.swiglu_clamp_shexp";
+    if (is_missing("deepseek4"))
+        skip();
+    const file_edit both[] = {{experts, FILE_U32, {1}}, {shared, FILE_U32, {1}}, {0}},
+                    one[] = {{experts, FILE_U32, {1}}, {shared, FILE_DROP}, {0}},
+                    other[] = {{experts, FILE_U32, {1}}, {shared, FILE_U32, {0}}, {0}};
+    char path[DIRECTORY_PATH];
+    snprintf(path, sizeof path, "%s", write_with("deepseek4", one, "one.gguf"));
+    assert_true(same_logits(path, write_with("deepseek4", both, "both.gguf")));
+    assert_false(same_logits(path, write_with("deepseek4", other, "other.gguf")));
+}
+
 /* Factors that make all angles too small to change anything stand for no rotation. */
 static void granite_models_may_have_no_rotation(void **state)
 {
@@ -479,6 +495,7 @@ int main(void)
         cmocka_unit_test(tables_may_have_one_expert_for_each_token),
         cmocka_unit_test(predictions_from_residual_streams_are_refused),
         cmocka_unit_test(biases_for_images_change_nothing),
+        cmocka_unit_test(shared_experts_have_the_limit_of_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,12 +128,13 @@ out:
 static tsr_status read_layer(tsr_keys *keys, const tsr_hparams *hp, int64_t l, tsr_layer_kind *layer)
 {
     tsr_status status = TSR_OK;
-    double experts = 0, shared = 0;
+    double experts = 0, shared;
     int64_t n_groups = 0;
     TSR_TRY(tsr_keys_int(keys, ratios, l, true, 0, 1 << 16, &layer->ratio));
     TSR_TRY(tsr_keys_int(keys, "attention.output_group_count", TSR_ALL_LAYERS, true, 1, layer->n_head,
                          &n_groups));
     TSR_TRY(tsr_keys_layer_real(keys, "swiglu_clamp_exp", l, 0, 1e6, &experts));
+    shared = experts; /* unless the file says otherwise */
     TSR_TRY(tsr_keys_layer_real(keys, "swiglu_clamp_shexp", l, 0, 1e6, &shared));
     if (layer->ffn != TSR_FFN_EXPERTS)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
