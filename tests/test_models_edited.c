@@ -373,7 +373,15 @@ static void compressed_rows_have_a_ratio_for_each_kind_of_layer(void **state)
                                 {"blk.4.attn_compressor_ape.weight", FILE_TENSOR, .ne = {32, 9}},
                                 {"deepseek4.swiglu_clamp_exp", FILE_DROP},
                                 {0}};
-    free(logits_of(write_with("deepseek4", others, "edited.gguf")));
+    const char *const edited = write_with("deepseek4", others, "edited.gguf");
+    float *at_once = logits_of(edited), *alone = logits_of_split(edited, "host:1,threads=1", NULL, 1),
+          *parts = logits_of_split(edited, "host:3,threads=1", "0,3,1", 7);
+    assert_memory_equal(alone, at_once, N_VOCAB * sizeof(float));
+    assert_memory_equal(parts, at_once, N_VOCAB * sizeof(float));
+    free(at_once);
+    free(alone);
+    free(parts);
+    assert_false(same_logits(edited, model_of("deepseek4")));
     const file_edit two[] = {{key, FILE_U32S, {0, 4, 128, 4, 64}, 5}, {0}};
     check_refused(write_with("deepseek4", two, "edited.gguf"), TSR_ERR_UNSUPPORTED,
                   "compress_ratios is 64 for layer 4, and 128 for others of its kind");
