@@ -384,10 +384,10 @@ static void compressed_rows_have_a_ratio_for_each_kind_of_layer(void **state)
     assert_false(same_logits(edited, model_of("deepseek4")));
     const file_edit two[] = {{key, FILE_U32S, {0, 4, 128, 4, 64}, 5}, {0}};
     check_refused(write_with("deepseek4", two, "edited.gguf"), TSR_ERR_UNSUPPORTED,
-                  "compress_ratios is 64 for layer 4, and 128 for others of its kind");
+                  "compress_ratios is 64 for layer 4, and 128 for others of its kind; one number");
     const file_edit one[] = {{key, FILE_U32S, {1, 4, 128, 4, 128}, 5}, {0}};
     check_refused(write_with("deepseek4", one, "edited.gguf"), TSR_ERR_UNSUPPORTED,
-                  "compress_ratios is 1 for layer 0");
+                  "compress_ratios is 1 for layer 0; a compressed row must have at least 2 positions");
 }
 
 /* The table has one column, as vectors have. */

@@ -40,10 +40,14 @@ static tsr_status add_rotations(tsr_keys *keys, const tsr_rope_params *wide, int
     const bool chosen = selects(keys, hp, l);
     const int64_t n_rot = wide->n_rot, dim = hp->head_dim;
     tsr_rope_params *rope = hp->rope, *rows = &rope[chosen ? TSR_ROPE_CHOSEN_ROWS : TSR_ROPE_ROWS];
-    if (ratio == 1 || (rows->group > 0 && rows->group != ratio))
+    if (ratio == 1)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: %s is %lld for layer %lld, and %lld for others of its kind; one number larger "
-                        "than 1 is supported",
+                        "%s: %s is 1 for layer %lld; a compressed row must have at least 2 positions",
+                        tsr_gguf_path(keys->gguf), keys->name, (long long)l);
+    if (rows->group > 0 && rows->group != ratio)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: %s is %lld for layer %lld, and %lld for others of its kind; one number for all "
+                        "is supported",
                         tsr_gguf_path(keys->gguf), keys->name, (long long)ratio, (long long)l,
                         (long long)rows->group);
     rope[TSR_ROPE_WIDE] = rope[TSR_ROPE_WIDE_BACK] = *rows = at_the_end(wide, n_rot, dim);
