@@ -9,8 +9,9 @@
  * Layers whose rows are selected (blocks/index.c) have index keys, which are rows of their own, and rows that
  * overlap. A row is written with its last position, and seen from there on.
  *
- * All heads read the same rows, so every device with heads computes and stores them whole, and with them the
- * state of the rows that are not complete; groups of heads are divided, and the columns of W_o with them. */
+ * All heads read the same rows, so every device with heads stores them whole. Every device of the layer's
+ * group computes them, and has the state of the rows that are not complete, also without heads. Groups of
+ * heads are divided, and the columns of W_o with them. */
 #include <stdio.h>
 
 #include "core/status.h"

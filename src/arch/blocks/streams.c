@@ -64,7 +64,7 @@ static tsr_tensor *weights_of(const tsr_hparams *hp, tsr_graph *graph, const tsr
     return tsr_stream_weights(graph, tsr_mul_mat(graph, s->matrix, flat), &rule);
 }
 
-/* What a block reads. */
+/* The sum of the streams that a block reads. */
 static tsr_tensor *collected(const tsr_hparams *hp, tsr_graph *graph, tsr_tensor *x, tsr_tensor *weights)
 {
     return tsr_stream_mix(graph, x, weights, NULL, &(tsr_mix_rule){.n_in = hp->n_streams, .n_out = 1});

@@ -158,7 +158,7 @@ out:
     return status;
 }
 
-/* Kernels take a number that no expert has for 0. */
+/* Kernels replace a number out of range by expert 0, so the file is checked here. */
 static tsr_status check_table(const tsr_weights *w, const tsr_hparams *hp, const tsr_tensor *table)
 {
     const tsr_gguf_tensor *source = ((const tsr_weight *)table)->source; /* its first member */
