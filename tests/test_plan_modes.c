@@ -318,6 +318,37 @@ static void groups_give_the_same_bits_as_one_device(void **state)
     assert_memory_equal(one, groups, sizeof one);
 }
 
+/* From layer to layer go all residual streams, and the vector that their weights are made of. */
+static void transfers_carry_all_residual_streams(void **state)
+{
+    (void)state;
+    static const char path[] = "../shared/ref/hf/deepseek4/model.gguf";
+    enum { N_EMBD = 64, N_STREAMS = 4 };
+    tsr_gguf *gguf;
+    tsr_plan *plan;
+    tsr_plan_info info;
+    tsr_plan_times times;
+    if (access(path, R_OK) != 0) {
+        printf("skipped: %s is missing\n", path);
+        skip();
+    }
+    machine(0);
+    for (int d = 0; d < N; d++)
+        f.rates[d].sync_bytes_per_s = 1e9;
+    f.config.split.mode = TSR_SPLIT_MODE_LAYER;
+    f.config.split.tensor_split = (const float[]){1, 1, 0, 0};
+    f.config.split.n_tensor_split = N;
+    runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
+    runner_ok(tsr_plan_create(gguf, &f.list, &f.config, &plan), path);
+    tsr_plan_get_info(plan, &info);
+    tsr_plan_predict(plan, &times);
+    assert_int_equal(info.n_transfers, 2);
+    const double bytes = (double)(2 * N_STREAMS * N_EMBD) * sizeof(float);
+    assert_float_equal(times.decode.transfer_ns, bytes / (N - 1), 1e-6);
+    tsr_plan_destroy(plan);
+    tsr_gguf_close(gguf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +358,7 @@ int main(void)
         cmocka_unit_test(auto_has_its_limits),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(groups_give_the_same_bits_as_one_device),
+        cmocka_unit_test(transfers_carry_all_residual_streams),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

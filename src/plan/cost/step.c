@@ -422,6 +422,12 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, b
     }
 }
 
+/* Residual streams are sent twice: as they are, and divided by their rms (blocks/streams.c). */
+static uint64_t sent_bytes(const tsr_hparams *hp)
+{
+    return (uint64_t)(hp->n_embd * TSR_MAX(2 * hp->n_streams, 1)) * sizeof(float);
+}
+
 tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost)
 {
     tsr_status status = TSR_OK;
@@ -437,7 +443,7 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     cost->links = config->plan.links;
     cost->n_tokens = n_tokens;
     cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->session.n_outputs_max);
-    cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
+    cost->row_bytes = sent_bytes(&shape->hparams);
     cost->sum_bytes = tsr_reduce_bytes(tsr_reduce_type_of(config->compute.reduction));
     cost->profile = &planner->profile;
     if (shape->hparams.by_expert)

@@ -15,7 +15,7 @@ typedef struct tsr_model_cost {
     const tsr_links *links;          /* NULL: all-reduces by the rates */
     int64_t n_tokens, n_outputs;     /* of the step */
     int64_t n_touched;               /* whole experts divided: that a step uses; 0: no such */
-    uint64_t row_bytes;              /* of one token's activations */
+    uint64_t row_bytes;              /* of one token in a transfer between layers */
     uint64_t sum_bytes;              /* of an element of a partial sum */
     const tsr_step_profile *profile; /* the planner's */
     double set_sync_ns[TSR_CLASS_COUNT][1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices; 0: not computed
