@@ -334,6 +334,25 @@ static void tables_of_experts_are_checked(void **state)
                   "hash_layer_count is 5 of 5 layers");
 }
 
+/* Whether a model that gets the same split anew, and one that gets another, continue with the same bits. */
+static bool same_logits_behind_splits(const char *path)
+{
+    static const float splits[][2] = {{1, 1}, {2, 1}};
+    float *expected = logits_of(path), logits[N_VOCAB];
+    runner r;
+    runner_open(&r, path, "host:2,threads=1", "1,1", NULL);
+    for (int i = 0; i < N_TOKENS; i++) {
+        const int32_t token = (i * 29 + 3) % N_VOCAB;
+        if (i % 13 == 12)
+            runner_ok(tsr_model_resplit(r.model, splits[i / 13 % 2], 2), "resplit");
+        runner_decode(&r, &token, 1, 0, false, logits);
+    }
+    runner_close(&r);
+    const bool same = memcmp(logits, expected, sizeof logits) == 0;
+    free(expected);
+    return same;
+}
+
 /* The biases of compressors are matrices in files, so quantizers may give them any type. */
 static void compressors_take_biases_of_any_type(void **state)
 {
@@ -354,6 +373,7 @@ static void compressors_take_biases_of_any_type(void **state)
         snprintf(path, sizeof path, "%s", write_with("deepseek4", decoded, "decoded.gguf"));
         assert_true(same_logits(path, write_with("deepseek4", typed, "typed.gguf")));
         assert_false(same_logits(path, model_of("deepseek4")));
+        assert_true(same_logits_behind_splits(directory_file("typed.gguf")));
     }
 }
 
