@@ -27,7 +27,8 @@ typedef struct tsr_collective_desc {
     tsr_reduce_type reduce;      /* ALL_REDUCE */
     int64_t n;                   /* elements: ALL_REDUCE and SEND in all; ALL_GATHER per row */
     int64_t n_rows;              /* ALL_GATHER */
-    const int64_t *begin;        /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
+    int64_t row;          /* ALL_REDUCE: elements of the rows in which a norm reads the sum; 0: none does */
+    const int64_t *begin; /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
     /* [n_devices] each device's buffer (the sender's staging buffer for SEND); copied */
     void *const *partial;
     const char *name; /* for messages; must outlive the collective */
@@ -70,7 +71,8 @@ struct tsr_comm_ops {
      *
      * enqueue_norm: as enqueue, for an ALL_REDUCE whose sum the RMS_NORM op `norm` reads next, where both
      * together are faster than one after the other: enqueues both and sets *done_out. Otherwise nothing is
-     * enqueued. Same bits. NULL: never.
+     * enqueued. Same bits. The norm may be next on some participants only, which run the collective with the
+     * others that do not have it. NULL: never.
      *
      * aborted: whether abort() was called since the last reset(). Read after enqueued work has finished,
      * whose results are meaningless if so. NULL where enqueue is.

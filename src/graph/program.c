@@ -21,6 +21,16 @@ static tsr_device_set participants_of(const tsr_lowered *low, int collective)
     return mask;
 }
 
+/* The elements of a row of a sum that a norm of its rows reads, for all participants alike: what is next on
+ * each of them may differ. 0: no norm. */
+static int64_t normalised_row(const tsr_lowered *low, const tsr_instr *sum)
+{
+    for (int i = 0; i < low->n_instrs; i++)
+        if (low->instrs[i].kind == TSR_OP_RMS_NORM && low->instrs[i].in[0] == sum->out)
+            return low->values[sum->out].ne0;
+    return 0;
+}
+
 static tsr_status create_collective(tsr_emitter *emitter, tsr_comm *comm, int i,
                                     tsr_collective **collective_out)
 {
@@ -41,6 +51,8 @@ static tsr_status create_collective(tsr_emitter *emitter, tsr_comm *comm, int i,
     TSR_FOR_DEVICES(d, instr->devices)
         partial[d] = instr->kind == TSR_OP_SEND ? tsr_emit_staging(emitter, i, d)
                                                 : tsr_emit_address(emitter, instr->in[0], d);
+    if (instr->kind == TSR_OP_ALL_REDUCE)
+        desc.row = normalised_row(emitter->low, instr);
     if (instr->kind == TSR_OP_SEND)
         desc.contributors = instr->devices;
     if (instr->kind == TSR_OP_ALL_GATHER) {

@@ -183,6 +183,7 @@ typedef struct sum {
     uint64_t participants, contributors;
     int64_t n;
     bool with_residual;
+    int64_t row;              /* as tsr_collective_desc has it */
     void *partial[MAX_RANKS]; /* on the devices */
     float *y[MAX_RANKS];
 } sum;
@@ -248,6 +249,7 @@ static inline void sum_make(group *g, sum *s)
                                                                             .contributors = s->contributors,
                                                                             .reduce = s->reduce,
                                                                             .n = s->n,
+                                                                            .row = s->row,
                                                                             .partial = s->partial,
                                                                             .name = "a sum"});
     for (int d = 0; d < g->n; d++) {

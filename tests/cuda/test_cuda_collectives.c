@@ -135,6 +135,7 @@ static void make_sums(group *g, const sums_case *c, sums *s)
                                           .contributors = c->contributors,
                                           .reduce = c->reduce,
                                           .n = (int64_t)s->n,
+                                          .row = c->row,
                                           .partial = s->slot[k % 2],
                                           .name = "sum"};
         ok(g->comm->ops->collective_create(g->comm, &desc, &s->collectives[k]));

@@ -107,7 +107,8 @@ static tsr_cuda_push push_of(const peer_comm *comm, int self, const tsr_collecti
 {
     tsr_cuda_push push = {.barrier = barrier_of(comm, self, desc->participants),
                           .contributors = desc->contributors,
-                          .region = tsr_cuda_push_region(comm->base.n_devices)};
+                          .region = tsr_cuda_push_region(comm->base.n_devices),
+                          .row = tsr_cuda_push_row(comm->base.n_devices, desc->reduce, desc->row)};
     for (int i = 0; i < comm->base.n_devices; i++)
         push.inbox[i] = comm->inboxes.at[i];
     return push;
@@ -142,7 +143,7 @@ static tsr_status peer_enqueue_norm(tsr_comm *base, tsr_device *device, const ts
     const tsr_collective_desc *desc = op->all_reduce.collective->desc;
     int n_parts = tsr_device_set_count(desc->contributors);
     if (pushes(comm))
-        *done_out = tsr_cuda_push_takes_norm(base->n_devices, desc->reduce, &norm->rms_norm);
+        *done_out = norm->rms_norm.n == tsr_cuda_push_row(base->n_devices, desc->reduce, desc->row);
     else
         *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
                     norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;

@@ -236,7 +236,8 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
     } while (round.first < n_words);
 }
 
-/* One block per row and round, in the order of rms_norm.cu. Exact partials only: a word is an element. */
+/* One block per row and round, as push_reduce_kernel divides such a message, in the order of rms_norm.cu.
+ * Exact partials only: a word is an element. */
 static __global__ void __launch_bounds__(PUSH_THREADS)
     push_norm_kernel(const __grid_constant__ tsr_cuda_push push,
                      const __grid_constant__ tsr_cuda_reduction reduction, int part,
@@ -276,10 +277,12 @@ template <typename Partial>
 static tsr_status launch_reduce(const tsr_cuda_push *push, const tsr_cuda_reduction *reduction, int part,
                                 const tsr_cuda_stream *s)
 {
-    const int64_t blocks = (reduction->n + ELEMENTS_PER_BLOCK - 1) / ELEMENTS_PER_BLOCK;
+    const int64_t per_block = push->row > 0 ? push->row : ELEMENTS_PER_BLOCK;
+    const int64_t blocks = (reduction->n + per_block - 1) / per_block;
     const int64_t grid = blocks < 1 ? 1 : at_most(blocks, push->barrier.max_blocks);
     const int64_t n_words = (reduction->n + push_word<Partial>::elements - 1) / push_word<Partial>::elements;
-    const int64_t round_words = at_most((n_words + grid - 1) / grid, push->region);
+    const int64_t round_words =
+        push->row > 0 ? push->row : at_most((n_words + grid - 1) / grid, push->region);
     return tsr_cuda_result(TSR_LAUNCH_EARLY((push_reduce_kernel<Partial>), dim3((unsigned)grid),
                                             dim3(PUSH_THREADS), 0, s, *push, *reduction, part, round_words),
                            "push_reduce_kernel");

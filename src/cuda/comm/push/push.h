@@ -37,6 +37,7 @@ typedef struct tsr_cuda_push {
     tsr_cuda_barrier barrier;
     uint64_t contributors;               /* one bit per device that has a part */
     int64_t region;                      /* words of a region */
+    int64_t row;                         /* elements of a round; 0: as many as suit the message */
     uint64_t *inbox[TSR_CUDA_MAX_PEERS]; /* [device][side][writer][block][word] */
 } tsr_cuda_push;
 
@@ -51,14 +52,17 @@ static inline int64_t tsr_cuda_push_inbox(int n_devices, int max_blocks)
     return 2 * tsr_cuda_push_region(n_devices) * n_devices * max_blocks;
 }
 
-/* Whether the kernel can normalise the rows of the sum, too. */
-static inline bool tsr_cuda_push_takes_norm(int n_devices, tsr_reduce_type type, const tsr_op_rms_norm *norm)
+/* The elements of a round for a message whose rows of `row` elements a norm reads (0: none): a row where a
+ * block can receive it in one round, else 0. Then a message is divided in the same way with and without its
+ * norm, and the devices that have the norm next can normalise rows in the same kernel. */
+static inline int64_t tsr_cuda_push_row(int n_devices, tsr_reduce_type type, int64_t row)
 {
-    return type == TSR_REDUCE_EXACT && norm->n <= tsr_cuda_push_region(n_devices);
+    return type == TSR_REDUCE_EXACT && row <= tsr_cuda_push_region(n_devices) ? row : 0;
 }
 
-/* The all-reduce, with the norm of its rows unless it is NULL; as tsr_cuda_barrier_reduce(), to the bit.
- * Device barrier.self reads reduction->parts[part] only; part -1: it has none. */
+/* The all-reduce, with the norm of its rows (of push->row elements) unless it is NULL; as
+ * tsr_cuda_barrier_reduce(), to the bit. Device barrier.self reads reduction->parts[part] only; part -1: it
+ * has none. */
 tsr_status tsr_cuda_push_reduce(const tsr_cuda_push *push, const tsr_cuda_reduction *reduction, int part,
                                 const tsr_op_rms_norm *norm, const tsr_cuda_stream *s);
 
