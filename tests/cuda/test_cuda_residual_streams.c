@@ -77,7 +77,17 @@ static void sums_are_close_to_their_formula(void **state)
     check_mix(&g, 130, 4, 1, 24, 0, 0, false);
     check_mix(&g, 33, 4, 4, 24, 8, 4, true);
     check_mix(&g, 5, 8, 8, 80, 16, 8, true);
+    check_mix(&g, 65537, 1, 1, 1, 0, 0, false); /* more elements than a grid has blocks along a side */
     gpu_close(&g);
+}
+
+static void longer_streams_than_a_grid_has_room_for_are_refused(void **state)
+{
+    (void)state;
+    tsr_op op = {.kind = TSR_OP_STREAM_MIX, .stream_mix = {.n = (int64_t)65535 * 128, .n_in = 1, .n_out = 1}};
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_OK);
+    op.stream_mix.n++;
+    assert_int_equal(tsr_cuda_op_check(&op), TSR_ERR_UNSUPPORTED);
 }
 
 int main(void)
@@ -85,6 +95,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_close_to_their_formula),
         cmocka_unit_test(sums_are_close_to_their_formula),
+        cmocka_unit_test(longer_streams_than_a_grid_has_room_for_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

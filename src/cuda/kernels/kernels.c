@@ -130,7 +130,8 @@ static tsr_status check_stream_mix(const tsr_op *op)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(check_most(op, op->stream_mix.n_in, "streams", TSR_MAX_STREAMS));
-    TSR_TRY(check_most(op, op->stream_mix.n, "elements of a stream", GRID_SIDE));
+    TSR_TRY(
+        check_most(op, op->stream_mix.n, "elements of a stream", (int64_t)GRID_SIDE * TSR_CUDA_MIX_THREADS));
 out:
     return status;
 }

@@ -115,6 +115,7 @@ tsr_status tsr_cuda_conv(const tsr_op_conv *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_recurrence(const tsr_op_recurrence *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_compress(const tsr_op_compress *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_stream_weights(const tsr_op_stream_weights *op, const tsr_cuda_stream *s);
+enum { TSR_CUDA_MIX_THREADS = 128 }; /* elements of a stream in a block */
 tsr_status tsr_cuda_stream_mix(const tsr_op_stream_mix *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_add(const tsr_op_add *op, const tsr_cuda_stream *s);

@@ -79,12 +79,10 @@ extern "C" tsr_status tsr_cuda_stream_weights(const tsr_op_stream_weights *op, c
                            "stream_weights_kernel");
 }
 
-enum { MIX_THREADS = 128 };
-
 /* Grid: tokens, columns. */
-static __global__ void __launch_bounds__(MIX_THREADS) stream_mix_kernel(const tsr_op_stream_mix op)
+static __global__ void __launch_bounds__(TSR_CUDA_MIX_THREADS) stream_mix_kernel(const tsr_op_stream_mix op)
 {
-    const int64_t t = blockIdx.x, column = (int64_t)blockIdx.y * MIX_THREADS + threadIdx.x;
+    const int64_t t = blockIdx.x, column = (int64_t)blockIdx.y * TSR_CUDA_MIX_THREADS + threadIdx.x;
     const int n_in = (int)op.n_in, n_out = (int)op.n_out;
     const float *weights = op.weights ? op.weights + t * op.n_weights : NULL;
     float x[TSR_MAX_STREAMS];
@@ -110,7 +108,8 @@ extern "C" tsr_status tsr_cuda_stream_mix(const tsr_op_stream_mix *op, const tsr
 {
     if (op->n_tokens == 0 || op->n == 0)
         return TSR_OK;
-    const dim3 grid((unsigned)op->n_tokens, (unsigned)((op->n + MIX_THREADS - 1) / MIX_THREADS));
-    return tsr_cuda_result(TSR_LAUNCH(stream_mix_kernel, grid, dim3(MIX_THREADS), 0, s->stream, *op),
+    const dim3 grid((unsigned)op->n_tokens,
+                    (unsigned)((op->n + TSR_CUDA_MIX_THREADS - 1) / TSR_CUDA_MIX_THREADS));
+    return tsr_cuda_result(TSR_LAUNCH(stream_mix_kernel, grid, dim3(TSR_CUDA_MIX_THREADS), 0, s->stream, *op),
                            "stream_mix_kernel");
 }
