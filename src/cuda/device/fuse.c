@@ -102,7 +102,7 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
     return first < i;
 }
 
-/* Whether the weights of two siblings have what the blocks of one launch have in common, and sums are whole. */
+/* Whether the blocks of one launch can have both: weights of one type and stride, and whole sums. */
 static bool share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
 {
     return one->type == other->type && one->w_stride == other->w_stride && !one->partial && !other->partial;
