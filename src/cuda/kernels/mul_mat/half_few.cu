@@ -7,8 +7,8 @@
  * granule, in order: the work is even however granules are cut, and no sum depends on the number of warps.
  * Meanwhile the next round's weights are in flight.
  *
- * 122 registers at most, none spilled (nvcc 13.0, sm_80 and sm_90), allow 16 warps per SM, so 64 KiB of
- * weights are in flight there; an H200 needs about 25 KiB (4.8 TB/s times 700 ns over 132 SMs). Dividing
+ * At most 128 registers, none spilled (tests/cudasim/kernel_resources.txt), allow 16 warps per SM, so 64 KiB
+ * of weights are in flight there; an H200 needs about 25 KiB (4.8 TB/s times 700 ns over 132 SMs). Dividing
  * and multiplying a chunk takes a warp about 100 instructions with one token and 400 with eight, of the
  * 800 that an SM issues while it receives the chunk's weights at that rate. (By count and arithmetic; not
  * measured.) */
