@@ -133,18 +133,23 @@ static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
                        .map = down->axis == 0 ? down->map : NULL};
 }
 
-/* The slot of the sum: the slot of `other`, if `other` is still PARTIAL, otherwise a new slot. */
+/* The slot of the sum: the slot of `other`, if `other` is still PARTIAL, otherwise a new slot. A slot was
+ * free on the devices of the value that it was chosen for, so experts may share that of `other` only where
+ * `other` is on all devices that write to it. */
 static tsr_status choose_slot(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
 {
     tsr_status status = TSR_OK;
     if (other >= 0 && other == low->pending) {
+        if (value->contributors & ~tsr_lowering_value(low, other)->devices)
+            return tsr_fail(TSR_ERR_INVALID, "experts: weight %s is on devices that have no part in %s",
+                            value->name, tsr_lowering_value(low, other)->name);
         sum->in[sum->n_in++] = other;
         value->slot = tsr_lowering_value(low, other)->slot;
         value->contributors |= tsr_lowering_value(low, other)->contributors;
         return TSR_OK;
     }
     TSR_TRY(tsr_lowering_resolve_pending(low));
-    TSR_TRY(tsr_slots_choose(&low->slots, value->contributors, &value->slot));
+    TSR_TRY(tsr_slots_choose(&low->slots, value->devices, &value->slot));
 out:
     return status;
 }
