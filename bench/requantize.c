@@ -2,15 +2,18 @@
  *
  *     build/bench/requantize FROM.gguf TO.gguf TYPE [--draw]
  *
- * FROM is one file; vectors stay as they are. With --draw, of Q8_0 matrices: the model is made as it may have
- * been before it was quantized. Each weight is drawn evenly from the numbers that Q8_0 rounds to the weight's
- * code; the largest of a block, which gives the block its scale, stays. Quantized again the model is FROM to
- * the bit, so its distance from FROM is what rounding to Q8_0 adds, as far as rounding errors are even. That
- * replaces weights in F32 that are not at hand. bench/activations uses it. */
+ * FROM is one file, and TO another; vectors stay as they are, and so do all keys: general.file_type is still
+ * that of FROM. With --draw, of Q8_0 matrices: the model is made as it may have been before it was quantized.
+ * Each weight is drawn evenly from the numbers that Q8_0 rounds to the weight's code; the largest of a block,
+ * which gives the block its scale, stays. Quantized again the model is FROM to the bit, so its distance from
+ * FROM is what rounding to Q8_0 adds, as far as rounding errors are even. That replaces weights in F32 that
+ * are not at hand. bench/activations uses it. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <tsr/types.h>
 
@@ -18,6 +21,8 @@
 #include "support/opened.h"
 
 enum { BLOCK = 32, MOST_CODE = 127 };
+
+static const char *to_path;
 
 /* SplitMix64 (Steele, Lea, Flood, 2014). */
 static uint64_t draw(void)
@@ -50,10 +55,30 @@ static void fail(const char *what)
     exit(1);
 }
 
+static void fail_file(const char *what, const char *path)
+{
+    fprintf(stderr, "requantize: cannot %s %s: %s\n", what, path, strerror(errno));
+    exit(1);
+}
+
+/* TO open for writing. It must not be FROM, whose weights are read from a mapping of that file. */
+static FILE *create(const char *from, const char *to)
+{
+    struct stat a, b;
+    if (stat(from, &a) != 0)
+        fail_file("read", from);
+    if (stat(to, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        fail("FROM and TO are the same file; give TO another path");
+    FILE *file = fopen(to, "wb");
+    if (!file)
+        fail_file("write", to);
+    return file;
+}
+
 static void put(FILE *file, const void *bytes, size_t n)
 {
     if (fwrite(bytes, 1, n, file) != n)
-        fail("cannot write");
+        fail_file("write", to_path);
 }
 
 static void pad(FILE *file, size_t alignment)
@@ -117,14 +142,13 @@ int main(int argc, char **argv)
     const bool drawn = argc == 5 && strcmp(argv[4], "--draw") == 0;
     if (argc != 4 && !drawn)
         fail("usage: requantize FROM.gguf TO.gguf TYPE [--draw]");
+    to_path = argv[2];
     bench_check(tsr_type_parse(argv[3], &type));
     bench_check(tsr_gguf_open(argv[1], NULL, &from));
     const struct tsr_gguf_part *part = from->parts;
     if (from->n_parts != 1 || from->n_tensors == 0)
         fail("FROM must be one file with tensors");
-    FILE *file = fopen(argv[2], "wb");
-    if (!file)
-        fail("cannot write TO");
+    FILE *file = create(argv[1], to_path);
     put(file, part->header, part->records[0].at);
     put_descriptions(file, from, type);
     for (size_t i = 0; i < from->n_tensors; i++) {
@@ -133,7 +157,7 @@ int main(int argc, char **argv)
     }
     pad(file, part->alignment);
     if (fclose(file) != 0)
-        fail("cannot write TO");
+        fail_file("write", to_path);
     tsr_gguf_close(from);
     return 0;
 }
