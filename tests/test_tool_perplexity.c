@@ -257,6 +257,44 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
 
+/* As files have it whose embedding has more rows than the tokenizer has tokens, or fewer. */
+static void logits_need_not_be_as_many_as_tokens(void **state)
+{
+    (void)state;
+    enum { N_TOKENS = 512, N_BYTE_TOKENS = 260 };
+    static const struct {
+        const char *name;
+        int n_vocab;
+    } models[] = {{"same.gguf", N_TOKENS}, {"more.gguf", N_TOKENS + 4096}, {"fewer.gguf", N_BYTE_TOKENS}};
+    static char lines[4][1024], text[256], pair[256];
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    char path[3][256];
+    config.n_tokens = N_TOKENS;
+    for (int i = 0; i < 3; i++) {
+        config.n_vocab = models[i].n_vocab;
+        snprintf(path[i], sizeof path[i], "%s", directory_file(models[i].name));
+        synth_model_write(&config, path[i]);
+    }
+    directory_write("bytes", "a b a b", 7);
+    snprintf(text, sizeof text, "%s", directory_file("bytes"));
+    directory_write("pair", "ab", 2); /* a token above those of bytes, which only predictions need */
+    snprintf(pair, sizeof pair, "%s", directory_file("pair"));
+    snprintf(lines[0], sizeof lines[0], "perplexity -m %s -f %s --reference %s", path[0], text, path[1]);
+    snprintf(lines[1], sizeof lines[1], "perplexity -m %s -f %s --reference %s", path[1], text, path[0]);
+    snprintf(lines[2], sizeof lines[2], "perplexity -m %s -f %s --reference %s", path[1], text, path[1]);
+    snprintf(lines[3], sizeof lines[3], "perplexity -m %s -c 2 -f %s", path[2], pair);
+    const program_case cases[] = {
+        {lines[0], 1,
+         ": 4608 logits per token, but 512 in the model; give the same model with other weights"},
+        {lines[1], 1,
+         ": 512 logits per token, but 4608 in the model; give the same model with other weights"},
+        {lines[2], 0, "same most likely token: 100.00 %"},
+        {lines[3], 1,
+         ": token 261 of the text has no logit, the model has 260; give a file whose tokenizer is"},
+    };
+    program_check_cases(cases, sizeof cases / sizeof *cases);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +303,7 @@ int main(void)
         cmocka_unit_test(a_model_does_not_diverge_from_itself),
         cmocka_unit_test(short_texts_are_one_chunk),
         cmocka_unit_test(text_output_has_the_figures),
+        cmocka_unit_test(logits_need_not_be_as_many_as_tokens),
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

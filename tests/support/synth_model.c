@@ -195,11 +195,11 @@ static void spell_byte(int byte, char text[TOKEN_BYTES])
 }
 
 /* Four special tokens, 256 bytes, then pairs of lower-case letters with their merges, then unused ones. */
-static void write_tokenizer(gguf_writer *writer, int n_vocab)
+static void write_tokenizer(gguf_writer *writer, int n_tokens)
 {
     static const char *const special[N_SPECIAL] = {"<|bos|>", "<|eos|>", "<|pad|>", "<|unk|>"};
     enum { NORMAL = 1, CONTROL = 3, UNUSED = 5 }; /* token types as GGUF numbers them */
-    size_t n = (size_t)n_vocab, n_merges = 0;
+    size_t n = (size_t)n_tokens, n_merges = 0;
     char(*text)[TOKEN_BYTES] = calloc(n, sizeof *text), merge_text[26 * 26][4];
     const char **tokens = calloc(n, sizeof *tokens), *merges[26 * 26];
     int32_t *types = calloc(n, sizeof *types);
@@ -390,7 +390,7 @@ void synth_model_write(const struct synth_model_config *config, const char *path
     struct weights weights = {writer, config, config->seed * 1000003};
     write_hyperparameters(writer, config);
     if (config->tokenizer)
-        write_tokenizer(writer, config->n_vocab);
+        write_tokenizer(writer, config->n_tokens ? config->n_tokens : config->n_vocab);
     matrix(&weights, "token_embd.weight", config->n_embd, config->n_vocab);
     if (config->rope_factors)
         rope_factors(&weights, "rope_freqs.weight", 8);

@@ -27,6 +27,7 @@ struct synth_model_config {
     int n_ff;
     int n_experts, n_experts_used; /* experts 0: a dense FFN; else n_ff is that of one expert (Mixtral) */
     int n_vocab;
+    int n_tokens; /* of the tokenizer; 0: n_vocab */
     int n_ctx;
     float weight_scale;   /* on every matrix: 1, or more to leave the range of the exact reduction */
     tsr_type weight_type; /* of all matrices; where a row is no multiple of its block: Q8_0, else F16 */

@@ -277,25 +277,56 @@ static int divide(const side sides[2], perplexity_text *text)
     return TOOL_EXIT_USAGE;
 }
 
+/* A file may have more or fewer logits per token than its tokenizer has tokens. Both models must have the
+ * same number of logits, and every token of the text must have one. The library refuses only tokens that it
+ * computes; the last one of a chunk is no such token. */
+static int check_logits(const options *o, const side sides[2], const perplexity_text *text,
+                        int64_t *n_vocab_out)
+{
+    tsr_model_info info[2];
+    for (int s = 0; s < 2 && sides[s].model; s++)
+        tsr_model_get_info(sides[s].model, &info[s]);
+    const int64_t n_vocab = *n_vocab_out = info[0].n_vocab;
+    if (sides[1].model && info[1].n_vocab != n_vocab) {
+        fprintf(stderr,
+                "tsr perplexity: --reference %s: %lld logits per token, but %lld in the model; give the same "
+                "model with other weights\n",
+                o->reference, (long long)info[1].n_vocab, (long long)n_vocab);
+        return TOOL_EXIT_FAILED;
+    }
+    for (int64_t i = 0; i < text->n_tokens; i++) {
+        if (text->tokens[i] < n_vocab)
+            continue;
+        fprintf(
+            stderr,
+            "tsr perplexity: %s: token %d of the text has no logit, the model has %lld; give a file whose "
+            "tokenizer is that of its weights\n",
+            o->engine.model.model, (int)text->tokens[i], (long long)n_vocab);
+        return TOOL_EXIT_FAILED;
+    }
+    return TOOL_GO_ON;
+}
+
 static int compute(const options *o, tool_engine *engine, const tool_processes *processes,
                    perplexity_text *text)
 {
     side sides[2] = {{0}};
     perplexity_sums sums = {0};
     tool_progress progress = {.what = "text", .quiet = o->engine.quiet};
-    tsr_model_info info;
+    int64_t n_vocab = 0;
     tsr_status status = tool_engine_open(engine, processes);
     if (status == TSR_OK)
         status = open_side(engine, o->engine.model.model, o->engine.model.activations, &sides[0]);
     if (status == TSR_OK && o->reference)
         status = open_side(engine, o->reference, 16, &sides[1]);
     int code = status == TSR_OK ? divide(sides, text) : tool_fail("perplexity", status);
+    if (code == TOOL_GO_ON)
+        code = check_logits(o, sides, text, &n_vocab);
     if (code == TOOL_GO_ON) {
         tool_engine_show(engine, sides[0].model);
-        tsr_model_get_info(sides[0].model, &info);
         tsr_session *const sessions[2] = {sides[0].session, sides[1].session};
         const double start = tool_clock();
-        code = perplexity_compute(sessions, info.n_vocab, text, &progress, &sums);
+        code = perplexity_compute(sessions, n_vocab, text, &progress, &sums);
         if (code == TOOL_GO_ON)
             code = print(o, text, &sums, tool_clock() - start);
     }
