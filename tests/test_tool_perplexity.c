@@ -243,7 +243,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {PERPLEXITY "< /dev/null", 1, "tsr perplexity: the text has 1 token; a prediction takes two"},
         {PERPLEXITY "-f /nope.txt", 1, "tsr perplexity: cannot read the text from /nope.txt: No such file"},
         {PERPLEXITY "-f .", 1, "cannot read the text from .: Is a directory"},
-        {PERPLEXITY "-f README.md -c 1", 2, "a chunk of one token predicts none; use -c 2 or more"},
+        {PERPLEXITY "-f /nope.txt -c 1", 2, "a chunk of one token predicts none; use -c 2 or more"},
         {PERPLEXITY "-f README.md --reference /nope.gguf", 1, "cannot open '/nope.gguf'"},
         {PERPLEXITY "-f README.md --reference LICENSE", 1, "not a GGUF file"},
         {other, 1, "the vocabulary is not that of the model; give the same model with other weights"},

@@ -14,6 +14,8 @@
 
 enum { DEFAULT_CHUNK = 512 };
 
+#define SHORT_CHUNK "a chunk of one token predicts none; use -c 2 or more"
+
 typedef struct options {
     tool_engine_options engine;
     const char *file, *reference;
@@ -29,6 +31,8 @@ static int check(const options *o)
         wrong = "no model given; use -m FILE";
     else if (o->engine.mpi && strcmp(o->file, "-") == 0)
         wrong = "with --mpi only one process has standard input; give the text with -f FILE";
+    else if (o->engine.model.n_ctx == 1)
+        wrong = SHORT_CHUNK;
     if (!wrong)
         return tool_engine_check("perplexity", &o->engine);
     fprintf(stderr, "tsr perplexity: %s\n", wrong);
@@ -51,7 +55,8 @@ static int read_options(int argc, char **argv, options *o)
     };
     for (int i = 0; i < TOOL_COUNT(rows); i++)
         if (rows[i].long_name && strcmp(rows[i].long_name, "--ctx-size") == 0)
-            rows[i].help = "tokens of a chunk, 0: as trained (default 512, or as trained if that is less)";
+            rows[i].help =
+                "tokens of a chunk, 0: as trained, or fewer with --fit (default 512, or as trained if fewer)";
     const tool_command command = {
         .name = "perplexity",
         .summary = TOOL_PERPLEXITY_SUMMARY,
@@ -261,7 +266,8 @@ static void close_side(side *s)
     tsr_model_close(s->model);
 }
 
-/* Chunks as long as the context of both models, which --fit may have made smaller than -c says. */
+/* Chunks as long as the context of both models. That is what -c says; only with -c 0 it is what the files
+ * say, or what --fit has made of that, which may be a single token. */
 static int divide(const side sides[2], perplexity_text *text)
 {
     text->n_chunk = text->n_tokens;
@@ -273,7 +279,7 @@ static int divide(const side sides[2], perplexity_text *text)
     text->n_chunks = text->n_tokens / text->n_chunk;
     if (text->n_chunk >= 2)
         return TOOL_GO_ON;
-    fprintf(stderr, "tsr perplexity: a chunk of one token predicts none; use -c 2 or more\n");
+    fprintf(stderr, "tsr perplexity: " SHORT_CHUNK "\n");
     return TOOL_EXIT_USAGE;
 }
 
