@@ -1,4 +1,4 @@
-/* A barrier of devices at the beginning of a kernel; see device_barrier.h. */
+/* A barrier of devices inside a kernel, in one piece or as its two halves; see device_barrier.h. */
 #ifndef TSR_CUDA_COMM_DEVICE_BARRIER_CUH
 #define TSR_CUDA_COMM_DEVICE_BARRIER_CUH
 

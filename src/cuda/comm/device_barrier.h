@@ -1,9 +1,10 @@
 /* A barrier of devices inside kernels, and the kernels that contain it.
  *
  * The barrier: every block of such a kernel announces its arrival to the same block of every other
- * participant, and waits for all of them. The barrier is at the beginning of a kernel. So an arrival
- * announces that everything enqueued before has finished, and after the barrier a device may read what the
- * other participants wrote before.
+ * participant, and waits for all of them. The first announcement is at the beginning of a kernel. So it says
+ * that everything enqueued before has finished, and after the barrier a device may read what the other
+ * participants wrote before. Most kernels wait at once; those that push (push/push.h) announce and wait once
+ * per round, and add up in between.
  *
  * Order. Each announcement is a store with release, each poll a load with acquire, both with system scope
  * (memory_order.h). The writes of earlier kernels of the stream, by any threads, happen before the kernel,
@@ -56,7 +57,8 @@ typedef struct tsr_cuda_barrier {
     int max_blocks;                         /* of a kernel with a barrier; the same for all participants */
     uint64_t participants;                  /* one bit per device; 0: no waiting */
     uint64_t *sent;                         /* own memory: [block][device] barriers announced to the device */
-    const uint64_t *received;               /* own memory: [block][device] barriers announced by the device */
+    const uint64_t *received;               /* [block][device] barriers announced by the device, in own or in
+                                             * pinned host memory */
     uint64_t *announce[TSR_CUDA_MAX_PEERS]; /* [device]: its `received`, from this device's column on */
     uint64_t *progress;                     /* pinned: copy of block 0's `sent`, for the host's messages */
     const uint32_t *aborted;                /* pinned: not 0: stop waiting */
