@@ -115,11 +115,14 @@ static tsr_status add_pinned(tsr_runtime *rt, bool required, candidates *found)
     tsr_status status = TSR_OK;
     tsr_device_set waiting[TSR_MAX_RANKS] = {0};
     bool several = false;
+    int first = -1; /* of the devices that can wait for each other */
     tsr_cuda_peers_waiting(rt->devices, rt->n_devices, waiting);
     if (required)
         TSR_TRY(check_reach(rt, waiting));
-    for (int i = 1; i < rt->n_devices; i++)
-        several = several || (waiting[i] && waiting[0] && !share_gpu(rt->devices[i], rt->devices[0]));
+    for (int i = 0; i < rt->n_devices; i++) {
+        first = first < 0 && waiting[i] ? i : first;
+        several = several || (waiting[i] && !share_gpu(rt->devices[i], rt->devices[first]));
+    }
     if (!several && !required)
         return TSR_OK;
     TSR_TRY(

@@ -2,6 +2,8 @@
  * devices in turn, in several rounds, of words that look like an empty place; models on GPUs without peer
  * access; and that opening fails cleanly. What all collectives have in common is in
  * test_cuda_collectives.c. */
+#include "comm/select.h"
+#include "core/runtime.h"
 #include "cuda/nccl_run.h"
 #include "support/directory.h"
 #include "support/runner.h"
@@ -151,6 +153,28 @@ static tsr_status open_runtime(const char *devices, const char *collectives, tsr
     return tsr_runtime_open(&config, rt_out);
 }
 
+/* Two GPUs without peer access are joined through pinned memory by themselves, wherever a host device is. */
+static void a_host_device_may_be_anywhere(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"host:1,threads=1,cuda:0,cuda:1", "cuda:0,host:1,threads=1,cuda:1"};
+    cudasim_config sim = CUDASIM_CONFIG_INIT;
+    sim.n_devices = 2;
+    sim.peer_access = false;
+    cudasim_configure(&sim);
+    for (int i = 0; i < 2; i++) {
+        tsr_comm *members[TSR_COMM_MAX_MEMBERS];
+        tsr_runtime *rt;
+        bool pinned = false;
+        ok(open_runtime(devices[i], "auto", &rt));
+        for (int c = tsr_comm_select_members(rt->comm, members) - 1; c >= 0; c--)
+            pinned = pinned || strcmp(members[c]->ops->kind, "pinned") == 0;
+        assert_true(pinned);
+        tsr_runtime_close(rt);
+        nothing_is_left();
+    }
+}
+
 static void opening_serves_or_says_why(void **state)
 {
     (void)state;
@@ -201,6 +225,7 @@ int main(void)
         cmocka_unit_test(groups_of_devices_take_turns),
         cmocka_unit_test(words_that_look_empty_arrive),
         cmocka_unit_test(models_give_the_same_bits_through_pinned_memory),
+        cmocka_unit_test(a_host_device_may_be_anywhere),
         cmocka_unit_test(opening_serves_or_says_why),
         cmocka_unit_test(a_call_that_fails_ends_the_opening_cleanly),
     };
