@@ -91,6 +91,7 @@ static void logits_of(const char *devices, const char *collectives, const char *
     runner r;
     machine(2, (uint64_t)chunk);
     config.session.n_ctx = 64;
+    config.session.n_batch = config.session.n_outputs_max = N_TOKENS; /* rows of a sum */
     config.offload.rules = rule;
     config.offload.n_rules = rule ? 1 : 0;
     runner_open_with(&r, path, devices, collectives, split, &config);
