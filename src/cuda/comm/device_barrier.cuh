@@ -32,17 +32,19 @@ TSR_DEVICE uint64_t tsr_barrier_announce(const tsr_cuda_barrier &m)
     return count;
 }
 
-TSR_DEVICE void tsr_barrier_await(const tsr_cuda_barrier &m, uint64_t count)
+/* Returns false if the wait was aborted. */
+TSR_DEVICE bool tsr_barrier_await(const tsr_cuda_barrier &m, uint64_t count)
 {
     const int other = (int)threadIdx.x;
     const int64_t block = (int64_t)blockIdx.x * m.n_devices;
     if (count == 0)
-        return;
+        return true;
     for (unsigned look = 1; tsr_load_acquire_u64(m.received + block + other) < count; look++) {
         if (look % TSR_LOOKS_PER_ABORT_LOOK == 0 && tsr_load_relaxed_u32(m.aborted) != 0)
-            break;
+            return false;
         tsr_spin_pause();
     }
+    return true;
 }
 
 /* Called by all threads of all blocks, TSR_CUDA_MAX_PEERS or more threads per block. Each thread announces to

@@ -132,18 +132,20 @@ template <int B> TSR_DEVICE void look_at_words(const uint64_t *from, int64_t lef
 }
 
 /* After a look: until all words have arrived. They make room for others. After many looks only the first word
- * is looked for, until that has arrived: inboxes in host memory are read over the bus. */
+ * is looked for, until that has arrived: inboxes in host memory are read over the bus. A thread that has seen
+ * an abort waits no more. */
 template <int B>
-TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int64_t left, uint64_t *words)
+TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int64_t left, uint64_t *words,
+                           bool &aborted)
 {
-    for (unsigned look = 1;; look++) {
+    for (unsigned look = 1; !aborted; look++) {
         bool empty = false;
         TSR_UNROLL
         for (int j = 0; j < B; j++)
             empty = empty || words[j] == EMPTY;
-        if (!empty ||
-            (look % TSR_LOOKS_PER_ABORT_LOOK == 0 && tsr_load_relaxed_u32(push.barrier.aborted) != 0))
+        if (!empty)
             break;
+        aborted = look % TSR_LOOKS_PER_ABORT_LOOK == 0 && tsr_load_relaxed_u32(push.barrier.aborted) != 0;
         tsr_spin_pause();
         TSR_UNROLL
         for (int j = 0; j < B; j++)
@@ -159,7 +161,7 @@ TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int64_t le
 /* The thread's batch of sums from place `at` of the round on, parts in order. */
 template <typename Partial>
 TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_reduction &reduction, int part,
-                                   push_round round, const push_sides &sides, int64_t at)
+                                   push_round round, const push_sides &sides, int64_t at, bool &aborted)
 {
     constexpr int B = push_word<Partial>::batch, E = push_word<Partial>::elements,
                   LOOKS = push_word<Partial>::looks;
@@ -186,7 +188,7 @@ TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_red
             if (device[k] < 0)
                 continue;
             if (device[k] != self)
-                take_words<B>(push, from[k], round.n - at, words[k]);
+                take_words<B>(push, from[k], round.n - at, words[k], aborted);
             TSR_UNROLL
             for (int i = 0; i < TSR_ROW_BATCH; i++) {
                 const auto value = element_of(Partial(), words[k][i / E], i % E);
@@ -211,6 +213,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
 {
     constexpr int E = push_word<Partial>::elements;
     __shared__ push_sides sides;
+    bool aborted = false;
     const int64_t n_words = (reduction.n + E - 1) / E, step = gridDim.x * round_words;
     tsr_wait_for_previous();
     push_round round = {blockIdx.x * round_words, 0};
@@ -221,7 +224,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
         send_words<Partial>(push, reduction, part, round, sides);
         const uint64_t count = tsr_barrier_announce(push.barrier);
         for (int64_t at = threadIdx.x; at < round.n; at += push_word<Partial>::batch * PUSH_THREADS) {
-            const tsr_row_batch sum = sum_words<Partial>(push, reduction, part, round, sides, at);
+            const tsr_row_batch sum = sum_words<Partial>(push, reduction, part, round, sides, at, aborted);
             const int64_t i = (round.first + at) * E;
             TSR_UNROLL
             for (int j = 0; j < TSR_ROW_BATCH; j++) {
@@ -231,7 +234,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
                         reduction.residual ? sum.at[j] + reduction.residual[i + place] : sum.at[j];
             }
         }
-        tsr_barrier_await(push.barrier, count);
+        aborted = aborted || !tsr_barrier_await(push.barrier, count);
         round.first += step;
     } while (round.first < n_words);
 }
@@ -245,6 +248,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
 {
     __shared__ push_sides sides;
     __shared__ float shared[TSR_ROW_WARPS];
+    bool aborted = false;
     tsr_wait_for_previous();
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const push_round round = {r * norm.n, norm.n};
@@ -256,10 +260,11 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
             tsr_row_batch residual = {};
             if (reduction.residual)
                 residual = tsr_row_load(reduction.residual + round.first, first, norm.n);
-            const tsr_row_batch value = sum_words<int64_t>(push, reduction, part, round, sides, first);
+            const tsr_row_batch value =
+                sum_words<int64_t>(push, reduction, part, round, sides, first, aborted);
             sum = tsr_store_row(reduction, norm, round.first, first, residual, value, sum);
         }
-        tsr_barrier_await(push.barrier, count);
+        aborted = aborted || !tsr_barrier_await(push.barrier, count);
         if (r + gridDim.x >= norm.n_rows)
             tsr_start_next();
         tsr_norm_row(norm, reduction.y + round.first, sum, norm.y + round.first, shared);
