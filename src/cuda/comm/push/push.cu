@@ -221,8 +221,8 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
         const int64_t left = n_words - round.first;
         round.n = left < 0 ? 0 : left < round_words ? left : round_words;
         begin_round(push, &sides);
-        send_words<Partial>(push, reduction, part, round, sides);
         const uint64_t count = tsr_barrier_announce(push.barrier);
+        send_words<Partial>(push, reduction, part, round, sides);
         for (int64_t at = threadIdx.x; at < round.n; at += push_word<Partial>::batch * PUSH_THREADS) {
             const tsr_row_batch sum = sum_words<Partial>(push, reduction, part, round, sides, at, aborted);
             const int64_t i = (round.first + at) * E;
@@ -254,8 +254,8 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
         const push_round round = {r * norm.n, norm.n};
         float sum = 0.0f;
         begin_round(push, &sides);
-        send_words<int64_t>(push, reduction, part, round, sides);
         const uint64_t count = tsr_barrier_announce(push.barrier);
+        send_words<int64_t>(push, reduction, part, round, sides);
         for (int64_t first = threadIdx.x; first < norm.n; first += TSR_ROW_STEP) {
             tsr_row_batch residual = {};
             if (reduction.residual)

@@ -13,12 +13,12 @@
  * Regions. An inbox has a region for each of two sides, each writer and each block. The k-th round of a block
  * with a device uses side k % 2. A message with more words than a region takes goes in several rounds.
  *
- * Reuse. In each round a block announces itself to its counterparts (device_barrier.h) and, when it has its
- * sums, waits for their announcements. The announcement of round k follows, by a release, the stores of EMPTY
- * of round k - 1. So a writer that has passed round k may write into the side of round k - 1 again, as round
- * k + 1 does. Announcements travel together with the words, and by the time all words have arrived they have
- * as well. A device without a part announces itself like the others: when the kernel ends all participants
- * have come, as after a barrier.
+ * Reuse. In each round a block announces itself to its counterparts (device_barrier.h), sends its words and,
+ * when it has its sums, waits for their announcements. The announcement of round k follows, by a release, the
+ * stores of EMPTY of round k - 1. So a writer that has passed round k may write into the side of round k - 1
+ * again, as round k + 1 does. A release waits until the stores before it are acknowledged; as the
+ * announcement comes first, none of these is a word of its round. A device without a part announces itself
+ * like the others: when the kernel ends all participants have come, as after a barrier.
  *
  * All blocks must be resident, and the number of rounds follows from values that the participants share, as
  * for a kernel with a barrier. */
