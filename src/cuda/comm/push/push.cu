@@ -64,12 +64,15 @@ TSR_DEVICE float element_of(tsr_bfloat, uint64_t word, int e)
 /* What a block sends and receives in a round: words [first, first + n) of the message, word first + i at
  * place i of each region. */
 struct push_round {
-    int64_t first, n;
+    int64_t first;
+    int n; /* at most a region's */
 };
 
-/* Side of each device's regions in the round that begins. */
+/* Side of each device's regions in the round that begins, and what its thread announced, which would take
+ * registers of all threads. */
 struct push_sides {
     uint32_t of[TSR_CUDA_MAX_PEERS];
+    uint64_t announced[TSR_CUDA_MAX_PEERS];
 };
 
 /* Called by all threads. The stores of EMPTY in the round before come before the next announcement. */
@@ -82,6 +85,20 @@ TSR_DEVICE void begin_round(const tsr_cuda_push &push, push_sides *sides)
     __syncthreads();
 }
 
+TSR_DEVICE void announce_round(const tsr_cuda_push &push, push_sides *sides)
+{
+    const uint64_t count = tsr_barrier_announce(push.barrier);
+    if (count > 0)
+        sides->announced[threadIdx.x] = count;
+}
+
+/* Returns false if the wait was aborted. */
+TSR_DEVICE bool await_round(const tsr_cuda_push &push, const push_sides &sides)
+{
+    return !tsr_barrier_is_mine(push.barrier) ||
+           tsr_barrier_await(push.barrier, sides.announced[threadIdx.x]);
+}
+
 TSR_DEVICE uint64_t *region_of(const tsr_cuda_push &push, int writer, int reader, uint32_t side)
 {
     const tsr_cuda_barrier &m = push.barrier;
@@ -91,11 +108,11 @@ TSR_DEVICE uint64_t *region_of(const tsr_cuda_push &push, int writer, int reader
 
 /* The thread's batch of its own device's words from place `at` of the round on. */
 template <typename Partial>
-TSR_DEVICE void load_words(const void *part, push_round round, int64_t at, int64_t n, uint64_t *words)
+TSR_DEVICE void load_words(const void *part, push_round round, int at, int64_t n, uint64_t *words)
 {
     TSR_UNROLL
     for (int j = 0; j < push_word<Partial>::batch; j++) {
-        const int64_t i = at + j * PUSH_THREADS;
+        const int i = at + j * PUSH_THREADS;
         words[j] = i < round.n ? word_of(static_cast<const Partial *>(part), round.first + i, n) : 0;
     }
 }
@@ -108,7 +125,7 @@ TSR_DEVICE void send_words(const tsr_cuda_push &push, const tsr_cuda_reduction &
     const tsr_cuda_barrier &m = push.barrier;
     if (part < 0)
         return;
-    for (int64_t at = threadIdx.x; at < round.n; at += B * PUSH_THREADS) {
+    for (int at = (int)threadIdx.x; at < round.n; at += B * PUSH_THREADS) {
         uint64_t words[B];
         load_words<Partial>(reduction.parts[part], round, at, reduction.n, words);
         for (int other = 0; other < m.n_devices; other++) {
@@ -124,7 +141,7 @@ TSR_DEVICE void send_words(const tsr_cuda_push &push, const tsr_cuda_reduction &
 }
 
 /* A batch of one device's words, of which `left` are left. */
-template <int B> TSR_DEVICE void look_at_words(const uint64_t *from, int64_t left, uint64_t *words)
+template <int B> TSR_DEVICE void look_at_words(const uint64_t *from, int left, uint64_t *words)
 {
     TSR_UNROLL
     for (int j = 0; j < B; j++)
@@ -135,7 +152,7 @@ template <int B> TSR_DEVICE void look_at_words(const uint64_t *from, int64_t lef
  * is looked for, until that has arrived: inboxes in host memory are read over the bus. A thread that has seen
  * an abort waits no more. */
 template <int B>
-TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int64_t left, uint64_t *words,
+TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int left, uint64_t *words,
                            bool &aborted)
 {
     for (unsigned look = 1; !aborted; look++) {
@@ -161,7 +178,7 @@ TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int64_t le
 /* The thread's batch of sums from place `at` of the round on, parts in order. */
 template <typename Partial>
 TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_reduction &reduction, int part,
-                                   push_round round, const push_sides &sides, int64_t at, bool &aborted)
+                                   push_round round, const push_sides &sides, int at, bool &aborted)
 {
     constexpr int B = push_word<Partial>::batch, E = push_word<Partial>::elements,
                   LOOKS = push_word<Partial>::looks;
@@ -219,12 +236,13 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
     push_round round = {blockIdx.x * round_words, 0};
     do { /* at least one round: it is a barrier as well */
         const int64_t left = n_words - round.first;
-        round.n = left < 0 ? 0 : left < round_words ? left : round_words;
+        round.n = (int)(left < 0 ? 0 : left < round_words ? left : round_words);
         begin_round(push, &sides);
-        const uint64_t count = tsr_barrier_announce(push.barrier);
+        announce_round(push, &sides);
         send_words<Partial>(push, reduction, part, round, sides);
         for (int64_t at = threadIdx.x; at < round.n; at += push_word<Partial>::batch * PUSH_THREADS) {
-            const tsr_row_batch sum = sum_words<Partial>(push, reduction, part, round, sides, at, aborted);
+            const tsr_row_batch sum =
+                sum_words<Partial>(push, reduction, part, round, sides, (int)at, aborted);
             const int64_t i = (round.first + at) * E;
             TSR_UNROLL
             for (int j = 0; j < TSR_ROW_BATCH; j++) {
@@ -234,7 +252,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
                         reduction.residual ? sum.at[j] + reduction.residual[i + place] : sum.at[j];
             }
         }
-        aborted = aborted || !tsr_barrier_await(push.barrier, count);
+        aborted = aborted || !await_round(push, sides);
         round.first += step;
     } while (round.first < n_words);
 }
@@ -251,12 +269,12 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
     bool aborted = false;
     tsr_wait_for_previous();
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
-        const push_round round = {r * norm.n, norm.n};
+        const push_round round = {r * norm.n, (int)norm.n};
         float sum = 0.0f;
         begin_round(push, &sides);
-        const uint64_t count = tsr_barrier_announce(push.barrier);
+        announce_round(push, &sides);
         send_words<int64_t>(push, reduction, part, round, sides);
-        for (int64_t first = threadIdx.x; first < norm.n; first += TSR_ROW_STEP) {
+        for (int first = (int)threadIdx.x; first < norm.n; first += TSR_ROW_STEP) {
             tsr_row_batch residual = {};
             if (reduction.residual)
                 residual = tsr_row_load(reduction.residual + round.first, first, norm.n);
@@ -264,7 +282,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
                 sum_words<int64_t>(push, reduction, part, round, sides, first, aborted);
             sum = tsr_store_row(reduction, norm, round.first, first, residual, value, sum);
         }
-        aborted = aborted || !tsr_barrier_await(push.barrier, count);
+        aborted = aborted || !await_round(push, sides);
         if (r + gridDim.x >= norm.n_rows)
             tsr_start_next();
         tsr_norm_row(norm, reduction.y + round.first, sum, norm.y + round.first, shared);
