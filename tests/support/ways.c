@@ -45,11 +45,11 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
 {
     static const char *const devices[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
     static const tsr_offload_rule offload_rules[] = {
-        {"ffn_(gate|up|down)", "CPU"},
+        {"(ffn|inp)_(gate|up|down)|\\.proj\\.", "CPU"},
         {"blk\\.[01]\\.(attn|hc_attn|ssm|shortconv|indexer)", "CPU"},
         {"blk\\.0\\.", "0"},
-        {"token_embd", "CPU"},
-        {"^(output|token_embd)", "0"}};
+        {"token_embd|per_layer_", "CPU"},
+        {"^(output|token_embd|per_layer_)", "0"}};
     if (n_devices < 2 || n_devices > 8 || random_below(seed, 4) != 0)
         return;
     config->offload.device = devices[random_below(seed, (uint64_t)n_devices)];
