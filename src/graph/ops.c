@@ -12,14 +12,22 @@ static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const ts
                                           (long long)b->ne[0], (long long)b->ne[1], why));
 }
 
-/* An operand is NULL after an earlier failure, or by a bug of the caller. */
-static bool operands_missing(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b)
+bool tsr_graph_misses(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
 {
-    if (a && b)
-        return false;
-    if (graph->status == TSR_OK)
-        tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
-    return true;
+    for (int i = 0; i < n; i++) {
+        if (operands[i])
+            continue;
+        if (graph->status == TSR_OK)
+            tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
+        return true;
+    }
+    return false;
+}
+
+static bool operands_missing(tsr_graph *graph, const char *op, tsr_tensor *a, tsr_tensor *b)
+{
+    tsr_tensor *const operands[] = {a, b};
+    return tsr_graph_misses(graph, op, operands, 2);
 }
 
 static tsr_node *unary(tsr_graph *graph, tsr_op_kind op, tsr_tensor *x)

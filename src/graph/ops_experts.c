@@ -12,8 +12,8 @@ static bool is_vector(const tsr_tensor *w, int64_t n)
 /* experts x tokens is bounded so that every size in a routing fits int32_t, its element type. */
 tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule)
 {
-    if (!logits)
-        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "route: an operand is NULL"));
+    if (tsr_graph_misses(graph, "route", &logits, 1))
+        return NULL;
     const int64_t n_experts = logits->ne[0], n_tokens = logits->ne[1], n_used = rule->n_used;
     if (!tsr_tensor_is_f32(logits) || n_used < 1 || n_used > n_experts)
         return tsr_graph_refuse(graph, "route", logits,
@@ -50,8 +50,9 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
 
 tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing, const tsr_expert_weights *w)
 {
-    if (!x || !routing || !w->gate || !w->up || !w->down)
-        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "experts: an operand is NULL"));
+    tsr_tensor *const operands[] = {x, routing, w->gate, w->up, w->down};
+    if (tsr_graph_misses(graph, "experts", operands, 5))
+        return NULL;
     const tsr_node_args *route = routing->args;
     if (!tsr_tensor_is_f32(x) || routing->op != TSR_OP_ROUTE || route->n_experts != w->n_experts ||
         routing->ne[0] != tsr_routing_words(x->ne[1], route->n_used, w->n_experts))

@@ -3,22 +3,9 @@
 
 #include <math.h>
 
-/* An operand is NULL after an earlier failure, or by a bug of the caller. */
-static bool missing(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (operands[i])
-            continue;
-        if (graph->status == TSR_OK)
-            tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
-        return true;
-    }
-    return false;
-}
-
 tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns c)
 {
-    if (missing(graph, "columns", &x, 1))
+    if (tsr_graph_misses(graph, "columns", &x, 1))
         return NULL;
     if (!tsr_tensor_is_f32(x) || c.first < 0 || c.n < 1 || c.first + c.n > c.period ||
         x->ne[0] % c.period != 0)
@@ -48,7 +35,7 @@ tsr_tensor *tsr_mul_mat_parts(tsr_graph *graph, const tsr_weight_parts *w, tsr_t
     tsr_tensor *first = tsr_mul_mat(graph, w->at[0], x);
     if (!first || w->n == 1)
         return first;
-    if (missing(graph, "mul_mat", w->at, w->n))
+    if (tsr_graph_misses(graph, "mul_mat", w->at, w->n))
         return NULL;
     for (int i = 1; i < w->n; i++)
         if (w->at[i]->type != w->at[0]->type || w->at[i]->ne[0] != w->at[0]->ne[0] ||
@@ -63,7 +50,7 @@ tsr_tensor *tsr_mul_mat_parts(tsr_graph *graph, const tsr_weight_parts *w, tsr_t
 tsr_tensor *tsr_mul_mat_joined(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
 {
     tsr_tensor *const operands[] = {w, x};
-    if (missing(graph, "mul_mat", operands, 2))
+    if (tsr_graph_misses(graph, "mul_mat", operands, 2))
         return NULL;
     int64_t n = x->ne[0] > 0 ? w->ne[0] / x->ne[0] : 0;
     if (!tsr_tensor_is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1 ||
@@ -82,7 +69,8 @@ tsr_tensor *tsr_conv(tsr_graph *graph, tsr_tensor *x, const tsr_weight_parts *we
                      tsr_state_part state, const tsr_state_inputs *inputs)
 {
     tsr_tensor *const operands[] = {x, inputs->rows, inputs->next};
-    if (missing(graph, "conv", operands, 3) || missing(graph, "conv", weights->at, weights->n))
+    if (tsr_graph_misses(graph, "conv", operands, 3) ||
+        tsr_graph_misses(graph, "conv", weights->at, weights->n))
         return NULL;
     int64_t kernel = weights->at[0]->ne[0];
     if (!tsr_tensor_is_f32(x) || !are_parts(weights, kernel, x->ne[0]) ||
@@ -133,8 +121,9 @@ tsr_tensor *tsr_recurrence(tsr_graph *graph, const tsr_recurrence_operands *o, t
 {
     tsr_tensor *operands[] = {o->q, o->k, o->v, o->alpha, inputs->rows, inputs->next, o->beta};
     const int n = o->a.n, n_operands = o->skip ? 6 : 7;
-    if (missing(graph, "recurrence", operands, n_operands) || missing(graph, "recurrence", o->a.at, n) ||
-        missing(graph, "recurrence", o->dt_bias.at, n))
+    if (tsr_graph_misses(graph, "recurrence", operands, n_operands) ||
+        tsr_graph_misses(graph, "recurrence", o->a.at, n) ||
+        tsr_graph_misses(graph, "recurrence", o->dt_bias.at, n))
         return NULL;
     int64_t dk = o->q->ne[0] / o->n_key_heads;
     bool shaped = is_recurrence(o, dk, n);

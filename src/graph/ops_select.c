@@ -5,10 +5,9 @@
 tsr_tensor *tsr_select(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q, tsr_tensor *weights,
                        const tsr_kv_inputs *inputs, const tsr_select_rule *rule)
 {
-    if (!q || !inputs->page_table || !inputs->seq_row || !inputs->position)
-        return graph->status != TSR_OK
-                   ? NULL
-                   : tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "select: an operand is NULL"));
+    tsr_tensor *const operands[] = {q, inputs->page_table, inputs->seq_row, inputs->position};
+    if (tsr_graph_misses(graph, "select", operands, 4))
+        return NULL;
     const int64_t k_dim = tsr_kv_layer_rows(kv, layer)->k_dim, n_lists = weights ? 1 : rule->n_heads;
     if (!tsr_tensor_is_f32(q) || rule->n_heads < 1 || q->ne[0] != rule->n_heads * k_dim ||
         (weights &&

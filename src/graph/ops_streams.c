@@ -1,19 +1,6 @@
 /* Constructors of the ops that compress positions, and of those over residual streams; like ops.c. */
 #include "graph/graph.h"
 
-/* An operand is NULL after an earlier failure, or by a bug of the caller. */
-static bool missing(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (operands[i])
-            continue;
-        if (graph->status == TSR_OK)
-            tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
-        return true;
-    }
-    return false;
-}
-
 /* An F32 weight of one row of n elements. */
 static bool is_vector(const tsr_tensor *w, int64_t n)
 {
@@ -25,7 +12,7 @@ tsr_tensor *tsr_compress(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate, tsr_
                          const tsr_compress_rule *rule, tsr_state_part state, const tsr_state_inputs *inputs)
 {
     tsr_tensor *const operands[] = {x, gate, position, inputs->rows, inputs->next, rule->bias};
-    if (missing(graph, "compress", operands, 6))
+    if (tsr_graph_misses(graph, "compress", operands, 6))
         return NULL;
     const int64_t halves = rule->overlap ? 2 : 1;
     if (!tsr_tensor_is_f32(x) || !tsr_tensor_is_f32(gate) || x->ne[0] % halves != 0 ||
@@ -48,7 +35,7 @@ tsr_tensor *tsr_compress(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate, tsr_
 tsr_tensor *tsr_stream_weights(tsr_graph *graph, tsr_tensor *x, const tsr_stream_rule *rule)
 {
     tsr_tensor *const operands[] = {x, rule->scale, rule->base};
-    if (missing(graph, "stream_weights", operands, 3))
+    if (tsr_graph_misses(graph, "stream_weights", operands, 3))
         return NULL;
     const int64_t n = rule->mixes ? (2 + rule->n) * rule->n : rule->n;
     if (!tsr_tensor_is_f32(x) || x->ne[0] != n || rule->n < 1 || rule->n > TSR_MAX_STREAMS ||
@@ -66,7 +53,7 @@ tsr_tensor *tsr_stream_weights(tsr_graph *graph, tsr_tensor *x, const tsr_stream
 tsr_tensor *tsr_stream_mix(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weights, tsr_tensor *add,
                            const tsr_mix_rule *rule)
 {
-    if (missing(graph, "stream_mix", &x, 1))
+    if (tsr_graph_misses(graph, "stream_mix", &x, 1))
         return NULL;
     const int64_t n = rule->n_in > 0 ? x->ne[0] / rule->n_in : 0;
     bool good = tsr_tensor_is_f32(x) && n > 0 && n * rule->n_in == x->ne[0] && rule->n_out > 0;
