@@ -166,6 +166,10 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x);
  * x itself. */
 tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight);
 
+/* The norm of the kind that the model has: an RMS norm, or a LayerNorm with a bias (NULL: none). */
+tsr_tensor *tsr_block_model_norm(const tsr_hparams *hparams, tsr_graph *graph, tsr_tensor *x,
+                                 tsr_tensor *weight, tsr_tensor *bias);
+
 /* In the last layer, keep only the tokens whose logits are wanted. Called after attention, because no later
  * op needs the other tokens. In other layers, x itself. */
 tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x);
@@ -208,6 +212,9 @@ tsr_tensor *tsr_build_output_stream(const tsr_hparams *hparams, const tsr_weight
 
 /* Layers with residual streams. */
 tsr_tensor *tsr_build_stream_layer(const tsr_layer *at, tsr_tensor *x);
+
+/* The activation of an FFN whose numbers are bounded by `limit`; 0: none are. */
+tsr_glu_kind tsr_block_activation(const tsr_hparams *hparams, float limit);
 
 /* The dense FFN of the normed h, W_down included. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);

@@ -71,8 +71,7 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, tsr_s
         step->hidden_out = tsr_graph_output(graph, x);
         x = tsr_get_rows(graph, x, step->output_rows);
     }
-    x = hp->layer_norm ? tsr_layer_norm(graph, x, w->output_norm, w->output_norm_bias, hp->norm_eps)
-                       : tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
+    x = tsr_block_model_norm(hp, graph, x, w->output_norm, w->output_norm_bias);
     return tsr_block_logits(hp, w, graph, w->output, x);
 }
 
@@ -179,6 +178,13 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
 tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
 {
     return weight ? tsr_rms_norm(at->step->graph, x, weight, at->hp->norm_eps) : x;
+}
+
+tsr_tensor *tsr_block_model_norm(const tsr_hparams *hp, tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight,
+                                 tsr_tensor *bias)
+{
+    return hp->layer_norm ? tsr_layer_norm(graph, x, weight, bias, hp->norm_eps)
+                          : tsr_rms_norm(graph, x, weight, hp->norm_eps);
 }
 
 tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x)

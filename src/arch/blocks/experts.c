@@ -85,9 +85,7 @@ static tsr_glu_kind activation(const tsr_layer *at)
     const tsr_hparams *hp = at->hp;
     if (hp->ungated_ffn)
         return hp->relu_squared ? TSR_GLU_RELU : TSR_GLU_GELU_GATE;
-    if (at->kind->expert_limit > 0)
-        return hp->bounded_glu ? TSR_GLU_BOUNDED : TSR_GLU_CAPPED;
-    return hp->ffn_activation;
+    return tsr_block_activation(hp, at->kind->expert_limit);
 }
 
 /* The chosen experts between two matrices of their own. Their sum is one all-reduce, that of the shared

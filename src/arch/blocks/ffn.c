@@ -114,10 +114,15 @@ static tsr_tensor *hidden(const tsr_layer *at, const tsr_ffn_weights *w, tsr_ten
     tsr_tensor *up = tsr_block_linear(at, w->up, w->up_bias, h);
     if (!gate)
         return at->hp->relu_squared ? tsr_relu_squared(graph, up) : tsr_gelu(graph, up);
-    if (at->kind->ffn_limit > 0)
-        return tsr_glu(graph, at->hp->bounded_glu ? TSR_GLU_BOUNDED : TSR_GLU_CAPPED, at->kind->ffn_limit,
-                       gate, up);
-    return tsr_glu(graph, at->hp->ffn_activation, 0, gate, up);
+    const float limit = at->kind->ffn_limit;
+    return tsr_glu(graph, tsr_block_activation(at->hp, limit), limit, gate, up);
+}
+
+tsr_glu_kind tsr_block_activation(const tsr_hparams *hp, float limit)
+{
+    if (limit > 0)
+        return hp->bounded_glu ? TSR_GLU_BOUNDED : TSR_GLU_CAPPED;
+    return hp->ffn_activation;
 }
 
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h)

@@ -35,25 +35,23 @@ out:
     return status;
 }
 
-static tsr_tensor *layer_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias)
+static tsr_tensor *norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias)
 {
-    if (!at->hp->layer_norm)
-        return tsr_block_norm(at, x, weight);
-    return tsr_layer_norm(at->step->graph, x, weight, bias, at->hp->norm_eps);
+    return tsr_block_model_norm(at->hp, at->step->graph, x, weight, bias);
 }
 
 tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
 {
     const tsr_layer_weights *w = at->w;
-    tsr_tensor *h = layer_norm(at, x, w->attn_norm, w->attn_norm_bias);
-    tsr_tensor *of_attention = w->attn_norm_2 ? layer_norm(at, x, w->attn_norm_2, w->attn_norm_2_bias) : h;
+    tsr_tensor *h = norm(at, x, w->attn_norm, w->attn_norm_bias);
+    tsr_tensor *of_attention = w->attn_norm_2 ? norm(at, x, w->attn_norm_2, w->attn_norm_2_bias) : h;
     tsr_tensor *y = tsr_block_residual(at, x, tsr_block_attention(at, of_attention));
     y = tsr_block_outputs(at, y);
     if (!w->ffn_norm)
         h = tsr_block_outputs(at, h);
     else if (at->hp->parallel_blocks)
-        h = layer_norm(at, tsr_block_outputs(at, x), w->ffn_norm, w->ffn_norm_bias);
+        h = norm(at, tsr_block_outputs(at, x), w->ffn_norm, w->ffn_norm_bias);
     else
-        h = layer_norm(at, y, w->ffn_norm, w->ffn_norm_bias);
+        h = norm(at, y, w->ffn_norm, w->ffn_norm_bias);
     return tsr_block_residual(at, y, w->router ? tsr_block_experts(at, h, h) : tsr_block_ffn(at, h));
 }

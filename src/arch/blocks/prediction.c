@@ -40,12 +40,10 @@ out:
     return status;
 }
 
-/* Of the kind of the model's norms. No file has biases here. */
+/* No file has biases of norms here. */
 static tsr_tensor *norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
 {
-    if (at->hp->layer_norm)
-        return tsr_layer_norm(at->step->graph, x, weight, NULL, at->hp->norm_eps);
-    return tsr_block_norm(at, x, weight);
+    return tsr_block_model_norm(at->hp, at->step->graph, x, weight, NULL);
 }
 
 tsr_tensor *tsr_build_prediction(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step,
