@@ -475,10 +475,9 @@ static size_t staged_bytes(const tsr_op_attention *op)
 /* Copies pay where a multiprocessor has room for those of two blocks. */
 static bool is_staged(const attention_args &a, int heads, const tsr_cuda_stream *s)
 {
-    enum { RESERVED = 1024 }; /* of each block, by the system; the most of one block is less by that */
     const size_t block =
-        operand_bytes(&a.op, heads) + staged_bytes(&a.op) + sizeof(attention_block<MAX_HEADS>) + RESERVED;
-    return a.wide_k && a.wide_v && 2 * block <= s->props->shared_bytes + RESERVED;
+        operand_bytes(&a.op, heads) + staged_bytes(&a.op) + sizeof(attention_block<MAX_HEADS>);
+    return a.wide_k && a.wide_v && tsr_has_room(2, block, s);
 }
 
 /* Query heads of a block: all that share a KV head, while their queries and outputs (25 KiB) fit into the 48
@@ -497,7 +496,8 @@ static tsr_status enqueue_heads(const attention_args &a, dim3 grid, const tsr_cu
     const size_t bytes = operand_bytes(&a.op, HEADS) + (a.staged ? staged_bytes(&a.op) : 0);
     tsr_status status = TSR_OK;
     if (a.staged)
-        status = tsr_allow_half_of_shared(reinterpret_cast<const void *>(&attention_kernel<HEADS>), s);
+        status = tsr_allow_shared(reinterpret_cast<const void *>(&attention_kernel<HEADS>), bytes, s,
+                                  sizeof(attention_block<HEADS>));
     if (status != TSR_OK)
         return status;
     return tsr_cuda_result(

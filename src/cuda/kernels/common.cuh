@@ -277,20 +277,22 @@ TSR_DEVICE float tsr_block_max(float value, float *shared)
 /* -- launching -- */
 
 /* Allow launches of a kernel `bytes` of dynamic shared memory and, since the limit belongs to the kernel and
- * not to a launch, as much as the card has. A limit that changed with each launch would be too low for
- * launches captured before, and for launches by other threads for the same GPU. For kernels whose launches
- * differ in size. */
-static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s)
+ * not to a launch, as much as the card has besides the kernel's `fixed` static bytes. A limit that changed
+ * with each launch would be too low for launches captured before, and for launches by other threads for the
+ * same GPU. For kernels whose launches differ in size. */
+static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s,
+                                          size_t fixed = 0)
 {
-    const size_t most = bytes > s->props->shared_bytes ? bytes : s->props->shared_bytes;
+    const size_t card = s->props->shared_bytes, most = bytes + fixed > card ? bytes : card - fixed;
     return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
 }
 
-/* The same, half of what the card has: for kernels with static shared memory besides. */
-static inline tsr_status tsr_allow_half_of_shared(const void *kernel, const tsr_cuda_stream *s)
+/* Whether a multiprocessor has room for n blocks with `bytes` of shared memory each. The system reserves some
+ * of each block, and the most of one block is less by that. */
+static inline bool tsr_has_room(size_t n, size_t bytes, const tsr_cuda_stream *s)
 {
-    return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)(s->props->shared_bytes / 2)));
+    enum { RESERVED = 1024 };
+    return n * (bytes + RESERVED) <= s->props->shared_bytes + RESERVED;
 }
 
 /* -- grids -- */

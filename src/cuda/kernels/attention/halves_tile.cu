@@ -420,14 +420,14 @@ static tsr_status enqueue(const attention_args &a, const tsr_cuda_stream *s)
     tsr_status status = TSR_OK;
     const int64_t tiles = (a.op.n_tokens + a.tile_tokens - 1) / a.tile_tokens;
     const int warps = warps_of(a, s);
-    const void *kernel = reinterpret_cast<const void *>(&halves_tile_kernel<TYPE, WINDOWS>);
-    TSR_TRY(TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)(s->props->shared_bytes - sizeof(tile_block)))));
+    const size_t bytes = bytes_of(a, warps);
+    TSR_TRY(tsr_allow_shared(reinterpret_cast<const void *>(&halves_tile_kernel<TYPE, WINDOWS>), bytes, s,
+                             sizeof(tile_block)));
     TSR_TRY(tsr_cuda_result(
         TSR_LAUNCH((halves_tile_kernel<TYPE, WINDOWS>),
                    dim3((unsigned)(tiles * a.op.kv.n_heads),
                         (unsigned)((halves_windows(a.op.kv.v_dim) + MAX_WINDOWS - 1) / MAX_WINDOWS)),
-                   dim3((unsigned)warps * TSR_WARP), bytes_of(a, warps), s->stream, a),
+                   dim3((unsigned)warps * TSR_WARP), bytes, s->stream, a),
         "attention halves_tile_kernel"));
 out:
     return status;

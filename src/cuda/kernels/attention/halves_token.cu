@@ -243,6 +243,16 @@ TSR_DEVICE void token_refill(const attention_args &a, const token_item<TYPE> &it
     tsr_copy_async_commit();
 }
 
+/* Of a group's first span, values are still on their way behind keys, or the next keys behind values. */
+TSR_DEVICE void await_copies(bool of_first)
+{
+    if (of_first)
+        tsr_copy_async_wait<1>();
+    else
+        tsr_copy_async_wait<0>();
+    __syncthreads();
+}
+
 /* Compute a group, whose first keys and values are on their way, and start to copy those of the next. */
 template <tsr_type TYPE>
 TSR_DEVICE void token_group(const attention_args &a, const token_item<TYPE> &item, const halves_slots &slots,
@@ -252,11 +262,7 @@ TSR_DEVICE void token_group(const attention_args &a, const token_item<TYPE> &ite
     *sums = {};
     TSR_UNROLL_BY(1)
     for (int first = begin; first < slots.to; first += span) {
-        if (first == begin)
-            tsr_copy_async_wait<1>();
-        else
-            tsr_copy_async_wait<0>();
-        __syncthreads(); /* the keys are there */
+        await_copies(first == begin); /* the keys are there */
         token_scores<TYPE>(item, slots, first);
         token_refill<TYPE>(a, item, slots, next, false, first);
     }
@@ -265,11 +271,7 @@ TSR_DEVICE void token_group(const attention_args &a, const token_item<TYPE> &ite
     token_weights<TYPE>(item, slots, sums);
     TSR_UNROLL_BY(1)
     for (int first = begin; first < slots.to; first += span) {
-        if (first == begin)
-            tsr_copy_async_wait<1>();
-        else
-            tsr_copy_async_wait<0>();
-        __syncthreads(); /* values and weights are there */
+        await_copies(first == begin); /* values and weights are there */
         token_values<TYPE>(item, slots, first, sums);
         token_refill<TYPE>(a, item, slots, next, true, first);
     }
@@ -436,17 +438,15 @@ static token_layout layout_of(const attention_args &a, int span)
 
 int tsr_cuda_attention_halves_span(const attention_args &a, const tsr_cuda_stream *s)
 {
-    enum { RESERVED = 1024 }; /* of each block, by the system; the most of one block is less by that */
     const tsr_kv_view &kv = a.op.kv;
     const bool halves = kv.type_k == TSR_TYPE_F16 || kv.type_k == TSR_TYPE_BF16;
     if (!halves || kv.type_v != kv.type_k || (kv.k_dim | kv.v_dim) % TSR_OCTET != 0 || !a.wide_k ||
         !a.wide_v || kv.k_dim > HALVES_MAX_DIM || kv.v_dim > HALVES_MAX_DIM || a.op.selected.blocks ||
         a.op.more.kv.base)
         return 0;
-    for (int blocks = 2; blocks > 0; blocks--) /* two, so that one computes while the other waits */
+    for (size_t blocks = 2; blocks > 0; blocks--) /* two, so that one computes while the other waits */
         for (int span = GROUP; span >= HALVES_PIECE; span /= 2)
-            if (blocks * (layout_of(a, span).bytes + sizeof(token_block) + RESERVED) <=
-                s->props->shared_bytes + RESERVED)
+            if (tsr_has_room(blocks, layout_of(a, span).bytes + sizeof(token_block), s))
                 return span;
     return 0;
 }
@@ -455,12 +455,12 @@ template <tsr_type TYPE>
 static tsr_status enqueue(const attention_args &a, dim3 grid, const tsr_cuda_stream *s)
 {
     tsr_status status = TSR_OK;
+    const size_t bytes = layout_of(a, a.span).bytes;
+    TSR_TRY(tsr_allow_shared(reinterpret_cast<const void *>(&halves_token_kernel<TYPE>), bytes, s,
+                             sizeof(token_block)));
     TSR_TRY(
-        TSR_CUDA(cudaFuncSetAttribute(halves_token_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)(s->props->shared_bytes - sizeof(token_block)))));
-    TSR_TRY(tsr_cuda_result(TSR_LAUNCH_EARLY((halves_token_kernel<TYPE>), grid, dim3(TOKEN_THREADS),
-                                             layout_of(a, a.span).bytes, s, a),
-                            "attention halves_token_kernel"));
+        tsr_cuda_result(TSR_LAUNCH_EARLY((halves_token_kernel<TYPE>), grid, dim3(TOKEN_THREADS), bytes, s, a),
+                        "attention halves_token_kernel"));
 out:
     return status;
 }
