@@ -68,40 +68,34 @@ struct push_round {
     int n; /* at most a region's */
 };
 
-/* Side of each device's regions in the round that begins, and what its thread announced, which would take
- * registers of all threads. */
-struct push_sides {
-    uint32_t of[TSR_CUDA_MAX_PEERS];
-    uint64_t announced[TSR_CUDA_MAX_PEERS];
+/* The rounds that the block has announced to each device, the present one included. Only the threads that
+ * wait for a device need them, so they take no registers. */
+struct push_rounds {
+    uint64_t to[TSR_CUDA_MAX_PEERS];
 };
 
-/* Called by all threads. The stores of EMPTY in the round before come before the next announcement. */
-TSR_DEVICE void begin_round(const tsr_cuda_push &push, push_sides *sides)
+/* Called by all threads. The stores of EMPTY in the round before come before the announcement. */
+TSR_DEVICE void begin_round(const tsr_cuda_push &push, push_rounds *announced)
 {
-    const tsr_cuda_barrier &m = push.barrier;
     __syncthreads();
-    if (tsr_barrier_is_mine(m))
-        sides->of[threadIdx.x] = m.sent[(int64_t)blockIdx.x * m.n_devices + threadIdx.x] & 1;
-    __syncthreads();
-}
-
-TSR_DEVICE void announce_round(const tsr_cuda_push &push, push_sides *sides)
-{
     const uint64_t count = tsr_barrier_announce(push.barrier);
     if (count > 0)
-        sides->announced[threadIdx.x] = count;
+        announced->to[threadIdx.x] = count;
+    __syncthreads();
 }
 
 /* Returns false if the wait was aborted. */
-TSR_DEVICE bool await_round(const tsr_cuda_push &push, const push_sides &sides)
+TSR_DEVICE bool await_round(const tsr_cuda_push &push, const push_rounds &announced)
 {
-    return !tsr_barrier_is_mine(push.barrier) ||
-           tsr_barrier_await(push.barrier, sides.announced[threadIdx.x]);
+    return !tsr_barrier_is_mine(push.barrier) || tsr_barrier_await(push.barrier, announced.to[threadIdx.x]);
 }
 
-TSR_DEVICE uint64_t *region_of(const tsr_cuda_push &push, int writer, int reader, uint32_t side)
+/* The region of a writer in a reader's inbox, of the round that was announced to `other`, one of the two. */
+TSR_DEVICE uint64_t *region_of(const tsr_cuda_push &push, int writer, int reader,
+                               const push_rounds &announced, int other)
 {
     const tsr_cuda_barrier &m = push.barrier;
+    const unsigned side = ((unsigned)announced.to[other] & 1) ^ 1; /* of round k: k % 2, from 0 */
     const int64_t place = ((int64_t)side * m.n_devices + writer) * m.max_blocks + blockIdx.x;
     return push.inbox[reader] + place * push.region;
 }
@@ -119,7 +113,7 @@ TSR_DEVICE void load_words(const void *part, push_round round, int at, int64_t n
 
 template <typename Partial>
 TSR_DEVICE void send_words(const tsr_cuda_push &push, const tsr_cuda_reduction &reduction, int part,
-                           push_round round, const push_sides &sides)
+                           push_round round, const push_rounds &announced)
 {
     constexpr int B = push_word<Partial>::batch;
     const tsr_cuda_barrier &m = push.barrier;
@@ -131,7 +125,7 @@ TSR_DEVICE void send_words(const tsr_cuda_push &push, const tsr_cuda_reduction &
         for (int other = 0; other < m.n_devices; other++) {
             if (other == m.self || !(m.participants >> other & 1))
                 continue;
-            uint64_t *to = region_of(push, m.self, other, sides.of[other]) + at;
+            uint64_t *to = region_of(push, m.self, other, announced, other) + at;
             TSR_UNROLL
             for (int j = 0; j < B; j++)
                 if (at + j * PUSH_THREADS < round.n)
@@ -178,7 +172,7 @@ TSR_DEVICE void take_words(const tsr_cuda_push &push, uint64_t *from, int left, 
 /* The thread's batch of sums from place `at` of the round on, parts in order. */
 template <typename Partial>
 TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_reduction &reduction, int part,
-                                   push_round round, const push_sides &sides, int at, bool &aborted)
+                                   push_round round, const push_rounds &announced, int at, bool &aborted)
 {
     constexpr int B = push_word<Partial>::batch, E = push_word<Partial>::elements,
                   LOOKS = push_word<Partial>::looks;
@@ -196,7 +190,7 @@ TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_red
             if (device[k] == self)
                 load_words<Partial>(reduction.parts[part], round, at, reduction.n, words[k]);
             else if (device[k] >= 0) {
-                from[k] = region_of(push, device[k], self, sides.of[device[k]]) + at;
+                from[k] = region_of(push, device[k], self, announced, device[k]) + at;
                 look_at_words<B>(from[k], round.n - at, words[k]);
             }
         }
@@ -229,7 +223,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
                        const __grid_constant__ tsr_cuda_reduction reduction, int part, int64_t round_words)
 {
     constexpr int E = push_word<Partial>::elements;
-    __shared__ push_sides sides;
+    __shared__ push_rounds announced;
     bool aborted = false;
     const int64_t n_words = (reduction.n + E - 1) / E, step = gridDim.x * round_words;
     tsr_wait_for_previous();
@@ -237,12 +231,11 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
     do { /* at least one round: it is a barrier as well */
         const int64_t left = n_words - round.first;
         round.n = (int)(left < 0 ? 0 : left < round_words ? left : round_words);
-        begin_round(push, &sides);
-        announce_round(push, &sides);
-        send_words<Partial>(push, reduction, part, round, sides);
-        for (int64_t at = threadIdx.x; at < round.n; at += push_word<Partial>::batch * PUSH_THREADS) {
+        begin_round(push, &announced);
+        send_words<Partial>(push, reduction, part, round, announced);
+        for (int at = (int)threadIdx.x; at < round.n; at += push_word<Partial>::batch * PUSH_THREADS) {
             const tsr_row_batch sum =
-                sum_words<Partial>(push, reduction, part, round, sides, (int)at, aborted);
+                sum_words<Partial>(push, reduction, part, round, announced, at, aborted);
             const int64_t i = (round.first + at) * E;
             TSR_UNROLL
             for (int j = 0; j < TSR_ROW_BATCH; j++) {
@@ -252,7 +245,7 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
                         reduction.residual ? sum.at[j] + reduction.residual[i + place] : sum.at[j];
             }
         }
-        aborted = aborted || !await_round(push, sides);
+        aborted = aborted || !await_round(push, announced);
         round.first += step;
     } while (round.first < n_words);
 }
@@ -264,25 +257,24 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
                      const __grid_constant__ tsr_cuda_reduction reduction, int part,
                      const __grid_constant__ tsr_op_rms_norm norm)
 {
-    __shared__ push_sides sides;
+    __shared__ push_rounds announced;
     __shared__ float shared[TSR_ROW_WARPS];
     bool aborted = false;
     tsr_wait_for_previous();
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const push_round round = {r * norm.n, (int)norm.n};
         float sum = 0.0f;
-        begin_round(push, &sides);
-        announce_round(push, &sides);
-        send_words<int64_t>(push, reduction, part, round, sides);
+        begin_round(push, &announced);
+        send_words<int64_t>(push, reduction, part, round, announced);
         for (int first = (int)threadIdx.x; first < norm.n; first += TSR_ROW_STEP) {
             tsr_row_batch residual = {};
             if (reduction.residual)
                 residual = tsr_row_load(reduction.residual + round.first, first, norm.n);
             const tsr_row_batch value =
-                sum_words<int64_t>(push, reduction, part, round, sides, first, aborted);
+                sum_words<int64_t>(push, reduction, part, round, announced, first, aborted);
             sum = tsr_store_row(reduction, norm, round.first, first, residual, value, sum);
         }
-        aborted = aborted || !await_round(push, sides);
+        aborted = aborted || !await_round(push, announced);
         if (r + gridDim.x >= norm.n_rows)
             tsr_start_next();
         tsr_norm_row(norm, reduction.y + round.first, sum, norm.y + round.first, shared);
