@@ -64,18 +64,15 @@ static int read_options(int argc, char **argv, options *o)
         .n_options = TOOL_COUNT(rows),
         .description =
             "The text's tokens are divided into chunks of `-c` tokens, which are computed alone; the first "
-            "token of each is replaced by the one that begins a text (BOS), where the vocabulary has it. Of "
-            "a "
-            "chunk of n tokens the tokens n / 2 + 1 to n - 1 count, from 0: each is predicted from all "
-            "tokens "
-            "before it in its chunk. The perplexity is exp(mean of -log p(token)), as llama-perplexity of "
-            "llama.cpp computes it. Tokens behind the last whole chunk are left out; a text that is shorter "
-            "than a chunk is one chunk.\n\n"
-            "With `--reference` a second model of the same vocabulary computes the same chunks, on the same "
-            "devices with the same options, but `--activations 16`. The Kullback-Leibler divergence of a "
-            "token is the "
-            "sum of r log(r / p) over the vocabulary, in nats: r are the reference's probabilities, p the "
-            "model's.",
+            "token of each is replaced by the one that begins a text (BOS), where the vocabulary has it. "
+            "Of a chunk of n tokens the tokens n / 2 + 1 to n - 1 count, from 0: each is predicted from "
+            "all tokens before it in its chunk. The perplexity is exp(mean of -log p(token)), as "
+            "llama-perplexity of llama.cpp computes it. Tokens behind the last whole chunk are left out; "
+            "a text that is shorter than a chunk is one chunk.\n\n"
+            "With `--reference` a second model of the same vocabulary computes the same chunks, on the "
+            "same devices with the same options, but `--activations 16`. The Kullback-Leibler divergence "
+            "of a token is the sum of r log(r / p) over the vocabulary, in nats: r are the reference's "
+            "probabilities, p the model's.",
         .examples = "tsr perplexity -m model.gguf -f text.txt\n"
                     "tsr perplexity -m model-q4_k_m.gguf -f text.txt --reference model-f16.gguf --json",
         .pages = "precision devices splitting offload fitting processes json"};
@@ -190,9 +187,19 @@ static int read_text(options *o, perplexity_text *text)
 
 /* -- the result -- */
 
+static perplexity_mean perplexity_of(const perplexity_sums *sums)
+{
+    return perplexity_exp(perplexity_mean_of(sums->n, sums->loss, sums->loss_squares));
+}
+
+static perplexity_mean perplexity_of_reference(const perplexity_sums *sums)
+{
+    return perplexity_exp(perplexity_mean_of(sums->n, sums->reference_loss, sums->reference_loss_squares));
+}
+
 static json_t *to_json(const options *o, const perplexity_text *text, perplexity_sums *sums, double seconds)
 {
-    const perplexity_mean p = perplexity_exp(perplexity_mean_of(sums->n, sums->loss, sums->loss_squares));
+    const perplexity_mean p = perplexity_of(sums);
     json_t *root = json_pack(
         "{s:o, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "model", tool_text_json(o->engine.model.model),
         "activation_bits", o->engine.model.activations, "text_tokens", (json_int_t)text->n_tokens,
@@ -201,8 +208,7 @@ static json_t *to_json(const options *o, const perplexity_text *text, perplexity
     if (o->reference) {
         double kl_99;
         const perplexity_mean kl = perplexity_kl(sums, &kl_99);
-        const perplexity_mean r =
-            perplexity_exp(perplexity_mean_of(sums->n, sums->reference_loss, sums->reference_loss_squares));
+        const perplexity_mean r = perplexity_of_reference(sums);
         json_t *reference =
             json_pack("{s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "model", tool_text_json(o->reference),
                       "perplexity", r.mean, "perplexity_error", r.error, "kl", kl.mean, "kl_error", kl.error,
@@ -214,7 +220,7 @@ static json_t *to_json(const options *o, const perplexity_text *text, perplexity
 
 static void show(const options *o, const perplexity_text *text, perplexity_sums *sums, double seconds)
 {
-    const perplexity_mean p = perplexity_exp(perplexity_mean_of(sums->n, sums->loss, sums->loss_squares));
+    const perplexity_mean p = perplexity_of(sums);
     printf("%lld tokens, %lld chunk%s of %lld, %lld tokens counted, %.1f s\n\n", (long long)text->n_tokens,
            (long long)text->n_chunks, tool_plural(text->n_chunks), (long long)text->n_chunk,
            (long long)sums->n, seconds);
@@ -223,8 +229,7 @@ static void show(const options *o, const perplexity_text *text, perplexity_sums 
         return;
     double kl_99;
     const perplexity_mean kl = perplexity_kl(sums, &kl_99);
-    const perplexity_mean r =
-        perplexity_exp(perplexity_mean_of(sums->n, sums->reference_loss, sums->reference_loss_squares));
+    const perplexity_mean r = perplexity_of_reference(sums);
     printf("reference  %.4f +- %.4f\n\n"
            "KL divergence from the reference, nats: mean %.4g +- %.2g, 99 %% of tokens below %.4g\n"
            "same most likely token: %.2f %%\n",
