@@ -81,13 +81,13 @@ void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
         position -= position % tables->group;
     if (tables->temperature != 0)
         growth = 1 + tables->temperature * log(1 + floor(at / tables->temperature_length));
+    const double magnitude = tables->magnitude * growth; /* of pairs that turn */
     for (int64_t i = 0; i < tables->n_fixed / 2; i++) {
         row[2 * i] = (float)growth;
         row[2 * i + 1] = 0;
     }
     for (int64_t i = tables->n_fixed / 2; i < tables->n_rot / 2; i++) {
         double angle = (double)position * tables->inverse_frequency[i];
-        double magnitude = tables->magnitude * growth;
         row[2 * i] = (float)(magnitude * cos(angle));
         row[2 * i + 1] = (float)(magnitude * sin(tables->inverse ? -angle : angle));
     }
