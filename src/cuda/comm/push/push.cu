@@ -59,6 +59,17 @@ TSR_DEVICE float element_of(tsr_bfloat, uint64_t word, int e)
     return tsr_bfloat_to_f32((uint16_t)(word >> (16 * e)));
 }
 
+/* Wraps around: words past the end of a message are added as well, and after an abort words that are EMPTY. */
+TSR_DEVICE int64_t sum_of(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+TSR_DEVICE float sum_of(float a, float b)
+{
+    return a + b;
+}
+
 /* -- rounds -- */
 
 /* What a block sends and receives in a round: words [first, first + n) of the message, word first + i at
@@ -203,7 +214,7 @@ TSR_DEVICE tsr_row_batch sum_words(const tsr_cuda_push &push, const tsr_cuda_red
             TSR_UNROLL
             for (int i = 0; i < TSR_ROW_BATCH; i++) {
                 const auto value = element_of(Partial(), words[k][i / E], i % E);
-                sum[i] = first ? value : sum[i] + value;
+                sum[i] = first ? value : sum_of(sum[i], value);
             }
             first = false;
         }
