@@ -193,7 +193,7 @@ static inline tsr_op_mul_mat tsr_op_of_head(const tsr_op_mul_heads *op, int64_t 
     return m;
 }
 
-/* Whether activations are rounded to 8 bits. GPUs use 16, whatever an op's x_bits is. */
+/* Whether activations are rounded to 8 bits, one scale per 32. */
 static inline bool tsr_op_takes_bytes(int x_bits)
 {
     return x_bits == 8;

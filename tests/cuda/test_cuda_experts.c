@@ -12,6 +12,16 @@
 static const tsr_type types[] = {COMMON_TYPES, RARE_TYPES, TWO_CODE_TYPES};
 enum { N_TYPES = sizeof types / sizeof *types };
 
+#ifndef X_BITS
+#define X_BITS 16
+#endif
+
+static experts_case create_case(experts_setup s, uint64_t seed)
+{
+    s.x_bits = X_BITS;
+    return experts_case_create(s, seed);
+}
+
 /* A case on the device, and its routing there and here. */
 typedef struct placed {
     gpu *g;
@@ -147,7 +157,7 @@ static void check_sum(const placed *p, const experts_shard *shards, int n)
 
 static void check_case(gpu *g, experts_setup s, uint64_t seed)
 {
-    placed p = place(g, experts_case_create(s, seed));
+    placed p = place(g, create_case(s, seed));
     const int64_t n = s.n_experts, ff = s.n_ff, cut = s.granule < ff ? s.granule : ff;
     const experts_shard by_expert[] = {{0, n / 3, 0, ff}, {n / 3, n / 3, 0, ff}, {n / 3, n, 0, ff}};
     const experts_shard by_column[] = {{0, n, 0, cut}, {0, n, cut, cut}, {0, n, cut, ff}};
@@ -240,10 +250,9 @@ static void sums_go_onto_others(void **state)
     gpu g = gpu_open();
     for (int i = 0; i < 6; i++) {
         const tsr_reduce_type reduce = (tsr_reduce_type)(i / 2);
-        placed p =
-            place(&g, experts_case_create((experts_setup){TSR_TYPE_F16, TSR_TYPE_F16, TSR_TYPE_F16, 20, 40, 5,
-                                                          2, i % 2 ? 30 : 1, 16, TSR_GLU_SILU, true},
-                                          5));
+        placed p = place(&g, create_case((experts_setup){TSR_TYPE_F16, TSR_TYPE_F16, TSR_TYPE_F16, 20, 40, 5,
+                                                         2, i % 2 ? 30 : 1, 16, TSR_GLU_SILU, true},
+                                         5));
         const int64_t n = p.c.s.n_tokens * p.c.s.n_embd;
         const size_t y_bytes = (size_t)n * tsr_reduce_bytes(reduce);
         const size_t hidden_bytes = (size_t)(experts_case_slots(&p.c) * p.c.s.n_ff) * sizeof(float);
@@ -274,7 +283,7 @@ static void routers_that_tie_or_overflow(void **state)
     gpu g = gpu_open();
     experts_setup s;
     for (int i = 0; experts_case_strange_router(i / 2, i % 2 ? STRANGE : STRANGE - 4, &s); i++) {
-        experts_case c = experts_case_create(s, 1);
+        experts_case c = create_case(s, 1);
         for (int t = 0; t < s.n_tokens; t++)
             assert_true(
                 experts_case_strange_logits(STRANGE - 1 - t, s.n_experts, c.logits + t * s.n_experts));
@@ -291,7 +300,7 @@ static void weights_that_are_no_numbers_are_reported(void **state)
     (void)state;
     gpu g = gpu_open();
     const experts_setup s = {TSR_TYPE_F32, TSR_TYPE_F32, TSR_TYPE_F32, 8, 8, 3, 2, 1, 8, TSR_GLU_SILU, true};
-    experts_case c = experts_case_create(s, 3);
+    experts_case c = create_case(s, 3);
     c.logits[0] = INFINITY;
     experts_case_choose(&c);
     placed p = place(&g, c);

@@ -9,6 +9,16 @@
 static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
 enum { N_TYPES = sizeof types / sizeof *types, ROOM = 8 << 20 };
 
+#ifndef X_BITS
+#define X_BITS 16
+#endif
+
+static experts_case create_case(experts_setup s, uint64_t seed)
+{
+    s.x_bits = X_BITS;
+    return experts_case_create(s, seed);
+}
+
 /* All matrices of a case on the device, `odd` bytes behind a multiple of 16. */
 static experts_memory put_matrices(gpu *g, const experts_case *c, size_t odd)
 {
@@ -118,7 +128,7 @@ static void a_token_alone_and_among_many_has_the_same_bits(void **state)
     (void)state;
     gpu g = gpu_open();
     for (int i = 0; i < N_TYPES; i++) {
-        experts_case c = experts_case_create(setup_of(types[i], i % 2), 7 + (uint64_t)i);
+        experts_case c = create_case(setup_of(types[i], i % 2), 7 + (uint64_t)i);
         const experts_memory memory = put_matrices(&g, &c, 0);
         check_alone(&g, &c, &memory, TSR_REDUCE_EXACT);
         check_alone(&g, &c, &memory, i % 2 ? TSR_REDUCE_F32 : TSR_REDUCE_BF16);
@@ -140,7 +150,7 @@ static void ragged_shapes_have_the_same_bits(void **state)
          .biased = true}};
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
-        experts_case c = experts_case_create(setups[i], 30 + i);
+        experts_case c = create_case(setups[i], 30 + i);
         const experts_memory memory = put_matrices(&g, &c, 0);
         check_alone(&g, &c, &memory, TSR_REDUCE_EXACT);
         check_alone(&g, &c, &memory, TSR_REDUCE_F32);
@@ -157,7 +167,7 @@ static void portions_have_the_same_bits(void **state)
     gpu g = gpu_open();
     for (int i = 0; i < 2; i++) {
         const tsr_reduce_type reduce = i == 0 ? TSR_REDUCE_EXACT : TSR_REDUCE_F32;
-        experts_case c = experts_case_create(setup_of(TSR_TYPE_Q4_K, true), 90);
+        experts_case c = create_case(setup_of(TSR_TYPE_Q4_K, true), 90);
         const experts_memory memory = put_matrices(&g, &c, 0);
         const results all = run_tokens(&g, &c, &memory, 0, c.s.n_tokens, reduce, ROOM);
         static const size_t rooms[] = {400 << 10, 100 << 10, 1 << 10};
@@ -182,7 +192,7 @@ static void odd_places_have_the_same_bits(void **state)
         experts_setup s = setup_of(types[i], false);
         s.n_embd = 256;
         s.n_ff = 512;
-        experts_case c = experts_case_create(s, 50);
+        experts_case c = create_case(s, 50);
         const experts_memory even = put_matrices(&g, &c, 0), odd = put_matrices(&g, &c, 2);
         for (int64_t n = 1; n <= s.n_tokens; n += s.n_tokens - 1) {
             const results a = run_tokens(&g, &c, &even, 0, n, TSR_REDUCE_EXACT, ROOM);
@@ -204,7 +214,7 @@ static void too_little_scratch_memory_is_reported(void **state)
     gpu g = gpu_open();
     experts_setup setup = setup_of(TSR_TYPE_Q8_0, false);
     setup.n_tokens = 1;
-    experts_case c = experts_case_create(setup, 60);
+    experts_case c = create_case(setup, 60);
     const experts_memory memory = put_matrices(&g, &c, 0);
     const tsr_cuda_stream s = gpu_stream(&g, NULL);
     void *words = gpu_alloc(&g, (size_t)tsr_routing_words(1, 2, 3) * 4, false);

@@ -1,8 +1,8 @@
 /* mul_mat with quantized weights on CUDA: activations are rounded to 16-bit integers with a scale per chunk
- * of 128, so results are compared with a double-precision sum over the decoded weights and these rounded
- * activations. And bit for bit: any number of tokens, with scratch memory and without, from any address.
- * Matrices, activations and results end where a page ends, so that reading or writing a byte too far
- * leaves the allocation. */
+ * of 128, and in test_cuda_mul_mat_bytes.c to 8 bits with a scale per 32, as on host devices. So results are
+ * compared with a double-precision sum over the decoded weights and these rounded activations. And bit for
+ * bit: any number of tokens, with scratch memory and without, from any address. Matrices, activations and
+ * results end where a page ends, so that reading or writing a byte too far leaves the allocation. */
 #include "gpu_run.h"
 
 #include <math.h>
@@ -15,7 +15,11 @@
 #include "core/status.h"
 
 static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
-enum { N_TYPES = sizeof types / sizeof *types, CHUNK = 128 };
+#ifndef X_BITS
+#define X_BITS 16
+#endif
+enum { N_TYPES = sizeof types / sizeof *types, CHUNK = 128, SCALED = X_BITS == 8 ? 32 : CHUNK };
+static const float most_code = X_BITS == 8 ? 127.0f : 32639.0f;
 
 /* A matrix and activations; granule 0: a whole sum, else an exact partial. */
 typedef struct problem {
@@ -64,6 +68,7 @@ static problem problem_create(gpu *g, tsr_type type, int64_t n_rows, int64_t k, 
                     .partial = granule > 0,
                     .reduce = TSR_REDUCE_EXACT,
                     .granule = granule,
+                    .x_bits = X_BITS,
                     .limit = granule > 0 ? tsr_fixed_limit((k + granule - 1) / granule) : 0,
                     .y = gpu_alloc(g, result_bytes(&p), false),
                     .y_stride = n_rows},
@@ -89,19 +94,19 @@ static void *results_of(const problem *p, const tsr_op *op)
     return y;
 }
 
-/* One token's activations as the kernels round them: codes of at most 32639 times a scale, chunks counted
- * from each granule's first element. */
+/* One token's activations as the kernels round them: codes of at most most_code times a scale, one scale for
+ * SCALED elements, counted from each granule's first. */
 static void round_activations(const problem *p, const float *x, double *rounded)
 {
     const int64_t granule = p->granule > 0 ? p->granule : p->k;
     for (int64_t begin = 0, end; begin < p->k; begin = end) {
         const int64_t left = granule - begin % granule;
         float largest = 0;
-        end = begin + (left < CHUNK ? left : CHUNK);
+        end = begin + (left < SCALED ? left : SCALED);
         end = end < p->k ? end : p->k;
         for (int64_t i = begin; i < end; i++)
             largest = fmaxf(largest, fabsf(x[i]));
-        const float scale = largest / 32639.0f, reciprocal = 32639.0f / largest;
+        const float scale = largest / most_code, reciprocal = most_code / largest;
         for (int64_t i = begin; i < end; i++) {
             rounded[i] = (double)scale * (double)rintf(x[i] * reciprocal);
             assert_true(fabs(rounded[i] - (double)x[i]) <= 0.51 * (double)scale);
@@ -134,14 +139,14 @@ static void bfloat16_partials_are_the_rounded_sums(void **state)
 }
 
 /* Rounding relative to the sum of magnitudes: the sum of a block (1), a chunk's chain of at most two fused
- * multiply-adds per block (8), one per chunk, and the parts or the granules. Where there is a minimum,
+ * multiply-adds per block (8), one per scale, and the parts or the granules. Where there is a minimum,
  * magnitudes are those of scale * quantum and minimum apart: at most three times |w| plus twice the largest
  * weight (about 1) for these inputs. */
 static void check_close(const problem *p)
 {
     const bool minimum = p->type == TSR_TYPE_Q4_K || p->type == TSR_TYPE_Q5_K;
     const double granules = p->granule > 0 ? (double)((p->k + p->granule - 1) / p->granule) : 8;
-    const double roundings = 9 + (double)p->k / CHUNK + 1 + granules;
+    const double roundings = 9 + (double)p->k / SCALED + 1 + granules;
     double *rounded = malloc((size_t)p->k * sizeof *rounded);
     void *y = results_of(p, &p->op);
     for (int64_t t = 0; t < p->n_tokens; t++) {
@@ -438,7 +443,7 @@ static void activations_from_zero_to_huge_keep_their_precision(void **state)
             double exact = 0;
             for (int j = 0; j < K; j++)
                 exact += (double)p.decoded[r * K + j] * (double)sizes[i];
-            const double bound = K * 3 * (double)sizes[i] * 0x1p-15 * 0.5 + 0x1p-100 * K;
+            const double bound = K * 3 * (double)sizes[i] / (double)most_code + 0x1p-100 * K;
             assert_true(fabs((double)y[r] - exact) <= bound);
             assert_true(sizes[i] > 1e-30f || y[r] == 0.0f);
         }

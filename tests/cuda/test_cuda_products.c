@@ -10,9 +10,17 @@
 #include "core/status.h"
 #include "cuda/device/fuse.h"
 
-static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K,
-                                 TSR_TYPE_Q6_K, TSR_TYPE_F16,  TSR_TYPE_BF16};
-enum { N_TYPES = sizeof types / sizeof *types, K = 768, MOST_TOKENS = 8 };
+/* A type of weights, and the bits of the activations beside them. */
+typedef struct kind {
+    tsr_type type;
+    int x_bits;
+} kind;
+
+static const kind kinds[] = {{TSR_TYPE_Q8_0, 16}, {TSR_TYPE_Q4_0, 16}, {TSR_TYPE_Q4_K, 16},
+                             {TSR_TYPE_Q5_K, 16}, {TSR_TYPE_Q6_K, 16}, {TSR_TYPE_F16, 16},
+                             {TSR_TYPE_BF16, 16}, {TSR_TYPE_Q8_0, 8},  {TSR_TYPE_Q4_0, 8},
+                             {TSR_TYPE_Q4_K, 8},  {TSR_TYPE_Q5_K, 8},  {TSR_TYPE_Q6_K, 8}};
+enum { N_KINDS = sizeof kinds / sizeof *kinds, K = 768, MOST_TOKENS = 8 };
 
 /* Products of one buffer of activations, each with results of its own. */
 typedef struct family {
@@ -26,15 +34,15 @@ static size_t result_bytes(const tsr_op *op)
     return (size_t)(op->mul_mat.n_tokens * op->mul_mat.y_stride) * sizeof(float);
 }
 
-static tsr_op product(gpu *g, tsr_type type, int64_t n_rows, const float *x, int64_t n_tokens, uint64_t seed)
+static tsr_op product(gpu *g, kind of, int64_t n_rows, const float *x, int64_t n_tokens, uint64_t seed)
 {
-    const size_t row_bytes = tsr_type_row_bytes(type, K);
+    const size_t row_bytes = tsr_type_row_bytes(of.type, K);
     unsigned char *w = malloc(row_bytes * (size_t)n_rows);
     float *values = random_floats(n_rows * K, -1, 1, seed);
     for (int64_t r = 0; r < n_rows; r++)
-        assert_int_equal(tsr_type_from_f32(type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
+        assert_int_equal(tsr_type_from_f32(of.type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
     tsr_op op = {.kind = TSR_OP_MUL_MAT,
-                 .mul_mat = {.type = type,
+                 .mul_mat = {.type = of.type,
                              .w = gpu_put(g, w, row_bytes * (size_t)n_rows, false),
                              .w_stride = row_bytes,
                              .n_rows = n_rows,
@@ -42,19 +50,20 @@ static tsr_op product(gpu *g, tsr_type type, int64_t n_rows, const float *x, int
                              .x = x,
                              .x_stride = K,
                              .n_tokens = n_tokens,
-                             .y_stride = n_rows}};
+                             .y_stride = n_rows,
+                             .x_bits = of.x_bits}};
     op.mul_mat.y = gpu_alloc(g, result_bytes(&op), false);
     free(values);
     free(w);
     return op;
 }
 
-static family family_make(gpu *g, tsr_type type, int n, const int64_t *rows, int64_t n_tokens)
+static family family_make(gpu *g, kind of, int n, const int64_t *rows, int64_t n_tokens)
 {
     family f = {.g = g, .n = n};
     const float *x = gpu_random(g, n_tokens * K, -2, 2, 7, NULL);
     for (int i = 0; i < n; i++)
-        f.op[i] = product(g, type, rows[i], x, n_tokens, (uint64_t)i + 1);
+        f.op[i] = product(g, of, rows[i], x, n_tokens, (uint64_t)i + 1);
     return f;
 }
 
@@ -112,10 +121,10 @@ static void one_launch_has_the_bits_of_several(void **state)
     (void)state;
     static const int64_t rows[][TSR_CUDA_PRODUCTS] = {{40, 17, 5}, {5, 130, 3}, {16, 16, 64}};
     gpu g = gpu_open();
-    for (int i = 0; i < N_TYPES; i++)
+    for (int i = 0; i < N_KINDS; i++)
         for (int n = 2; n <= TSR_CUDA_PRODUCTS; n++)
             for (int64_t tokens = 1; tokens <= MOST_TOKENS; tokens += tokens == 1 ? 2 : 5) {
-                family f = family_make(&g, types[i], n, rows[(i + n) % 3], tokens);
+                family f = family_make(&g, kinds[i], n, rows[(i + n) % 3], tokens);
                 check_together(&f, 0);
                 gpu_clear(&g);
             }
@@ -129,9 +138,9 @@ static void nor_do_small_cards_change_them(void **state)
     enum { SCRATCH = 1 << 20 };
     static const int64_t rows[TSR_CUDA_PRODUCTS] = {70, 40, 33};
     gpu g = gpu_open();
-    for (int i = 0; i < N_TYPES; i++) {
+    for (int i = 0; i < N_KINDS; i++) {
         const tsr_cuda_props props = g.props;
-        family f = family_make(&g, types[i], TSR_CUDA_PRODUCTS, rows, 2);
+        family f = family_make(&g, kinds[i], TSR_CUDA_PRODUCTS, rows, 2);
         g.props.n_sms = 1 + i % 2;
         check_together(&f, 0);
         g.props.shared_bytes = TSR_MIN((size_t)99 << 10, props.shared_bytes);
@@ -150,14 +159,15 @@ static void nor_do_small_cards_change_them(void **state)
 
 enum glu_place { APART, OVER_GATE, OVER_UP };
 
-static void check_glu(gpu *g, tsr_type type, int64_t n_rows, int64_t n_tokens, tsr_glu_kind kind,
+static void check_glu(gpu *g, kind of, int64_t n_rows, int64_t n_tokens, tsr_glu_kind glu_kind,
                       enum glu_place place)
 {
     const int64_t rows[2] = {n_rows, n_rows}, n = n_rows * n_tokens;
     const size_t bytes = (size_t)n * sizeof(float);
-    family f = family_make(g, type, 2, rows, n_tokens);
+    family f = family_make(g, of, 2, rows, n_tokens);
     float *gate = f.op[0].mul_mat.y, *up = f.op[1].mul_mat.y;
-    tsr_op glu = {.kind = TSR_OP_GLU, .glu = {.kind = kind, .gate = gate, .up = up, .n = n, .limit = 0.5f}};
+    tsr_op glu = {.kind = TSR_OP_GLU,
+                  .glu = {.kind = glu_kind, .gate = gate, .up = up, .n = n, .limit = 0.5f}};
     glu.glu.y = place == APART ? gpu_alloc(g, bytes, false) : place == OVER_GATE ? gate : up;
     float *const buffers[] = {gate, up, glu.glu.y};
     void *alone[3];
@@ -183,15 +193,15 @@ static void gate_and_up_have_the_bits_of_three_ops(void **state)
     (void)state;
     gpu g = gpu_open();
     const int n_sms = g.props.n_sms;
-    for (int i = 0; i < N_TYPES; i++)
+    for (int i = 0; i < N_KINDS; i++)
         for (int64_t tokens = 1; tokens <= MOST_TOKENS; tokens += tokens == 1 ? 2 : 5) {
-            const tsr_glu_kind kind = (tsr_glu_kind)((i + tokens) % (TSR_GLU_BOUNDED + 1));
+            const tsr_glu_kind glu_kind = (tsr_glu_kind)((i + tokens) % (TSR_GLU_BOUNDED + 1));
             g.props.n_sms = tokens == 3 ? 2 : n_sms;
-            check_glu(&g, types[i], 8 * i + 33, tokens, kind, (enum glu_place)((i + tokens) % 3));
+            check_glu(&g, kinds[i], 8 * i + 33, tokens, glu_kind, (enum glu_place)((i + tokens) % 3));
         }
     g.props.n_sms = n_sms;
-    for (int kind = 0; kind <= TSR_GLU_BOUNDED; kind++)
-        check_glu(&g, TSR_TYPE_Q8_0, 7, 1, (tsr_glu_kind)kind, APART);
+    for (int i = 0; i <= TSR_GLU_BOUNDED; i++)
+        check_glu(&g, kinds[0], 7, 1, (tsr_glu_kind)i, APART);
     gpu_close(&g);
 }
 
@@ -202,7 +212,7 @@ static void others_are_left_alone(void **state)
     (void)state;
     static const int64_t rows[] = {20, 20};
     gpu g = gpu_open();
-    family f = family_make(&g, TSR_TYPE_Q8_0, 2, rows, 1);
+    family f = family_make(&g, kinds[0], 2, rows, 1);
     g.props.shared_bytes = 1 << 10; /* and there is no scratch memory */
     assert_false(together(&f, NULL, 0));
     f.op[0].mul_mat.type = f.op[1].mul_mat.type = TSR_TYPE_IQ4_NL;

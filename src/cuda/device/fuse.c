@@ -105,7 +105,8 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
 /* Whether the blocks of one launch can have both: weights of one type and stride, and whole sums. */
 static bool share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
 {
-    return one->type == other->type && one->w_stride == other->w_stride && !one->partial && !other->partial;
+    return one->type == other->type && one->w_stride == other->w_stride && one->x_bits == other->x_bits &&
+           !one->partial && !other->partial;
 }
 
 /* Whether ops[0] and ops[1] are products of which ops[2] makes the hidden values of an FFN, one kernel may

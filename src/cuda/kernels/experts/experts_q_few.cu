@@ -64,18 +64,28 @@ template <tsr_type TYPE> TSR_DEVICE const unsigned char *few_next(const q_args &
     return slot;
 }
 
-/* Add rows g and g + 8 of one chunk times the activations at `place` to sums. Every lane of four has the same
+/* Activations of n rows, one chunk after another. */
+struct few_x {
+    const unsigned char *codes;
+    const q_meta *meta;
+    int n;
+};
+
+/* Add rows g and g + 8 of one chunk times row x of the activations to sums. Every lane of four has the same
  * sums. */
-template <tsr_type TYPE>
+template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void few_multiply(const q_args &q, const unsigned char *const rows[2], int chunk,
-                             const unsigned char *codes, const q_meta *meta, int place, int lane,
-                             float sums[2])
+                             const few_x &from, int x, int lane, float sums[2])
 {
     q_weights<TYPE> w;
-    q_tokens t;
+    q_tokens<BYTES, 1> t;
     float *const open[2] = {&sums[0], &sums[1]};
+    const int place = (BYTES == 2 ? x : x / 2) + chunk * q_places<BYTES>(from.n);
+    const int side = BYTES == 2 ? 0 : x % 2;
+    t.meta[0] = from.meta + x + chunk * from.n;
     q_rows_load<TYPE>(q, rows, chunk, lane, &w);
-    q_tokens_load(codes + (size_t)place * Q_CODE_BYTES, meta + place, lane, &t);
+    q_tokens_load<BYTES, 1>(
+        from.codes + (size_t)place * Q_CODE_BYTES + side * Q_SIDE_BYTES + q_piece_of<BYTES>(lane), &t);
     q_multiply<TYPE>(w, t, open);
 }
 
@@ -90,10 +100,9 @@ struct few_ahead {
 template <int MATRICES> struct few_work {
     q_args q[MATRICES];
     int64_t slot, expert;
-    int begin, end;             /* chunks of the warp's part */
-    const unsigned char *codes; /* of the first chunk; those of others are `apart` after each other */
-    const q_meta *meta;
-    int apart;
+    int begin, end; /* chunks of the warp's part */
+    few_x from;
+    int x; /* the slot's row of it */
 };
 
 /* Fetch the next step of matrix m; the last matrix goes on to the next step. */
@@ -113,7 +122,7 @@ TSR_DEVICE void few_fetch_ahead(const few_work<MATRICES> &k, int m, few_warp<TYP
 }
 
 /* The sums of the warp's part, of 16 rows. */
-template <tsr_type TYPE, int MATRICES>
+template <tsr_type TYPE, int MATRICES, int BYTES>
 TSR_DEVICE void few_part(const few_work<MATRICES> &k, int row, few_warp<TYPE> *w, few_ahead *ahead,
                          float sums[MATRICES][2])
 {
@@ -126,8 +135,7 @@ TSR_DEVICE void few_part(const few_work<MATRICES> &k, int row, few_warp<TYPE> *w
         experts_q_rows<TYPE>(k.q[m], slot, row, step, w->lane, rows);
         TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
-            few_multiply<TYPE>(k.q[m], rows, step + i, k.codes, k.meta, (step + i) * k.apart, w->lane,
-                               sums[m]);
+            few_multiply<TYPE, BYTES>(k.q[m], rows, step + i, k.from, k.x, w->lane, sums[m]);
     }
 }
 
@@ -146,7 +154,7 @@ TSR_DEVICE void few_store(const experts_q_args &a, const few_work<MATRICES> &k, 
 }
 
 /* All of a slot's rows that are the block's. */
-template <tsr_type TYPE, int MATRICES>
+template <tsr_type TYPE, int MATRICES, int BYTES>
 TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout, few_work<MATRICES> k,
                               few_warp<TYPE> *w, unsigned char *memory)
 {
@@ -158,24 +166,22 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
     for (int i = 0; i < FEW_SLOTS - 1; i++)
         few_fetch_ahead<TYPE, MATRICES>(k, i % MATRICES, w, &ahead);
     if (a.q.codes) {
-        k.codes = a.q.codes + (size_t)x * Q_CODE_BYTES;
-        k.meta = a.q.meta + x;
-        k.apart = a.q.n_tokens;
+        k.from = {a.q.codes, a.q.meta, a.q.n_tokens};
+        k.x = (int)x;
     } else {
         q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
         for (int four = w->index * Q_X_CHUNKS; four < a.q.chunks; four += FEW_WARPS * Q_X_CHUNKS) {
             const int i = four + w->lane / Q_X_LANES;
-            q_quantize(a.q, a.q.x + x * a.q.x_stride, i, w->lane, i < a.q.chunks,
-                       memory + layout.codes + (size_t)i * Q_CODE_BYTES, meta + i);
+            q_quantize<BYTES>(a.q, a.q.x + x * a.q.x_stride, i, w->lane, i < a.q.chunks,
+                              memory + layout.codes + (size_t)i * Q_CODE_BYTES, meta + i);
         }
-        k.codes = memory + layout.codes;
-        k.meta = meta;
-        k.apart = 1;
+        k.from = {memory + layout.codes, meta, 1};
+        k.x = 0;
         __syncthreads();
     }
     for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
         float sums[MATRICES][2] = {};
-        few_part<TYPE, MATRICES>(k, row, w, &ahead, sums);
+        few_part<TYPE, MATRICES, BYTES>(k, row, w, &ahead, sums);
         if (w->lane % 4 == 0)
             TSR_UNROLL
         for (int m = 0; m < MATRICES; m++) {
@@ -190,7 +196,7 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
 }
 
 /* Gate and up, or one matrix. */
-template <tsr_type TYPE, int MATRICES>
+template <tsr_type TYPE, int MATRICES, int BYTES>
 static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
     experts_q_few_kernel(const experts_q_args a, const few_layout layout)
 {
@@ -208,7 +214,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
             k.q[m] = experts_q_of(a, a.m[m], k.expert);
         k.begin = w.index * a.q.part_chunks < a.q.chunks ? w.index * a.q.part_chunks : a.q.chunks;
         k.end = k.begin + a.q.part_chunks < a.q.chunks ? k.begin + a.q.part_chunks : a.q.chunks;
-        few_slot_rows<TYPE, MATRICES>(a, layout, k, &w, memory);
+        few_slot_rows<TYPE, MATRICES, BYTES>(a, layout, k, &w, memory);
     }
 }
 
@@ -228,9 +234,8 @@ TSR_DEVICE bool few_before(const few_at &a, const few_at &b)
 struct few_token {
     int64_t first; /* slot */
     few_at begin, end;
-    const unsigned char *codes; /* of the first chunk; those of others are `apart` after each other */
-    const q_meta *meta;
-    int apart;
+    few_x from;
+    int x; /* the first slot's row of it */
 };
 
 /* A warp's walk over its part, for 16 rows after another. */
@@ -277,7 +282,7 @@ TSR_DEVICE void few_fetch_walk(const experts_q_args &a, const few_token &t, few_
 }
 
 /* The fixed-point sums of the warp's part, of 16 rows. */
-template <tsr_type TYPE>
+template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, int row,
                                few_walk *ahead, int64_t fixed[2], bool *bad)
 {
@@ -290,12 +295,10 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, few_
         few_fetch_walk<TYPE>(a, t, w, ahead);
         experts_q_rows<TYPE>(q, slot, row, walk.at.chunk, w->lane, rows);
         const float weight = expert_weight(a.routing, t.first + walk.at.slot);
-        TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
-        for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
-            const int chunk = walk.at.chunk + i;
-            few_multiply<TYPE>(q, rows, chunk, t.codes, t.meta, walk.at.slot + chunk * t.apart, w->lane,
-                               open);
-        }
+        TSR_UNROLL_BY(1) /* there are not enough registers for more */
+        for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
+            few_multiply<TYPE, BYTES>(q, rows, walk.at.chunk + i, t.from,
+                                      BYTES == 2 ? walk.at.slot : t.x + walk.at.slot, w->lane, open);
         in_unit += q_type<TYPE>::step_chunks; /* units are of whole steps */
         if (in_unit == a.q.unit_chunks || walk.at.chunk + q_type<TYPE>::step_chunks == a.q.chunks) {
             TSR_UNROLL
@@ -334,23 +337,24 @@ TSR_DEVICE void few_exact_store(const experts_q_args &a, const few_token &t, int
 }
 
 /* Quantize the warp's part of the activations. */
-template <tsr_type TYPE>
+template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const float *x,
                              const few_warp<TYPE> &w, unsigned char *codes, q_meta *meta)
 {
     few_walk walk = {0, t.begin, 0};
     while (few_settle(a, t, &walk)) {
         const few_at at = {walk.at.slot, walk.at.chunk + w.lane / Q_X_LANES};
-        const size_t i = (size_t)(at.slot + at.chunk * (int)a.routing.n_used);
-        q_quantize(a.q, x + at.slot * a.q.x_stride, at.chunk, w.lane,
-                   at.chunk < a.q.chunks && few_before(at, t.end), codes + i * Q_CODE_BYTES, meta + i);
+        const int n = (int)a.routing.n_used;
+        q_quantize<BYTES>(a.q, x + at.slot * a.q.x_stride, at.chunk, w.lane,
+                          at.chunk < a.q.chunks && few_before(at, t.end),
+                          codes + q_code_at<BYTES>(n, at.slot, at.chunk), meta + at.slot + at.chunk * n);
         few_step(a, Q_X_CHUNKS, &walk.at);
     }
     __syncwarp();
 }
 
 /* The rings of Q5_K and Q6_K leave room for one block on most cards. */
-template <tsr_type TYPE>
+template <tsr_type TYPE, int BYTES>
 static __global__ void __launch_bounds__(FEW_THREADS,
                                          TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q6_K ? 1 : FEW_BLOCKS)
     experts_q_few_exact_kernel(const experts_q_args a, const few_layout layout)
@@ -367,27 +371,24 @@ static __global__ void __launch_bounds__(FEW_THREADS,
         few_token t = {a.first + x,
                        few_unit_at(a.q, units, w.index * all / FEW_WARPS),
                        few_unit_at(a.q, units, (w.index + 1) * all / FEW_WARPS),
-                       NULL,
-                       NULL,
+                       {},
                        0};
         few_walk ahead = {first, t.begin, 0};
         TSR_UNROLL_BY(1)
         for (int i = 0; i < FEW_SLOTS - 1; i++)
             few_fetch_walk<TYPE>(a, t, &w, &ahead);
         if (a.q.codes) {
-            t.codes = a.q.codes + (size_t)x * Q_CODE_BYTES;
-            t.meta = a.q.meta + x;
-            t.apart = a.q.n_tokens;
+            t.x = BYTES == 2 ? 0 : (int)x % 2; /* which side of a place is the first slot's */
+            t.from = {a.q.codes + (x - t.x) / (BYTES == 2 ? 1 : 2) * Q_CODE_BYTES, a.q.meta + x - t.x,
+                      a.q.n_tokens};
         } else {
             q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
-            few_quantize(a, t, a.q.x + x * a.q.x_stride, w, memory + layout.codes, meta);
-            t.codes = memory + layout.codes;
-            t.meta = meta;
-            t.apart = (int)n_used;
+            few_quantize<TYPE, BYTES>(a, t, a.q.x + x * a.q.x_stride, w, memory + layout.codes, meta);
+            t.from = {memory + layout.codes, meta, (int)n_used};
         }
         for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
             int64_t fixed[2] = {0, 0};
-            few_exact_part<TYPE>(a, t, &w, row, &ahead, fixed, &bad);
+            few_exact_part<TYPE, BYTES>(a, t, &w, row, &ahead, fixed, &bad);
             if (w.lane % 4 == 0) {
                 shared[w.index * Q_ROWS + w.lane / 4] = fixed[0];
                 shared[w.index * Q_ROWS + w.lane / 4 + 8] = fixed[1];
@@ -407,12 +408,12 @@ static few_layout few_layout_of(const experts_q_args &a)
 {
     const bool exact = a.form == EXPERTS_Q_EXACT;
     const size_t rows = exact ? (size_t)a.routing.n_used : 1; /* of activations */
-    const size_t chunks = a.q.codes ? 0 : rows * (size_t)a.q.chunks;
+    const size_t chunks = a.q.codes ? 0 : (size_t)a.q.chunks, places = a.q.bytes ? (rows + 1) / 2 : rows;
     few_layout l = {};
     l.sums = (size_t)(FEW_WARPS * FEW_SLOTS * Q_ROWS) * (size_t)a.q.slot_stride;
     l.codes = l.sums + FEW_WARPS * Q_ROWS * sizeof(int64_t); /* or two floats */
-    l.meta = l.codes + chunks * Q_CODE_BYTES;
-    l.bytes = l.meta + chunks * sizeof(q_meta);
+    l.meta = l.codes + chunks * places * Q_CODE_BYTES;
+    l.bytes = l.meta + chunks * rows * sizeof(q_meta);
     return l;
 }
 
@@ -439,40 +440,47 @@ template <typename Kernel> static tsr_status allow(Kernel *kernel, size_t bytes,
     return tsr_allow_shared(reinterpret_cast<const void *>(kernel), bytes, s);
 }
 
-template <tsr_type TYPE, int MATRICES>
+template <tsr_type TYPE, int MATRICES, int BYTES>
 static tsr_status launch(const experts_q_args &a, const tsr_cuda_stream *s)
 {
     const few_layout layout = few_layout_of(a);
-    const tsr_status status = allow(&experts_q_few_kernel<TYPE, MATRICES>, layout.bytes, s);
+    const tsr_status status = allow(&experts_q_few_kernel<TYPE, MATRICES, BYTES>, layout.bytes, s);
     if (status != TSR_OK)
         return status;
-    return tsr_cuda_result(TSR_LAUNCH_EARLY((experts_q_few_kernel<TYPE, MATRICES>),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((experts_q_few_kernel<TYPE, MATRICES, BYTES>),
                                             few_grid(a, a.end - a.first, layout.bytes, s->props),
                                             dim3(FEW_THREADS), layout.bytes, s, a, layout),
                            "experts_q_few_kernel");
 }
 
-template <tsr_type TYPE> static tsr_status launch_exact(const experts_q_args &a, const tsr_cuda_stream *s)
+template <tsr_type TYPE, int BYTES>
+static tsr_status launch_exact(const experts_q_args &a, const tsr_cuda_stream *s)
 {
     const few_layout layout = few_layout_of(a);
     const int64_t n_tokens = (a.end - a.first) / a.routing.n_used;
-    const tsr_status status = allow(&experts_q_few_exact_kernel<TYPE>, layout.bytes, s);
+    const tsr_status status = allow(&experts_q_few_exact_kernel<TYPE, BYTES>, layout.bytes, s);
     if (status != TSR_OK)
         return status;
-    return tsr_cuda_result(TSR_LAUNCH_EARLY((experts_q_few_exact_kernel<TYPE>),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((experts_q_few_exact_kernel<TYPE, BYTES>),
                                             few_grid(a, n_tokens, layout.bytes, s->props), dim3(FEW_THREADS),
                                             layout.bytes, s, a, layout),
                            "experts_q_few_exact_kernel");
 }
 
+template <tsr_type TYPE, int BYTES>
+static tsr_status launch_form(const experts_q_args &a, const tsr_cuda_stream *s)
+{
+    return a.form == EXPERTS_Q_EXACT ? launch_exact<TYPE, BYTES>(a, s)
+           : a.form == EXPERTS_Q_GLU ? launch<TYPE, 2, BYTES>(a, s)
+                                     : launch<TYPE, 1, BYTES>(a, s);
+}
+
 tsr_status tsr_cuda_experts_q_few(tsr_type type, const experts_q_args &a, const tsr_cuda_stream *s)
 {
     switch (type) {
-#define FEW_CASE(constant)                                              \
-    case constant:                                                      \
-        return a.form == EXPERTS_Q_EXACT ? launch_exact<constant>(a, s) \
-               : a.form == EXPERTS_Q_GLU ? launch<constant, 2>(a, s)    \
-                                         : launch<constant, 1>(a, s);
+#define FEW_CASE(constant) \
+    case constant:         \
+        return a.q.bytes ? launch_form<constant, 1>(a, s) : launch_form<constant, 2>(a, s);
         TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
 #undef FEW_CASE
     default:

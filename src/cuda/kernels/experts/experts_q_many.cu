@@ -18,9 +18,7 @@ enum {
     MANY_HALF = MANY_WARPS / 2 * Q_ROWS, /* rows */
     MANY_SLOTS = 32,
     MANY_BLOCKS = 2, /* of an SM */
-    MANY_PAIR = 1,   /* quads of four slots that are multiplied together */
     MANY_QUADS = MANY_SLOTS / Q_TOKENS,
-    MANY_CODE_PIECES = Q_CODE_BYTES / 16,
     MANY_META_PIECES = sizeof(q_meta) / 16,
     MANY_EXCHANGE = MANY_HALF + 8 /* floats between slots: four slots' rows are in different banks */
 };
@@ -49,9 +47,31 @@ TSR_DEVICE unsigned char *many_weights(const q_args &q, const many_place &p, int
     return p.weights + step % 2 * (2 * MANY_HALF * q.slot_stride);
 }
 
-TSR_DEVICE unsigned char *many_codes(const many_place &p, int chunk)
+template <int BYTES> TSR_DEVICE unsigned char *many_codes(const many_place &p, int chunk)
 {
-    return p.codes + chunk % 2 * (MANY_SLOTS * Q_CODE_BYTES);
+    return p.codes + chunk % 2 * (q_places<BYTES>(MANY_SLOTS) * Q_CODE_BYTES);
+}
+
+/* The slot of the lane's sums number `quad`: with 8 bits one product has two quads' slots. */
+template <int BYTES> TSR_DEVICE int many_slot(int quad, int lane)
+{
+    return BYTES == 2 ? quad * Q_TOKENS + lane % 4 : quad / 2 * (2 * Q_TOKENS) + 2 * (lane % 4) + quad % 2;
+}
+
+/* Start copying the activations' codes of a chunk, 16 bytes at a time. */
+template <int BYTES>
+TSR_DEVICE void many_fetch_codes(const experts_q_args &a, const many_place &p, const many_tile &x, int chunk)
+{
+    constexpr int pieces = BYTES * Q_CHUNK / 16; /* of a slot */
+    unsigned char *const to = many_codes<BYTES>(p, chunk);
+    TSR_UNROLL_BY(1)
+    for (int i = (int)threadIdx.x; i < p.n_read * pieces; i += MANY_THREADS) {
+        const int slot = i / pieces, piece = i % pieces;
+        /* A token's pieces of each pair of blocks are together, with 8 bits half a place apart. */
+        const int at = BYTES == 2 ? 16 * piece : piece / 4 * (Q_CODE_BYTES / 2) + piece % 4 * 16;
+        tsr_copy_async_16(to + q_code_at<BYTES>(MANY_SLOTS, slot, 0) + at,
+                          a.q.codes + q_code_at<BYTES>(a.q.n_tokens, x.x[slot], chunk) + at);
+    }
 }
 
 TSR_DEVICE q_meta *many_meta(const many_place &p, int chunk)
@@ -72,7 +92,7 @@ TSR_DEVICE q_args many_q_of(const experts_q_args &a, const many_place &p, int ha
 }
 
 /* Start copying a chunk's activations and, if a step begins with the chunk, the step's weights. */
-template <tsr_type TYPE>
+template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void many_fetch(const experts_q_args &a, const many_place &p, const many_pieces<TYPE> &pieces,
                            const many_tile &x, int chunk)
 {
@@ -86,11 +106,7 @@ TSR_DEVICE void many_fetch(const experts_q_args &a, const many_place &p, const m
                            many_weights(q, p, chunk / q_type<TYPE>::step_chunks) +
                                h * MANY_HALF * q.slot_stride);
     }
-    TSR_UNROLL_BY(1)
-    for (int i = (int)threadIdx.x; i < p.n_read * MANY_CODE_PIECES; i += MANY_THREADS)
-        tsr_copy_async_16(many_codes(p, chunk) + 16 * i,
-                          a.q.codes + q_place(a.q, x.x[i / MANY_CODE_PIECES], chunk) * Q_CODE_BYTES +
-                              16 * (i % MANY_CODE_PIECES));
+    many_fetch_codes<BYTES>(a, p, x, chunk);
     const int i = (int)threadIdx.x;
     if (i < p.n_read * MANY_META_PIECES)
         tsr_copy_async_16(reinterpret_cast<unsigned char *>(many_meta(p, chunk)) + 16 * i,
@@ -100,37 +116,55 @@ TSR_DEVICE void many_fetch(const experts_q_args &a, const many_place &p, const m
     tsr_copy_async_commit();
 }
 
-template <tsr_type TYPE, typename Total>
+/* A part (q_multiply_part) of a chunk's products. */
+template <tsr_type TYPE, int BYTES, int PART, typename Total>
+TSR_DEVICE void many_part(const q_args &q, const many_place &p, const unsigned char *const rows[2], int chunk,
+                          q_sum<Total> (*sums)[2])
+{
+    constexpr int together = BYTES == 2 ? 1 : 2; /* quads of a product */
+    q_weights<TYPE> w;
+    q_rows_load<TYPE>(q, rows, chunk, p.lane, &w);
+    TSR_UNROLL
+    for (int quad = 0; quad < MANY_QUADS; quad += together) {
+        if (quad * Q_TOKENS >= p.n)
+            break;
+        const int place = quad * Q_TOKENS * BYTES / 2 + p.lane / 8; /* and piece lane % 8 */
+        q_tokens<BYTES, together> t;
+        float *open[2 * together];
+        TSR_UNROLL
+        for (int i = 0; i < together; i++) {
+            t.meta[i] = many_meta(p, chunk) + many_slot<BYTES>(quad + i, p.lane);
+            open[2 * i] = &sums[quad + i][0].open;
+            open[2 * i + 1] = &sums[quad + i][1].open;
+        }
+        q_tokens_load<BYTES, together>(many_codes<BYTES>(p, chunk) + place * Q_CODE_BYTES + p.lane % 8 * 16,
+                                       &t);
+        q_multiply_part<TYPE, PART>(w, t, open);
+    }
+}
+
+template <tsr_type TYPE, int BYTES, typename Total>
 TSR_DEVICE void many_chunk(const q_args &q, const many_place &p, int row, int chunk, q_sum<Total> (*sums)[2])
 {
     const int band = p.half * MANY_HALF + p.in_half * Q_ROWS;
     const unsigned char *rows[2];
-    q_weights<TYPE> w;
     experts_q_rows<TYPE>(q, many_weights(q, p, chunk / q_type<TYPE>::step_chunks) + band * q.slot_stride, row,
                          chunk - chunk % q_type<TYPE>::step_chunks, p.lane, rows);
-    q_rows_load<TYPE>(q, rows, chunk, p.lane, &w);
-    TSR_UNROLL
-    for (int quad = 0; quad < MANY_QUADS; quad += MANY_PAIR) {
-        if (quad * Q_TOKENS >= p.n)
-            break;
-        TSR_UNROLL
-        for (int i = quad; i < quad + MANY_PAIR; i++) {
-            q_tokens t;
-            float *const open[2] = {&sums[i][0].open, &sums[i][1].open};
-            q_tokens_load(many_codes(p, chunk) + (i * Q_TOKENS + p.lane / 8) * Q_CODE_BYTES,
-                          many_meta(p, chunk) + i * Q_TOKENS + p.lane % 4, p.lane, &t);
-            q_multiply<TYPE>(w, t, open);
-        }
+    many_part<TYPE, BYTES, 0>(q, p, rows, chunk, sums);
+    if (BYTES == 1) {
+        Q_NEXT_PART();
+        many_part<TYPE, BYTES, 1>(q, p, rows, chunk, sums);
     }
 }
 
 /* Close all sums; those of units are weighted. */
+template <int BYTES>
 TSR_DEVICE void many_close(const many_place &p, const many_tile &tile, float limit, q_sum<int64_t> (*sums)[2],
                            bool *bad)
 {
     TSR_UNROLL
     for (int i = 0; i < MANY_QUADS; i++) {
-        const float weight = tile.weight[i * Q_TOKENS + p.lane % 4];
+        const float weight = tile.weight[many_slot<BYTES>(i, p.lane)];
         TSR_UNROLL
         for (int r = 0; r < 2; r++) {
             sums[i][r].open = weight * sums[i][r].open;
@@ -139,6 +173,7 @@ TSR_DEVICE void many_close(const many_place &p, const many_tile &tile, float lim
     }
 }
 
+template <int BYTES>
 TSR_DEVICE void many_close(const many_place &, const many_tile &, float limit, q_sum<float> (*sums)[2],
                            bool *bad)
 {
@@ -150,6 +185,7 @@ TSR_DEVICE void many_close(const many_place &, const many_tile &, float limit, q
 }
 
 /* Exact: add to the tokens' sums. */
+template <int BYTES>
 TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const many_tile &x, int row,
                            const q_sum<int64_t> (*sums)[2], bool *bad)
 {
@@ -157,7 +193,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
     for (int i = 0; i < MANY_QUADS; i++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int at = i * Q_TOKENS + p.lane % 4;
+        const int at = many_slot<BYTES>(i, p.lane);
         const int64_t y_row = row + p.lane / 4 + 8 * r;
         if (at >= p.n || y_row >= a.q.n_rows)
             continue;
@@ -169,6 +205,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
 
 /* All sums go through shared memory, [row / 64][slot][row % 64], where gate's and up's meet, and from where
  * neighbouring threads store neighbouring rows. */
+template <int BYTES>
 TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const many_tile &x, int,
                            const q_sum<float> (*sums)[2], bool *)
 {
@@ -181,7 +218,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
     for (int i = 0; i < MANY_QUADS; i++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        mine[(i * Q_TOKENS + p.lane % 4) * MANY_EXCHANGE + 8 * r] = sums[i][r].closed;
+        mine[many_slot<BYTES>(i, p.lane) * MANY_EXCHANGE + 8 * r] = sums[i][r].closed;
     __syncthreads();
     for (int i = (int)threadIdx.x; i < p.n * width; i += MANY_THREADS) {
         const int slot = i / width, row = i % width;
@@ -192,6 +229,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
     }
 }
 
+template <int BYTES>
 TSR_DEVICE many_place many_place_of(const experts_q_args &a, const expert_tile &tile, unsigned char *memory)
 {
     const bool glu = a.form == EXPERTS_Q_GLU;
@@ -199,7 +237,8 @@ TSR_DEVICE many_place many_place_of(const experts_q_args &a, const expert_tile &
     many_place p = {};
     p.expert = tile.expert;
     p.n = tile.n;
-    p.n_read = (tile.n + MANY_PAIR * Q_TOKENS - 1) / (MANY_PAIR * Q_TOKENS) * (MANY_PAIR * Q_TOKENS);
+    constexpr int step = BYTES == 2 ? Q_TOKENS : 2 * Q_TOKENS; /* slots of a product */
+    p.n_read = (tile.n + step - 1) / step * step;
     p.row[0] = (int)blockIdx.x * (glu ? MANY_HALF : 2 * MANY_HALF);
     p.row[1] = p.row[0] + (glu ? 0 : MANY_HALF);
     p.lane = threadIdx.x % TSR_WARP;
@@ -207,12 +246,12 @@ TSR_DEVICE many_place many_place_of(const experts_q_args &a, const expert_tile &
     p.in_half = warp % (MANY_WARPS / 2);
     p.weights = memory;
     p.codes = memory + 4 * MANY_HALF * a.q.slot_stride;
-    p.meta = reinterpret_cast<q_meta *>(p.codes + 2 * MANY_SLOTS * Q_CODE_BYTES);
+    p.meta = reinterpret_cast<q_meta *>(p.codes + 2 * q_places<BYTES>(MANY_SLOTS) * Q_CODE_BYTES);
     return p;
 }
 
 /* Q6_K's weights leave room for one block on most cards. */
-template <tsr_type TYPE, typename Total>
+template <tsr_type TYPE, typename Total, int BYTES>
 static __global__ void __launch_bounds__(MANY_THREADS, TYPE == TSR_TYPE_Q6_K ? 1 : MANY_BLOCKS)
     experts_q_many_kernel(const experts_q_args a)
 {
@@ -220,7 +259,7 @@ static __global__ void __launch_bounds__(MANY_THREADS, TYPE == TSR_TYPE_Q6_K ? 1
     const expert_tile tile = expert_tile_in(a.routing, a.held, a.first, a.end, blockIdx.y, MANY_SLOTS);
     if (tile.n == 0)
         return;
-    const many_place p = many_place_of(a, tile, memory);
+    const many_place p = many_place_of<BYTES>(a, tile, memory);
     many_tile &x = *reinterpret_cast<many_tile *>(p.meta + 2 * MANY_SLOTS);
     if (threadIdx.x < MANY_SLOTS) {
         const int i = (int)threadIdx.x;
@@ -240,41 +279,48 @@ static __global__ void __launch_bounds__(MANY_THREADS, TYPE == TSR_TYPE_Q6_K ? 1
     bool bad = false;
     many_pieces<TYPE> pieces;
     experts_q_deal(a.q, (int)threadIdx.x, &pieces);
-    many_fetch<TYPE>(a, p, pieces, x, 0);
+    many_fetch<TYPE, BYTES>(a, p, pieces, x, 0);
     for (int chunk = 0; chunk < a.q.chunks; chunk++) {
         tsr_copy_async_wait<0>();
         __syncthreads(); /* the chunk is complete, and no thread uses the previous one any more */
         if (chunk + 1 < a.q.chunks)
-            many_fetch<TYPE>(a, p, pieces, x, chunk + 1);
+            many_fetch<TYPE, BYTES>(a, p, pieces, x, chunk + 1);
         if (row < a.q.n_rows)
-            many_chunk<TYPE, Total>(q, p, row, chunk, sums);
+            many_chunk<TYPE, BYTES, Total>(q, p, row, chunk, sums);
         if (++in_run == run || chunk + 1 == a.q.chunks) {
-            many_close(p, x, a.q.limit, sums, &bad);
+            many_close<BYTES>(p, x, a.q.limit, sums, &bad);
             in_run = 0;
         }
     }
-    many_store(a, p, x, row, sums, &bad);
+    many_store<BYTES>(a, p, x, row, sums, &bad);
     if (bad)
         tsr_fault_raise(a.q.fault);
 }
 
-template <tsr_type TYPE, typename Total>
+template <tsr_type TYPE, typename Total, int BYTES>
 static tsr_status launch(const experts_q_args &a, const tsr_cuda_stream *s)
 {
     const int64_t rows = a.form == EXPERTS_Q_GLU ? MANY_HALF : 2 * MANY_HALF;
     const int64_t tiles = expert_tiles(a.end - a.first, &a.held, MANY_SLOTS);
     const size_t bytes = 4 * (size_t)MANY_HALF * (size_t)a.q.slot_stride +
-                         2 * MANY_SLOTS * (Q_CODE_BYTES + sizeof(q_meta)) + sizeof(many_tile);
+                         2 * (q_places<BYTES>(MANY_SLOTS) * Q_CODE_BYTES + MANY_SLOTS * sizeof(q_meta)) +
+                         sizeof(many_tile);
     if (tiles == 0) /* a device without experts; grids must not be empty */
         return TSR_OK;
-    const tsr_status status =
-        tsr_allow_shared(reinterpret_cast<const void *>(&experts_q_many_kernel<TYPE, Total>), bytes, s);
+    const tsr_status status = tsr_allow_shared(
+        reinterpret_cast<const void *>(&experts_q_many_kernel<TYPE, Total, BYTES>), bytes, s);
     if (status != TSR_OK)
         return status;
-    return tsr_cuda_result(TSR_LAUNCH((experts_q_many_kernel<TYPE, Total>),
+    return tsr_cuda_result(TSR_LAUNCH((experts_q_many_kernel<TYPE, Total, BYTES>),
                                       dim3((unsigned)((a.q.n_rows + rows - 1) / rows), (unsigned)tiles),
                                       dim3(MANY_THREADS), bytes, s->stream, a),
                            "experts_q_many_kernel");
+}
+
+template <tsr_type TYPE, typename Total>
+static tsr_status launch_bytes(const experts_q_args &a, const tsr_cuda_stream *s)
+{
+    return a.q.bytes ? launch<TYPE, Total, 1>(a, s) : launch<TYPE, Total, 2>(a, s);
 }
 
 tsr_status tsr_cuda_experts_q_many(tsr_type type, const experts_q_args &a, const tsr_cuda_stream *s)
@@ -282,7 +328,7 @@ tsr_status tsr_cuda_experts_q_many(tsr_type type, const experts_q_args &a, const
     switch (type) {
 #define MANY_CASE(constant) \
     case constant:          \
-        return a.q.exact ? launch<constant, int64_t>(a, s) : launch<constant, float>(a, s);
+        return a.q.exact ? launch_bytes<constant, int64_t>(a, s) : launch_bytes<constant, float>(a, s);
         TSR_FOR_EACH_QUANTIZED_TYPE(MANY_CASE)
 #undef MANY_CASE
     default:

@@ -20,14 +20,15 @@ enum {
 };
 
 /* Eight lanes per chunk, chunks slowest. */
+template <int BYTES>
 static __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
     const int64_t i = (int64_t)blockIdx.x * X_CHUNKS + threadIdx.x / Q_X_LANES;
-    const int64_t chunk = i / a.n_tokens;
+    const int chunk = (int)(i / a.n_tokens), token = (int)(i - (int64_t)chunk * a.n_tokens);
     tsr_begin_early();
-    q_quantize(a, a.x + (i - chunk * a.n_tokens) * a.x_stride, (int)chunk, threadIdx.x % TSR_WARP,
-               chunk < a.chunks, codes + (size_t)i * Q_CODE_BYTES, meta + i);
+    q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, threadIdx.x % TSR_WARP, chunk < a.chunks,
+                      codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i);
 }
 
 /* -- sizes -- */
@@ -53,6 +54,7 @@ static void divide(const tsr_op_mul_mat *op, q_args *a)
         (int)(a->exact ? ceil_div(units, Q_PARTS) * a->unit_chunks : 2 * ceil_div(a->chunks, 2 * Q_PARTS));
 }
 
+/* With 8 bits two tokens share a place. */
 size_t tsr_cuda_q_token_bytes(const q_args &a)
 {
     return (size_t)a.chunks * (Q_CODE_BYTES + sizeof(q_meta));
@@ -97,6 +99,7 @@ q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_st
     a.y = op->y;
     a.y_stride = op->y_stride;
     a.limit = op->limit;
+    a.bytes = tsr_op_takes_bytes(op->x_bits);
     a.fault = tsr_fault_of(s);
     a.set_rows = Q_ROWS;
     a.lower_at = Q_ROWS / 2 * (int64_t)op->w_stride;
@@ -137,9 +140,10 @@ tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s)
     unsigned char *const codes = static_cast<unsigned char *>(s->scratch);
     q_meta *const meta = reinterpret_cast<q_meta *>(codes + (size_t)chunks * Q_CODE_BYTES);
     const dim3 grid((unsigned)ceil_div(chunks, X_CHUNKS));
-    tsr_status status =
-        tsr_cuda_result(TSR_LAUNCH_EARLY(q_quantize_kernel, grid, dim3(X_THREADS), 0, s, *a, codes, meta),
-                        "q_quantize_kernel");
+    const tsr_status status = tsr_cuda_result(
+        a->bytes ? TSR_LAUNCH_EARLY((q_quantize_kernel<1>), grid, dim3(X_THREADS), 0, s, *a, codes, meta)
+                 : TSR_LAUNCH_EARLY((q_quantize_kernel<2>), grid, dim3(X_THREADS), 0, s, *a, codes, meta),
+        "q_quantize_kernel");
     a->codes = codes;
     a->meta = meta;
     return status;

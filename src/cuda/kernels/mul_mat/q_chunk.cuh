@@ -3,12 +3,16 @@
  * eight tokens; q_many.cu works on tiles, for prompts. q_block.cuh unpacks the blocks, q_x.cuh quantizes
  * activations.
  *
- * Activations become integers of 16 bits with one scale per chunk (128 elements, below), each as two bytes, x
- * = scale * (256 * high + low). With one byte, as is common, the logits of trained models were off by 4e-3 to
- * 6e-3 (relative, over all layers), and half as much again or as little was chance; with two bytes the error
- * is that of all other operations (about 7e-5). The second byte is almost free: one product has four tokens
- * times both bytes as its eight columns. In decoding waiting for weights takes longer, and in prompts scaling
- * the sums does.
+ * Activations become integers of 16 or 8 bits.
+ *
+ * 16 bits: one scale per chunk (128 elements, below), each integer as two bytes, x = scale * (256 * high +
+ * low). A product has four tokens times both bytes as its eight columns. The second byte is almost free in
+ * decoding, where waiting for weights takes longer; the error is that of all other operations (about 7e-5,
+ * relative, of the logits of trained models).
+ *
+ * 8 bits: one scale per block (32 elements), x = scale * byte, as in other engines; the integers and scales
+ * are those of host devices (host/kernels/quant/x_blocks.h). A product has eight tokens as its columns, so
+ * prompts take half as many. Logits of trained models are off by 4e-3 to 6e-3.
  *
  * Sums of bytes are exact, so only the f32 steps need an order. K is cut into units (exact reduction:
  * granules; otherwise the unit is all of K) and a unit into chunks of 128 elements, counted from its first;
@@ -20,6 +24,13 @@
  *               fma(-m, sum(x), fma(d, f_b, chunk))                       Q4_K, Q5_K (d, m: scale, minimum)
  *               fma(d', f_b', fma(d, f_b, chunk))                         Q6_K (halves with scales d and d')
  *     sum     = fma(scale, chunk, sum)
+ *
+ * With 8 bits there is no sum of the chunk: with the scale of block b, sum(x) and f_b of its bytes,
+ *
+ *     value   = d * f_b                     Q8_0, Q4_0
+ *               fma(-m, sum(x), d * f_b)    Q4_K, Q5_K
+ *               fma(d', f_b', d * f_b)      Q6_K
+ *     sum     = fma(scale, value, sum)      over the blocks, in order
  *
  * Exact: the chunks of a unit are added in order, then rounded to fixed point. Otherwise: K is cut into eight
  * parts, of chunks; a part's chunks are added in order, and then the parts in order. The sums do not depend
@@ -37,15 +48,15 @@ enum {
     Q_BLOCKS = Q_CHUNK / TSR_QUANT_BLOCK, /* of a chunk */
     Q_PARTS = 8,                          /* of K */
     Q_ROWS = 16,                          /* of one product */
-    Q_TOKENS = 4,                         /* of one product */
-    Q_CODE_BYTES = 2 * Q_CHUNK            /* of a chunk of activations */
+    Q_TOKENS = 4,                         /* of one product with two bytes each */
+    Q_CODE_BYTES = 2 * Q_CHUNK,           /* of a place: a chunk of one token with 16 bits, of two with 8 */
+    Q_SIDE_BYTES = Q_CODE_BYTES / 4       /* from a side of a place to the other */
 };
 
-/* The scale and the sums of a chunk of one token's integers. */
+/* The scales and the sums of a chunk of one token's integers. */
 struct alignas(16) q_meta {
-    float sums[Q_BLOCKS]; /* of the integers of each block */
-    float scale;
-    float unused[3];
+    float sums[Q_BLOCKS];   /* of the integers of each block */
+    float scales[Q_BLOCKS]; /* of each block with 8 bits; of the chunk, in [0], with 16 */
 };
 
 /* The op in the form that the kernels use. */
@@ -61,6 +72,7 @@ struct q_args {
     int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (the last: fewer) */
     float limit;
     bool exact, bf16;
+    bool bytes;                 /* activations have 8 bits */
     bool units_cut_chunks;      /* units, apart from the last, end inside a chunk */
     bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */
     bool sibling;               /* the op runs beside the one before it, and ends after it */
@@ -68,7 +80,7 @@ struct q_args {
     bool wide_x;                /* activations may be loaded 16 bytes at a time */
     int slot_pieces;            /* of 16 bytes that contain a row's step, wherever it begins */
     int slot_stride;            /* bytes between rows in shared memory: at least slot_pieces pieces */
-    const unsigned char *codes; /* [chunks][n_tokens][Q_CODE_BYTES], or NULL: the kernel makes its own */
+    const unsigned char *codes; /* [chunks][places][Q_CODE_BYTES], or NULL: the kernel makes its own */
     const q_meta *meta;         /* [chunks][n_tokens] */
     tsr_fault_word fault;
     /* q_few.cu computes sets of sixteen rows: of w, or eight of w and the same eight of another matrix. */
@@ -117,10 +129,37 @@ TSR_DEVICE q_span q_span_of(const q_args &a, int chunk)
     return span;
 }
 
-/* The place of a token's chunk among the codes and metas. */
+/* The index of a token's chunk among the metas. */
 TSR_DEVICE size_t q_place(const q_args &a, int token, int chunk)
 {
     return (size_t)chunk * (size_t)a.n_tokens + (size_t)token;
+}
+
+/* -- the codes of activations -- */
+
+/* A place has two sides: the high and the low bytes of one token, or with 8 bits (BYTES 1) the bytes of a
+ * token of even number and of the next one. It is 16 pieces of 16 bytes, [pair of blocks][side][j], and a
+ * piece has words j and j + 4 of its two blocks. So eight lanes load 128 consecutive bytes at a time, which
+ * shared memory serves in one access. */
+
+/* Places of a chunk. */
+template <int BYTES> __host__ TSR_DEVICE int q_places(int n_tokens)
+{
+    return BYTES == 2 ? n_tokens : (n_tokens + 1) / 2;
+}
+
+/* The codes of a token's chunk: of its high bytes, the first side; with 8 bits of its own side. */
+template <int BYTES> TSR_DEVICE size_t q_code_at(int n_tokens, int token, int chunk)
+{
+    const int place = BYTES == 2 ? token : token / 2, side = BYTES == 2 ? 0 : token % 2;
+    return ((size_t)chunk * (size_t)q_places<BYTES>(n_tokens) + (size_t)place) * Q_CODE_BYTES +
+           (size_t)side * Q_SIDE_BYTES;
+}
+
+/* The first of the lane's pieces there. */
+template <int BYTES> TSR_DEVICE int q_piece_of(int lane)
+{
+    return lane % (BYTES == 2 ? 8 : 4) * 16;
 }
 
 /* -- sums -- */
@@ -152,32 +191,32 @@ template <tsr_type TYPE> struct q_weights {
     float scale[Q_BLOCKS][2], second[Q_BLOCKS][2];
 };
 
-/* A lane's part of four tokens: column 2 t has the high bytes of token t, column 2 t + 1 the low bytes. */
-struct q_tokens {
+/* A lane's part of a product's tokens: of column lane / 4 the words, and of its own N tokens the rest. Two
+ * bytes: columns 2 t and 2 t + 1 are the high and the low bytes of token t, and the own token is number lane
+ * % 4. One byte: N is 2, columns are tokens, and 2 (lane % 4) and the next are its own; or N is 1, of columns
+ * 2 t and 2 t + 1 the first is token t, and the other does not count. */
+template <int BYTES, int N> struct q_tokens {
     uint32_t b[Q_BLOCKS][2];
-    float sums[Q_BLOCKS], scale; /* of token `lane % 4` */
+    const q_meta *meta[N];
 };
 
-/* Load from a chunk's codes of token lane / 8, and the q_meta of token lane % 4. A chunk's codes are 16
- * pieces of 16 bytes, [pair of blocks][high, low][j], and a piece has words j and j + 4 of its two blocks. So
- * eight lanes load 128 consecutive bytes at a time, which shared memory serves in one access. */
-TSR_DEVICE void q_tokens_load(const unsigned char *codes, const q_meta *meta, int lane, q_tokens *t)
+/* Load from the lane's first piece of the codes of column lane / 4; t->meta is set. */
+template <int BYTES, int N> TSR_DEVICE void q_tokens_load(const unsigned char *codes, q_tokens<BYTES, N> *t)
 {
     TSR_UNROLL
     for (int pair = 0; pair < 2; pair++) {
-        const tsr_bytes_16 piece =
-            *reinterpret_cast<const tsr_bytes_16 *>(codes + 128 * pair + lane % 8 * 16);
+        const tsr_bytes_16 piece = *reinterpret_cast<const tsr_bytes_16 *>(codes + Q_CODE_BYTES / 2 * pair);
         t->b[2 * pair][0] = piece.word[0];
         t->b[2 * pair][1] = piece.word[1];
         t->b[2 * pair + 1][0] = piece.word[2];
         t->b[2 * pair + 1][1] = piece.word[3];
     }
-    const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(meta->sums);
-    TSR_UNROLL
-    for (int b = 0; b < Q_BLOCKS; b++)
-        t->sums[b] = sums.at[b];
-    t->scale = meta->scale;
 }
+
+/* Two blocks' sums or scales. */
+struct alignas(8) q_pair {
+    float at[2];
+};
 
 /* Integers of less than 2^22 become floats without a conversion (four times slower than an addition): they
  * are added up on the bits of 1.5 * 2^31 (high), whose last bit counts as 256, or 1.5 * 2^23 (low). Both
@@ -195,8 +234,9 @@ TSR_DEVICE float q_join(int high, int low)
 
 /* Add the chunk's values for rows g and g + 8 and token lane % 4 to open sums. */
 template <tsr_type TYPE>
-TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float *const open[2])
+TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
 {
+    const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(t.meta[0]->sums);
     float values[2] = {0.0f, 0.0f};
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++) {
@@ -213,13 +253,73 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float *c
             if (q_type<TYPE>::halves)
                 values[r] = fmaf(w.second[b][r], q_join(second[2 * r], second[2 * r + 1]), values[r]);
             else if (q_type<TYPE>::minimum)
-                values[r] = fmaf(-w.second[b][r], t.sums[b], values[r]);
+                values[r] = fmaf(-w.second[b][r], sums.at[b], values[r]);
         }
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        *open[r] = fmaf(t.scale, values[r], *open[r]);
+        *open[r] = fmaf(t.meta[0]->scales[0], values[r], *open[r]);
 }
+
+/* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row g + 8 r is
+ * added to open[2 i + r]. */
+template <tsr_type TYPE, int BEGIN, int N>
+TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N> &t, float *const open[2 * N])
+{
+    q_pair sums[N], scales[N];
+    TSR_UNROLL
+    for (int i = 0; i < N; i++) {
+        sums[i] = *reinterpret_cast<const q_pair *>(t.meta[i]->sums + BEGIN);
+        scales[i] = *reinterpret_cast<const q_pair *>(t.meta[i]->scales + BEGIN);
+    }
+    TSR_UNROLL
+    for (int b = BEGIN; b < BEGIN + 2; b++) {
+        int c[4], second[4];
+        if (q_type<TYPE>::halves) {
+            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], Q_LOW_BITS, Q_LOW_BITS);
+            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, Q_LOW_BITS, Q_LOW_BITS);
+        } else {
+            tsr_mma_int_16x8x32(c, w.a[b], t.b[b], Q_LOW_BITS, Q_LOW_BITS);
+        }
+        TSR_UNROLL
+        for (int i = 0; i < N; i++)
+            TSR_UNROLL
+        for (int r = 0; r < 2; r++) {
+            float value = w.scale[b][r] * (tsr_bits_to_f32((uint32_t)c[2 * r + i]) - Q_LOW_FLOAT);
+            if (q_type<TYPE>::halves)
+                value =
+                    fmaf(w.second[b][r], tsr_bits_to_f32((uint32_t)second[2 * r + i]) - Q_LOW_FLOAT, value);
+            else if (q_type<TYPE>::minimum)
+                value = fmaf(-w.second[b][r], sums[i].at[b - BEGIN], value);
+            *open[2 * i + r] = fmaf(scales[i].at[b - BEGIN], value, *open[2 * i + r]);
+        }
+    }
+}
+
+template <tsr_type TYPE, int N>
+TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<1, N> &t, float *const open[2 * N])
+{
+    q_multiply_blocks<TYPE, 0, N>(w, t, open);
+    q_multiply_blocks<TYPE, 2, N>(w, t, open);
+}
+
+/* A kernel with many outputs per lane has no registers for all of a chunk's unpacked weights together with
+ * two tokens per product: with 8 bits it takes the chunk in two parts, and unpacks one's weights after the
+ * other's. */
+template <tsr_type TYPE, int PART>
+TSR_DEVICE void q_multiply_part(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
+{
+    q_multiply<TYPE>(w, t, open);
+}
+
+template <tsr_type TYPE, int PART>
+TSR_DEVICE void q_multiply_part(const q_weights<TYPE> &w, const q_tokens<1, 2> &t, float *const open[4])
+{
+    q_multiply_blocks<TYPE, 2 * PART, 2>(w, t, open);
+}
+
+/* The compiler must not load the second part's weights with the first part's. */
+#define Q_NEXT_PART() asm volatile("" ::: "memory")
 
 /* -- launchers -- */
 

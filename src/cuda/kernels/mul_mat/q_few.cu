@@ -89,19 +89,36 @@ TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE
     tsr_copy_async_commit();
 }
 
+/* The token of the lane's sums number `quad`: with 8 bits and more than four tokens one product has both. */
+template <int QUADS, int BYTES> TSR_DEVICE int few_token(int quad, int lane)
+{
+    return BYTES == 1 && QUADS == 2 ? 2 * (lane % 4) + quad : quad * Q_TOKENS + lane % 4;
+}
+
 /* Multiply one chunk of 16 rows with all tokens. */
-template <tsr_type TYPE, int QUADS>
+template <tsr_type TYPE, int QUADS, int BYTES>
 TSR_DEVICE void few_chunk(const q_args &a, const q_weights<TYPE> &w, const unsigned char *codes,
                           const q_meta *meta, int chunk, int lane, few_sums *sums)
 {
+    constexpr int together = BYTES == 1 ? QUADS : 1; /* quads of a product */
     TSR_UNROLL
-    for (int quad = 0; quad < QUADS; quad++) {
+    for (int quad = 0; quad < QUADS; quad += together) {
         /* Tokens beyond the last repeat it; their results are dropped. */
-        const int mine = quad * Q_TOKENS + lane % 4, loaded = quad * Q_TOKENS + lane / 8;
-        q_tokens t;
-        q_tokens_load(codes + q_place(a, loaded < a.n_tokens ? loaded : a.n_tokens - 1, chunk) * Q_CODE_BYTES,
-                      meta + q_place(a, mine < a.n_tokens ? mine : a.n_tokens - 1, chunk), lane, &t);
-        float *open[2] = {&sums[quad].open[0], &sums[quad].open[1]};
+        const int last = a.n_tokens - 1;
+        const int loaded = together == 2 ? lane / 4 : quad * Q_TOKENS + lane / 8;
+        q_tokens<BYTES, together> t;
+        float *open[2 * together];
+        TSR_UNROLL
+        for (int i = 0; i < together; i++) {
+            const int mine = few_token<QUADS, BYTES>(quad + i, lane);
+            t.meta[i] = meta + q_place(a, mine < last ? mine : last, chunk);
+            open[2 * i] = &sums[quad + i].open[0];
+            open[2 * i + 1] = &sums[quad + i].open[1];
+        }
+        q_tokens_load<BYTES, together>(
+            codes + q_code_at<BYTES>(a.n_tokens, loaded < last ? loaded : last, chunk) +
+                q_piece_of<BYTES>(lane),
+            &t);
         q_multiply<TYPE>(w, t, open);
     }
 }
@@ -118,7 +135,7 @@ template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, 
 }
 
 /* Compute the warp's part of K for 16 rows. */
-template <tsr_type TYPE, int QUADS>
+template <tsr_type TYPE, int QUADS, int BYTES>
 TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE, QUADS == 1> &even, int row,
                          const unsigned char *codes, const q_meta *meta, few_ahead *ahead, int *slot,
                          few_sums *sums)
@@ -137,11 +154,11 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
         few_fetch<TYPE, QUADS == 1>(a, p, even, ahead);
         *slot = *slot + 1 < FEW_SLOTS ? *slot + 1 : 0;
         const size_t at = q_step_at<TYPE>(a, step);
-        TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* there are not enough registers for more */
+        TSR_UNROLL_BY((QUADS == 1 && (BYTES == 2 || TYPE != TSR_TYPE_Q6_K) ? 2 : 1)) /* registers */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
             q_weights<TYPE> w;
             q_weights_load<TYPE>(a, slots, phases, at, step + i, p.lane, &w);
-            few_chunk<TYPE, QUADS>(a, w, codes, meta, step + i, p.lane, sums);
+            few_chunk<TYPE, QUADS, BYTES>(a, w, codes, meta, step + i, p.lane, sums);
             if (a.exact && (++in_unit == a.unit_chunks || step + i + 1 == p.end)) {
                 few_close<QUADS>(a, sums, &bad);
                 in_unit = 0;
@@ -185,14 +202,14 @@ TSR_DEVICE void few_store(const few_args &f, const q_args &a, const few_place &p
         tsr_put_sum(a.y, at, total, a.bf16);
 }
 
-template <int QUADS>
+template <int QUADS, int BYTES>
 TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums *sums, int64_t *shared)
 {
     TSR_UNROLL
     for (int quad = 0; quad < QUADS; quad++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int token = quad * Q_TOKENS + p.lane % 4;
+        const int token = few_token<QUADS, BYTES>(quad, p.lane);
         int64_t *const to = shared + (p.part * a.n_tokens + token) * Q_ROWS + p.lane / 4 + 8 * r;
         if (token < a.n_tokens && a.exact)
             *to = sums[quad].fixed[r];
@@ -214,20 +231,21 @@ TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
 }
 
 /* Quantize all activations into the block's memory. */
+template <int BYTES>
 TSR_DEVICE void few_quantize(const few_args &f, int warp, int lane, unsigned char *codes, q_meta *meta)
 {
     const q_args &a = f.q;
     const int all = a.n_tokens * a.chunks, step = f.layout.groups * Q_PARTS * Q_X_CHUNKS;
     for (int first = warp * Q_X_CHUNKS; first < all; first += step) {
-        const int i = first + lane / Q_X_LANES;
-        q_quantize(a, a.x + i % a.n_tokens * a.x_stride, i / a.n_tokens, lane, i < all,
-                   codes + (size_t)i * Q_CODE_BYTES, meta + i);
+        const int i = first + lane / Q_X_LANES, token = i % a.n_tokens, chunk = i / a.n_tokens;
+        q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, lane, i < all,
+                          codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i);
     }
     __syncthreads();
 }
 
-/* QUADS: tokens in units of four. */
-template <tsr_type TYPE, int QUADS>
+/* QUADS: tokens in units of four. BYTES: of an activation. */
+template <tsr_type TYPE, int QUADS, int BYTES>
 static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     q_few_kernel(const __grid_constant__ few_args f)
 {
@@ -257,8 +275,8 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     const unsigned char *codes = a.codes;
     const q_meta *meta = a.meta;
     if (!codes) {
-        few_quantize(f, warp, p.lane, memory + layout.codes,
-                     reinterpret_cast<q_meta *>(memory + layout.meta));
+        few_quantize<BYTES>(f, warp, p.lane, memory + layout.codes,
+                            reinterpret_cast<q_meta *>(memory + layout.meta));
         codes = memory + layout.codes;
         meta = reinterpret_cast<q_meta *>(memory + layout.meta);
     }
@@ -268,8 +286,8 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     int slot = 0;
     for (int row = first; row - p.before < (int)a.n_rows; row += p.stride) {
         few_sums sums[QUADS];
-        few_part<TYPE, QUADS>(a, p, even, row, codes, meta, &ahead, &slot, sums);
-        few_publish<QUADS>(a, p, sums, shared);
+        few_part<TYPE, QUADS, BYTES>(a, p, even, row, codes, meta, &ahead, &slot, sums);
+        few_publish<QUADS, BYTES>(a, p, sums, shared);
         __syncthreads();
         few_store(f, a, p, row, shared);
         __syncthreads();
@@ -284,10 +302,11 @@ static few_layout few_layout_of(const q_args &a, int groups)
 {
     few_layout l = {};
     const size_t chunks = (size_t)a.n_tokens * (size_t)a.chunks;
+    const int places = a.bytes ? q_places<1>(a.n_tokens) : a.n_tokens;
     l.groups = groups;
     l.sums = (size_t)(groups * Q_PARTS * FEW_SLOTS * Q_ROWS) * (size_t)a.slot_stride;
     l.codes = l.sums + (size_t)(groups * Q_PARTS * a.n_tokens * Q_ROWS) * sizeof(int64_t);
-    l.meta = l.codes + (a.codes ? 0 : chunks * Q_CODE_BYTES);
+    l.meta = l.codes + (a.codes ? 0 : (size_t)places * (size_t)a.chunks * Q_CODE_BYTES);
     l.bytes = l.meta + (a.codes ? 0 : chunks * sizeof(q_meta));
     return l;
 }
@@ -305,7 +324,7 @@ bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props)
     return few_layout_of(a, 1).bytes <= props->shared_bytes;
 }
 
-template <tsr_type TYPE, int QUADS>
+template <tsr_type TYPE, int QUADS, int BYTES>
 static tsr_status launch(const q_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
     few_args f = {a, tsr_launch_of_products(p), {}};
@@ -314,25 +333,32 @@ static tsr_status launch(const q_args &a, const tsr_cuda_products *p, const tsr_
     for (int i = 0; i < (f.of.glu ? 1 : p->n); i++)
         rows += p->of[i]->n_rows;
     f.layout = few_choose(a, rows, s->props);
-    tsr_status status =
-        tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), f.layout.bytes, s);
+    tsr_status status = tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS, BYTES>),
+                                         f.layout.bytes, s);
     if (status != TSR_OK)
         return status;
     /* One block of two groups per SM, or two of one group; each continues with further rows. */
     const unsigned blocks = tsr_launch_deal(&f.of, p->n, f.layout.groups * a.set_rows,
                                             (int64_t)s->props->n_sms * (FEW_GROUPS / f.layout.groups));
-    return tsr_cuda_result(TSR_LAUNCH_EARLY((q_few_kernel<TYPE, QUADS>), dim3(blocks),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((q_few_kernel<TYPE, QUADS, BYTES>), dim3(blocks),
                                             dim3((unsigned)(f.layout.groups * FEW_GROUP_THREADS)),
                                             f.layout.bytes, s, f),
                            "q_few_kernel");
 }
 
+template <tsr_type TYPE, int QUADS>
+static tsr_status launch_bytes(const q_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
+{
+    return a.bytes ? launch<TYPE, QUADS, 1>(a, p, s) : launch<TYPE, QUADS, 2>(a, p, s);
+}
+
 tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s)
 {
     switch (p->of[0]->type) {
-#define FEW_CASE(constant) \
-    case constant:         \
-        return a.n_tokens <= Q_TOKENS ? launch<constant, 1>(a, p, s) : launch<constant, 2>(a, p, s);
+#define FEW_CASE(constant)                                                 \
+    case constant:                                                         \
+        return a.n_tokens <= Q_TOKENS ? launch_bytes<constant, 1>(a, p, s) \
+                                      : launch_bytes<constant, 2>(a, p, s);
         TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
 #undef FEW_CASE
     default:

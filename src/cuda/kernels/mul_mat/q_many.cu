@@ -17,10 +17,9 @@ enum {
     MANY_THREADS = 512,
     MANY_ROWS = 128,
     MANY_TOKENS = Q_TILE_TOKENS,
-    MANY_WARPS_DOWN = 8,                          /* of 16; two across */
-    MANY_QUADS = MANY_TOKENS / 2 / Q_TOKENS,      /* of four tokens, per warp */
-    MANY_ROW_THREADS = MANY_THREADS / MANY_ROWS,  /* that copy a row */
-    MANY_CODE_BYTES = MANY_TOKENS * Q_CODE_BYTES, /* of a chunk */
+    MANY_WARPS_DOWN = 8,                         /* of 16; two across */
+    MANY_QUADS = MANY_TOKENS / 2 / Q_TOKENS,     /* of four tokens, per warp */
+    MANY_ROW_THREADS = MANY_THREADS / MANY_ROWS, /* that copy a row */
     MANY_META_BYTES = MANY_TOKENS * sizeof(q_meta)
 };
 
@@ -44,9 +43,9 @@ TSR_DEVICE unsigned char *many_weights(const q_args &a, const many_place &p, int
     return p.weights + step % 2 * (MANY_ROWS * a.slot_stride);
 }
 
-TSR_DEVICE unsigned char *many_codes(const many_place &p, int chunk)
+template <int BYTES> TSR_DEVICE unsigned char *many_codes(const many_place &p, int chunk)
 {
-    return p.codes + chunk % 2 * MANY_CODE_BYTES;
+    return p.codes + chunk % 2 * (q_places<BYTES>(MANY_TOKENS) * Q_CODE_BYTES);
 }
 
 TSR_DEVICE unsigned char *many_meta(const many_place &p, int chunk)
@@ -75,12 +74,12 @@ TSR_DEVICE void many_fetch_weights(const q_args &a, const many_place &p, size_t 
     }
 }
 
-/* Start copying ELEM bytes for each of the tile's tokens; those past the last repeat it. */
-template <int ELEM>
-TSR_DEVICE void many_fetch_x(const many_place &p, const unsigned char *from, unsigned char *to)
+/* Start copying n of MOST elements of ELEM bytes; those past the last repeat it. */
+template <int ELEM, int MOST>
+TSR_DEVICE void many_fetch_x(int n, const unsigned char *from, unsigned char *to)
 {
-    constexpr uint32_t tile = MANY_TOKENS * ELEM, step = 16 * MANY_THREADS;
-    const uint32_t bytes = (uint32_t)p.tile->tokens * ELEM;
+    constexpr uint32_t tile = MOST * ELEM, step = 16 * MANY_THREADS;
+    const uint32_t bytes = (uint32_t)n * ELEM;
     TSR_UNROLL
     for (uint32_t first = 0; first < tile; first += step) {
         const uint32_t at = first + 16 * threadIdx.x;
@@ -90,40 +89,73 @@ TSR_DEVICE void many_fetch_x(const many_place &p, const unsigned char *from, uns
 }
 
 /* Start copying a chunk's activations and, if a step begins with the chunk, the step's weights. */
-template <tsr_type TYPE> TSR_DEVICE void many_fetch(const q_args &a, const many_place &p, int chunk)
+template <tsr_type TYPE, int BYTES>
+TSR_DEVICE void many_fetch(const q_args &a, const many_place &p, int chunk)
 {
-    const size_t place = q_place(a, p.tile->token, chunk);
     if (chunk % q_type<TYPE>::step_chunks == 0)
         many_fetch_weights<TYPE>(a, p, q_step_at<TYPE>(a, chunk),
                                  many_weights(a, p, chunk / q_type<TYPE>::step_chunks));
-    many_fetch_x<Q_CODE_BYTES>(p, a.codes + place * Q_CODE_BYTES, many_codes(p, chunk));
-    many_fetch_x<sizeof(q_meta)>(p, reinterpret_cast<const unsigned char *>(a.meta + place),
-                                 many_meta(p, chunk));
+    many_fetch_x<Q_CODE_BYTES, BYTES == 2 ? MANY_TOKENS : MANY_TOKENS / 2>(
+        q_places<BYTES>(p.tile->tokens), a.codes + q_code_at<BYTES>(a.n_tokens, p.tile->token, chunk),
+        many_codes<BYTES>(p, chunk));
+    many_fetch_x<sizeof(q_meta), MANY_TOKENS>(
+        p.tile->tokens, reinterpret_cast<const unsigned char *>(a.meta + q_place(a, p.tile->token, chunk)),
+        many_meta(p, chunk));
     tsr_copy_async_commit();
 }
 
-template <tsr_type TYPE, typename Total>
+/* The token of the lane's sums number `quad`, in the warp's half of the tile: with 8 bits one product has two
+ * quads' tokens. */
+template <int BYTES> TSR_DEVICE int many_token(int quad, int lane)
+{
+    return BYTES == 2 ? quad * Q_TOKENS + lane % 4 : quad / 2 * (2 * Q_TOKENS) + 2 * (lane % 4) + quad % 2;
+}
+
+/* A part (q_multiply_part) of a chunk's products. */
+template <tsr_type TYPE, int BYTES, int PART, typename Total>
+TSR_DEVICE void many_part(const q_args &a, const many_place &p, const unsigned char *const rows[2], int chunk,
+                          q_sum<Total> (*sums)[2])
+{
+    constexpr int together = BYTES == 2 ? 1 : 2; /* quads of a product */
+    const int first = p.across * (MANY_QUADS * Q_TOKENS);
+    const unsigned char *const codes =
+        many_codes<BYTES>(p, chunk) + (first * BYTES / 2 + p.lane / 8) * Q_CODE_BYTES + p.lane % 8 * 16;
+    const q_meta *const meta = reinterpret_cast<const q_meta *>(many_meta(p, chunk)) + first;
+    const int n = p.tile->tokens - first;
+    q_weights<TYPE> w;
+    q_rows_load<TYPE>(a, rows, chunk, p.lane, &w);
+    TSR_UNROLL
+    for (int quad = 0; quad < MANY_QUADS; quad += together) {
+        if (BYTES == 1 && quad * Q_TOKENS >= n) /* and no product is begun before it: for want of registers */
+            break;
+        q_tokens<BYTES, together> t;
+        float *open[2 * together];
+        TSR_UNROLL
+        for (int i = 0; i < together; i++) {
+            t.meta[i] = meta + many_token<BYTES>(quad + i, p.lane);
+            open[2 * i] = &sums[quad + i][0].open;
+            open[2 * i + 1] = &sums[quad + i][1].open;
+        }
+        q_tokens_load<BYTES, together>(codes + quad * (Q_TOKENS * BYTES / 2) * Q_CODE_BYTES, &t);
+        q_multiply_part<TYPE, PART>(w, t, open);
+    }
+}
+
+template <tsr_type TYPE, int BYTES, typename Total>
 TSR_DEVICE void many_chunk(const q_args &a, const many_place &p, int chunk, q_sum<Total> (*sums)[2])
 {
     const int step = chunk / q_type<TYPE>::step_chunks;
     const size_t at = q_step_at<TYPE>(a, step * q_type<TYPE>::step_chunks);
     const unsigned char *rows[2];
-    const unsigned char *const codes = many_codes(p, chunk);
-    const q_meta *const meta = reinterpret_cast<const q_meta *>(many_meta(p, chunk));
-    q_weights<TYPE> w;
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int row = p.down * Q_ROWS + p.lane / 4 + 8 * r;
         rows[r] = many_weights(a, p, step) + row * a.slot_stride + q_offset<TYPE>(a, p.tile->rows[row] + at);
     }
-    q_rows_load<TYPE>(a, rows, chunk, p.lane, &w);
-    TSR_UNROLL
-    for (int quad = 0; quad < MANY_QUADS; quad++) {
-        const int token = (p.across * MANY_QUADS + quad) * Q_TOKENS;
-        q_tokens t;
-        float *open[2] = {&sums[quad][0].open, &sums[quad][1].open};
-        q_tokens_load(codes + (token + p.lane / 8) * Q_CODE_BYTES, meta + token + p.lane % 4, p.lane, &t);
-        q_multiply<TYPE>(w, t, open);
+    many_part<TYPE, BYTES, 0>(a, p, rows, chunk, sums);
+    if (BYTES == 1) {
+        Q_NEXT_PART();
+        many_part<TYPE, BYTES, 1>(a, p, rows, chunk, sums);
     }
 }
 
@@ -147,7 +179,7 @@ TSR_DEVICE void many_put(const q_args &a, int64_t at, float sum)
     tsr_put_sum(a.y, at, sum, a.bf16);
 }
 
-template <typename Total>
+template <int BYTES, typename Total>
 TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Total> (*sums)[2])
 {
     TSR_UNROLL
@@ -155,7 +187,8 @@ TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Tot
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int row = p.tile->row + p.down * Q_ROWS + p.lane / 4 + 8 * r;
-        const int token = p.tile->token + (p.across * MANY_QUADS + quad) * Q_TOKENS + p.lane % 4;
+        const int token =
+            p.tile->token + p.across * (MANY_QUADS * Q_TOKENS) + many_token<BYTES>(quad, p.lane);
         if (row < a.n_rows && token < a.n_tokens)
             many_put(a, token * a.y_stride + row, sums[quad][r].closed);
     }
@@ -175,7 +208,7 @@ TSR_DEVICE void many_choose(const q_args &a, many_tile *tile)
         tile->rows[threadIdx.x] = q_row_of(a, down * MANY_ROWS + (int)threadIdx.x);
 }
 
-template <tsr_type TYPE, typename Total>
+template <tsr_type TYPE, typename Total, int BYTES>
 static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_args a)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
@@ -183,7 +216,7 @@ static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_arg
     many_tile *const tile = reinterpret_cast<many_tile *>(memory);
     many_place p = {(int)threadIdx.x % TSR_WARP, warp % MANY_WARPS_DOWN, warp / MANY_WARPS_DOWN, tile};
     p.codes = memory + sizeof(many_tile);
-    p.meta = p.codes + 2 * MANY_CODE_BYTES;
+    p.meta = p.codes + 2 * q_places<BYTES>(MANY_TOKENS) * Q_CODE_BYTES;
     p.weights = p.meta + 2 * MANY_META_BYTES;
     many_choose(a, tile);
     __syncthreads();
@@ -194,14 +227,14 @@ static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_arg
         tile->row + p.down * Q_ROWS < a.n_rows && p.across * (MANY_QUADS * Q_TOKENS) < tile->tokens;
     int in_run = 0;
     bool bad = false;
-    many_fetch<TYPE>(a, p, 0);
+    many_fetch<TYPE, BYTES>(a, p, 0);
     for (int chunk = 0; chunk < a.chunks; chunk++) {
         tsr_copy_async_wait<0>();
         __syncthreads(); /* the chunk is complete, and no thread uses the previous one any more */
         if (chunk + 1 < a.chunks)
-            many_fetch<TYPE>(a, p, chunk + 1);
+            many_fetch<TYPE, BYTES>(a, p, chunk + 1);
         if (busy)
-            many_chunk<TYPE, Total>(a, p, chunk, sums);
+            many_chunk<TYPE, BYTES, Total>(a, p, chunk, sums);
         if (++in_run == run || chunk + 1 == a.chunks) {
             many_close(a, sums, &bad);
             in_run = 0;
@@ -209,22 +242,30 @@ static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_arg
     }
     if (bad)
         tsr_fault_raise(a.fault);
-    many_store(a, p, sums);
+    many_store<BYTES>(a, p, sums);
 }
 
-template <tsr_type TYPE, typename Total> static tsr_status launch(const q_args &a, const tsr_cuda_stream *s)
+template <tsr_type TYPE, typename Total, int BYTES>
+static tsr_status launch(const q_args &a, const tsr_cuda_stream *s)
 {
     const int64_t tiles = (a.n_tokens + MANY_TOKENS - 1) / MANY_TOKENS;
     const int64_t blocks = (a.n_rows + MANY_ROWS - 1) / MANY_ROWS * tiles;
-    const size_t bytes = sizeof(many_tile) +
-                         2 * ((size_t)MANY_ROWS * (size_t)a.slot_stride + MANY_CODE_BYTES + MANY_META_BYTES);
+    const size_t bytes =
+        sizeof(many_tile) + 2 * ((size_t)MANY_ROWS * (size_t)a.slot_stride +
+                                 (size_t)q_places<BYTES>(MANY_TOKENS) * Q_CODE_BYTES + MANY_META_BYTES);
     tsr_status status =
-        tsr_allow_shared(reinterpret_cast<const void *>(&q_many_kernel<TYPE, Total>), bytes, s);
+        tsr_allow_shared(reinterpret_cast<const void *>(&q_many_kernel<TYPE, Total, BYTES>), bytes, s);
     if (status != TSR_OK)
         return status;
-    return tsr_cuda_result(TSR_LAUNCH((q_many_kernel<TYPE, Total>), dim3((unsigned)blocks),
+    return tsr_cuda_result(TSR_LAUNCH((q_many_kernel<TYPE, Total, BYTES>), dim3((unsigned)blocks),
                                       dim3(MANY_THREADS), bytes, s->stream, a),
                            "q_many_kernel");
+}
+
+template <tsr_type TYPE, typename Total>
+static tsr_status launch_bytes(const q_args &a, const tsr_cuda_stream *s)
+{
+    return a.bytes ? launch<TYPE, Total, 1>(a, s) : launch<TYPE, Total, 2>(a, s);
 }
 
 tsr_status tsr_cuda_mul_mat_q_many(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
@@ -232,7 +273,7 @@ tsr_status tsr_cuda_mul_mat_q_many(tsr_type type, const q_args &a, const tsr_cud
     switch (type) {
 #define MANY_CASE(constant) \
     case constant:          \
-        return a.exact ? launch<constant, int64_t>(a, s) : launch<constant, float>(a, s);
+        return a.exact ? launch_bytes<constant, int64_t>(a, s) : launch_bytes<constant, float>(a, s);
         TSR_FOR_EACH_QUANTIZED_TYPE(MANY_CASE)
 #undef MANY_CASE
     default:

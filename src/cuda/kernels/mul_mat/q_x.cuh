@@ -10,7 +10,9 @@ enum { Q_X_LANES = 8, Q_X_CHUNKS = TSR_WARP / Q_X_LANES /* of a warp */ };
 /* 127 * 256 + 127: the largest integer whose bytes, the upper one rounded, are signed bytes. */
 #define Q_LARGEST 32639.0f
 
-/* Chunks whose largest element is smaller count as zeros: the reciprocal of their scale would be out of
+#define Q_LARGEST_BYTE 127.0f
+
+/* Elements of one scale count as zeros if the largest is smaller: the scale's reciprocal would be out of
  * range. */
 #define Q_SMALLEST 7.8886091e-31f /* 2^-100 */
 
@@ -35,14 +37,14 @@ TSR_DEVICE uint32_t q_bytes_of(const uint32_t word[4], int at)
     return __byte_perm(__byte_perm(word[0], word[1], pairs), __byte_perm(word[2], word[3], pairs), 0x5410);
 }
 
-/* Where word number w of block b of a chunk is; its low bytes are 16 words further (q_tokens_load()). */
+/* Where word number w of block b of a side is; the other side's are Q_SIDE_BYTES further. */
 TSR_DEVICE uint32_t *q_word_at(unsigned char *codes, int b, int w)
 {
     return reinterpret_cast<uint32_t *>(codes + 128 * (b / 2) + w % 4 * 16 + b % 2 * 8) + w / 4;
 }
 
 /* Store the codes of a word; the value is their sum. */
-TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t *to)
+template <int BYTES> TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t *to)
 {
     uint32_t word[4], sum = 0;
     TSR_UNROLL
@@ -51,58 +53,81 @@ TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t *to)
         memcpy(&word[i], &rounded, sizeof rounded);
         sum += word[i];
     }
-    to[16] = q_bytes_of(word, 0);
-    TSR_UNROLL
-    for (int i = 0; i < 4; i++)
-        word[i] += 128;
-    to[0] = q_bytes_of(word, 1);
+    to[BYTES == 2 ? Q_SIDE_BYTES / 4 : 0] = q_bytes_of(word, 0);
+    if (BYTES == 2) {
+        TSR_UNROLL
+        for (int i = 0; i < 4; i++)
+            word[i] += 128;
+        to[0] = q_bytes_of(word, 1);
+    }
     return tsr_bits_to_f32(sum - 3 * Q_ROUND_BITS) - Q_ROUND_FLOAT;
 }
 
-/* Eight lanes quantize chunk `chunk`, if they have one (`here`), of the token whose activations begin at x.
- * All lanes of a warp call it, each eight with their own arguments; lane l of eight has word l of each block.
- * If one element is not finite, the scale is NaN, and so are all results of the chunk. */
-TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, bool here,
-                           unsigned char *codes, q_meta *meta)
+template <int BYTES> TSR_DEVICE void q_clear(uint32_t *to)
 {
-    const int w = lane % Q_X_LANES;
-    const q_span span = q_span_of(a, chunk);
-    tsr_floats_4 four[Q_BLOCKS];
-    x += span.begin + 4 * w;
-    TSR_UNROLL
-    for (int b = 0; b < Q_BLOCKS; b++)
-        four[b] = q_load_x(x + TSR_QUANT_BLOCK * b, here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
-    uint32_t most = 0; /* as integers magnitudes have the same order, and a NaN is the largest */
-    TSR_UNROLL
-    for (int i = 0; i < 4 * Q_BLOCKS; i++) {
-        uint32_t bits;
-        memcpy(&bits, &four[i / 4].at[i % 4], sizeof bits);
-        most = most > (bits & 0x7fffffffu) ? most : bits & 0x7fffffffu;
-    }
+    to[0] = 0;
+    if (BYTES == 2)
+        to[Q_SIDE_BYTES / 4] = 0;
+}
+
+/* The largest of eight lanes' integers. */
+TSR_DEVICE uint32_t q_most(uint32_t most)
+{
     TSR_UNROLL
     for (int mask = 1; mask < Q_X_LANES; mask *= 2) {
         const uint32_t other = __shfl_xor_sync(TSR_ALL_LANES, most, mask);
         most = most > other ? most : other;
     }
-    const float largest = tsr_bits_to_f32(most);
-    const bool finite = most < 0x7f800000u, some = finite && largest >= Q_SMALLEST;
+    return most;
+}
+
+/* Eight lanes quantize chunk `chunk`, if they have one (`here`), of the token whose activations begin at x,
+ * to codes (q_code_at()) and meta. All lanes of a warp call it, each eight with their own arguments. Lane l
+ * of eight has word l of each block. If one element is not finite, its scale is NaN, and so are all results
+ * of the chunk. */
+template <int BYTES>
+TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, bool here,
+                           unsigned char *codes, q_meta *meta)
+{
+    const int w = lane % Q_X_LANES;
+    const q_span span = q_span_of(a, chunk);
+    const float largest_code = BYTES == 2 ? Q_LARGEST : Q_LARGEST_BYTE;
+    tsr_floats_4 four[Q_BLOCKS];
+    x += span.begin + 4 * w;
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        four[b] = q_load_x(x + TSR_QUANT_BLOCK * b, here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
+    constexpr int scales = BYTES == 2 ? 1 : Q_BLOCKS, blocks = Q_BLOCKS / scales; /* of a scale */
+    uint32_t most[scales] = {}; /* as integers magnitudes have the same order, and a NaN is the largest */
+    TSR_UNROLL
+    for (int i = 0; i < 4 * Q_BLOCKS; i++) {
+        uint32_t bits, *const so_far = &most[i / 4 / blocks];
+        memcpy(&bits, &four[i / 4].at[i % 4], sizeof bits);
+        *so_far = *so_far > (bits & 0x7fffffffu) ? *so_far : bits & 0x7fffffffu;
+    }
     float sums[Q_BLOCKS];
     TSR_UNROLL
-    for (int b = 0; b < Q_BLOCKS; b++) {
-        uint32_t *const to = q_word_at(codes, b, w);
-        sums[b] = 0.0f;
-        if (here && some)
-            sums[b] = q_encode(four[b], Q_LARGEST / largest, to);
-        else if (here)
-            to[0] = to[16] = 0;
+    for (int s = 0; s < scales; s++) {
+        most[s] = q_most(most[s]);
+        const float largest = tsr_bits_to_f32(most[s]);
+        const bool finite = most[s] < 0x7f800000u, some = finite && largest >= Q_SMALLEST;
+        TSR_UNROLL
+        for (int b = s * blocks; b < (s + 1) * blocks; b++) {
+            uint32_t *const to = q_word_at(codes, b, w);
+            sums[b] = 0.0f;
+            if (here && some)
+                sums[b] = q_encode<BYTES>(four[b], largest_code / largest, to);
+            else if (here)
+                q_clear<BYTES>(to);
+        }
+        if (here && w == 0)
+            meta->scales[s] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
     }
     tsr_tree_level<4>(sums, lane, 1);
     tsr_tree_level<2>(sums, lane, 2);
     tsr_tree_level<1>(sums, lane, 4);
     if (here && w < Q_BLOCKS)
         meta->sums[w % 2 * 2 + w / 2] = sums[0];
-    if (here && w == 0)
-        meta->scale = finite ? (some ? largest / Q_LARGEST : 0.0f) : NAN;
 }
 
 #endif

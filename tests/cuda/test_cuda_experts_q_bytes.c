@@ -1,0 +1,3 @@
+/* The tests of test_cuda_experts_q.c with activations of 8 bits. */
+#define X_BITS 8
+#include "test_cuda_experts_q.c"
