@@ -66,7 +66,7 @@ typedef struct tool_model_options {
     {NULL, "--reduction", TOOL_STRING, &(o).reduction, "KIND",                                    \
      "exact (default): the same bits for every split; f32, bf16", 0, 0},                          \
     {NULL, "--activations", TOOL_INT, &(o).activations, "BITS",                                   \
-     "of activations on host devices: 16 (default), or 8: faster, as in llama.cpp", 8, 16},       \
+     "of activations beside quantized weights: 16 (default), or 8: faster, as in llama.cpp", 8, 16},       \
     {NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL,                                            \
      "copy weights into memory near their device", 0, 0},                                         \
     {NULL, "--margin", TOOL_STRING, &(o).margin, "MIB,...",                                       \

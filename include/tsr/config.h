@@ -120,7 +120,7 @@ typedef struct tsr_model_config {
     /** How a step computes. */
     struct {
         tsr_reduction reduction; /**< how partial sums are added up */
-        /** of activations that host devices multiply by quantized weights: 16 or 8 (tsr_program_config) */
+        /** of activations beside quantized weights: 16 or 8 (tsr_program_config) */
         int activation_bits;
         uint64_t timeout_ns; /**< a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
     } compute;

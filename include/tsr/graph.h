@@ -119,13 +119,13 @@ typedef struct tsr_program_config {
     size_t size;             /**< sizeof(tsr_program_config) */
     tsr_reduction reduction; /**< how PARTIAL results are added up */
     uint64_t timeout_ns;     /**< a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
-    /** Of activations that host devices multiply by quantized weights: integers of 16 bits (16 or 0) or of 8
-     * bits, as in llama.cpp. 32 integers share an F32 scale; the error is up to 2^-16 or 2^-8 of the largest
-     * of the 32. Where the processor multiplies bfloat16, 8 also rounds the activations for BF16 weights
-     * (with AMX, for F16 weights too) to bfloat16: an error of up to 2^-8 of each value. NVFP4 weights are
-     * multiplied with F32 activations. 8 is faster, except with the kernels `generic` and `neon`. Either
-     * gives the same bits for every split. GPUs are not concerned: 16 bits, or F32 with less frequent
-     * types. */
+    /** Of activations beside quantized weights: integers of 16 bits (16 or 0) or of 8 bits, as in llama.cpp.
+     * 32 integers share an F32 scale (128 on GPUs with 16 bits); the error is up to 2^-16 or 2^-8 of the
+     * largest of them. On host devices NVFP4 weights are multiplied with F32 activations, on GPUs all types
+     * but Q8_0, Q4_0, Q4_K, Q5_K and Q6_K are. Where a processor multiplies bfloat16, 8 also rounds the
+     * activations for BF16 weights (with AMX, for F16 weights too) to bfloat16: an error of up to 2^-8 of
+     * each value. 8 is faster on host devices, except with the kernels `generic` and `neon`. Either gives the
+     * same bits for every split. */
     int activation_bits;
 } tsr_program_config;
 
