@@ -98,6 +98,21 @@ void vote_all(Warp &w, const Instr &i)
     set_predicate(w, i, 0, result);
 }
 
+/* "redux.sync.max.u32": the largest of the mask's lanes. */
+void reduce_max(Warp &w, const Instr &i)
+{
+    const uint32_t *a = in<uint32_t>(w, i, 1), *masks = in<uint32_t>(w, i, 2);
+    uint32_t result[LANES];
+    check_mask(w, i, masks);
+    for (int l = 0; l < LANES; l++) {
+        result[l] = 0;
+        for (int from = 0; from < LANES; from++)
+            if (masks[l] >> from & 1)
+                result[l] = std::max(result[l], a[from]);
+    }
+    each(w, out<uint32_t>(w, i, 0), [&](int l) { return result[l]; });
+}
+
 void warp_barrier(Warp &w, const Instr &i)
 {
     check_mask(w, i, in<uint32_t>(w, i, 0));
@@ -112,6 +127,10 @@ Run find_lanes(const Statement &s, Instr &i)
     if (s.words[0] == "bar" && s.words[1] == "warp") {
         i.counted = LANE;
         return warp_barrier;
+    }
+    if (s.words[0] == "redux" && kind == "max" && s.words.back() == "u32") {
+        i.counted = LANE;
+        return reduce_max;
     }
     if (s.words[0] != "shfl" && s.words[0] != "vote")
         return NULL;
