@@ -136,12 +136,7 @@ TSR_DEVICE int half_scale_of(const float values[4])
         bits &= 0x7fffffffu;
         top = bits > top ? bits : top;
     }
-    TSR_UNROLL
-    for (int mask = 1; mask < TSR_WARP; mask *= 2) {
-        const uint32_t other = __shfl_xor_sync(TSR_ALL_LANES, top, mask);
-        top = other > top ? other : top;
-    }
-    const int exponent = (int)(top >> 23) - 127;
+    const int exponent = (int)(__reduce_max_sync(TSR_ALL_LANES, top) >> 23) - 127;
     return exponent == 128 ? 0 : 14 - exponent < 126 ? 14 - exponent : 126;
 }
 

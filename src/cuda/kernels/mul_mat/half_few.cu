@@ -15,11 +15,15 @@
 #include "cuda/kernels/mul_mat/half.cuh"
 #include "cuda/kernels/mul_mat/launch_of.cuh"
 
-/* A block's shared memory. */
+/* A block's shared memory. No access of a warp comes to a bank twice: a warp stores a token's parts of all
+ * windows together, so windows of several tokens have a token's room between them; it stores the sums of two
+ * or four pairs of tokens, and loads those of tokens t and t + TOKENS / 2. */
 template <tsr_type TYPE, int TOKENS, int WARPS> struct few_block {
-    tsr_bytes_16 x[WARPS][half_type<TYPE>::parts][HALF_WINDOWS][TOKENS][HALF_PIECES];
+    static constexpr int x_stride = TOKENS > 1 ? TOKENS + 1 : 1;
+    static constexpr int chunk_stride = TOKENS > 2 ? HALF_ROWS + 32 / TOKENS : (int)HALF_ROWS;
+    tsr_bytes_16 x[WARPS][half_type<TYPE>::parts][HALF_WINDOWS][x_stride][HALF_PIECES];
     float scale[WARPS][TOKENS];
-    float chunk[2][WARPS][TOKENS][HALF_ROWS]; /* sums; two rounds' worth, so that one barrier is enough */
+    float chunk[2][WARPS][TOKENS][chunk_stride]; /* sums; two rounds' worth, so that one barrier is enough */
 };
 
 /* A lane's pieces of the weights of a chunk, rows g and g + 8. */
@@ -28,15 +32,16 @@ struct few_weights {
 };
 
 TSR_DEVICE void few_load(const half_args &a, const unsigned char *upper, const unsigned char *lower,
-                         int chunk, int lane, few_weights *w)
+                         const half_chunk &c, int lane, few_weights *w)
 {
-    const half_chunk c = half_chunk_at(a, chunk);
     if (a.wide_w && c.left == HALF_CHUNK) { /* no branches: all loads in flight together */
+        const size_t at = (size_t)(c.at + lane % 4 * TSR_OCTET) * sizeof(uint16_t);
+        upper += at;
+        lower += at;
         TSR_UNROLL
         for (int i = 0; i < HALF_WINDOWS; i++) {
-            const int64_t at = c.at + i * HALF_WINDOW + lane % 4 * TSR_OCTET;
-            w->upper[i] = tsr_load_once_16(reinterpret_cast<const uint16_t *>(upper) + at);
-            w->lower[i] = tsr_load_once_16(reinterpret_cast<const uint16_t *>(lower) + at);
+            w->upper[i] = tsr_load_once_16(upper + i * HALF_WINDOW * sizeof(uint16_t));
+            w->lower[i] = tsr_load_once_16(lower + i * HALF_WINDOW * sizeof(uint16_t));
         }
         return;
     }
@@ -79,13 +84,13 @@ TSR_DEVICE void few_multiply(const few_weights &w, int round, int warp, int lane
 {
     const int g = lane / 4, t = lane % 4;
     float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    const int column = g < TOKENS ? g : TOKENS - 1; /* sums of columns without a token are dropped */
     TSR_UNROLL
     for (int i = 0; i < HALF_WINDOWS; i++) {
-        tsr_bytes_16 x[half_type<TYPE>::parts] = {}; /* columns without a token: zeros */
+        tsr_bytes_16 x[half_type<TYPE>::parts];
         TSR_UNROLL
         for (int p = 0; p < half_type<TYPE>::parts; p++)
-            if (g < TOKENS)
-                x[p] = b->x[warp][p][i][g][t];
+            x[p] = b->x[warp][p][i][column][t];
         half_multiply<TYPE>(sums, w.upper[i], w.lower[i], x);
     }
     TSR_UNROLL
@@ -136,38 +141,45 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     const unsigned char *lower =
         (f.of.glu ? f.of.m[1].w : a.w) + (size_t)(g_lower < last ? g_lower : last) * a.w_stride;
 
+    /* The output whose chunks the thread adds: a warp has two tokens' rows (few_block). */
+    const int mine = threadIdx.x % HALF_ROWS;
+    const int token = TOKENS == 1 ? 0 : warp + lane / HALF_ROWS * (TOKENS / 2);
+
     few_weights w;
     half_sum sum = {0.0f, 0};
     bool bad = false;
     int nth = 0; /* index of the next chunk in its granule */
     const int rounds = (a.chunks + WARPS - 1) / WARPS;
-    if (warp < a.chunks)
-        few_load(a, upper, lower, warp, lane, &w);
+    half_chunk c = {};
+    if (warp < a.chunks) {
+        c = half_chunk_at(a, warp);
+        few_load(a, upper, lower, c, lane, &w);
+    }
     if (!a.sibling)
         tsr_wait_for_previous();
     tsr_start_next(); /* of siblings: they do not wait for the activations */
     for (int round = 0; round < rounds; round++) {
         const int chunk = round * WARPS + warp;
         if (chunk < a.chunks) {
-            few_divide<TYPE, TOKENS, WARPS>(a, first, half_chunk_at(a, chunk), warp, lane, &b);
+            few_divide<TYPE, TOKENS, WARPS>(a, first, c, warp, lane, &b);
             few_multiply<TYPE, TOKENS, WARPS>(w, round, warp, lane, &b);
         }
-        if (chunk + WARPS < a.chunks)
-            few_load(a, upper, lower, chunk + WARPS, lane, &w);
+        if (chunk + WARPS < a.chunks) {
+            c = half_chunk_at(a, chunk + WARPS);
+            few_load(a, upper, lower, c, lane, &w);
+        }
         __syncthreads();
         if (threadIdx.x < HALF_ROWS * TOKENS)
             for (int i = 0; i < WARPS && round * WARPS + i < a.chunks; i++) {
                 const bool last = nth == a.granule_chunks - 1;
                 half_add_chunk(a, nth == 0, last || round * WARPS + i == a.chunks - 1,
-                               b.chunk[round % 2][i][threadIdx.x / HALF_ROWS][threadIdx.x % HALF_ROWS], &sum,
-                               &bad);
+                               b.chunk[round % 2][i][token][mine], &sum, &bad);
                 nth = last ? 0 : nth + 1;
             }
     }
     if (a.sibling)
         tsr_wait_for_previous();
-    const int mine = threadIdx.x % HALF_ROWS;
-    const int64_t r = row + mine, t = first + threadIdx.x / HALF_ROWS;
+    const int64_t r = row + mine, t = first + token;
     const float other = __shfl_xor_sync(TSR_ALL_LANES, sum.granule, HALF_ROWS / 2);
     if (threadIdx.x >= HALF_ROWS * TOKENS || mine >= few_rows(f) || r >= a.n_rows || t >= a.n_tokens)
         return;
