@@ -241,13 +241,15 @@ static void votes_are_of_the_active_lanes(void **)
         value("setp.lt.u32 %p1, %r0, 31; vote.sync.all.pred %p2, %p1, -1; selp.u32 %r1, 1, 0, %p2;"), 0);
 }
 
-static void the_largest_of_the_mask_s_lanes_is_found(void **)
+static void the_largest_and_smallest_of_the_masks_lanes_are_found(void **)
 {
     assert_int_equal(value("xor.b32 %r2, %r0, 9; redux.sync.max.u32 %r1, %r2, -1;"), 31);
     assert_int_equal(value("sub.s32 %r2, %r0, 5; redux.sync.max.u32 %r1, %r2, -1;"), 0xffffffffu);
     const std::string halves =
         "and.b32 %r2, %r0, 16; mov.u32 %r3, 0xffff; shl.b32 %r4, %r3, %r2; redux.sync.max.u32 %r1, %r0, %r4;";
     assert_int_equal(value(halves), 15);
+    assert_int_equal(value("sub.s32 %r2, %r0, 5; redux.sync.min.u32 %r1, %r2, -1;"), 0);
+    assert_int_equal(value("xor.b32 %r2, %r0, 64; redux.sync.min.u32 %r1, %r2, -1;"), 64);
     assert_non_null(strstr(run("redux.sync.max.u32 %r1, %r0, 0xff;").error.c_str(), "mask 0xff"));
 }
 
@@ -484,7 +486,7 @@ int main(void)
         cmocka_unit_test(some_lanes_return),
         cmocka_unit_test(shuffles_move_values_between_lanes),
         cmocka_unit_test(votes_are_of_the_active_lanes),
-        cmocka_unit_test(the_largest_of_the_mask_s_lanes_is_found),
+        cmocka_unit_test(the_largest_and_smallest_of_the_masks_lanes_are_found),
         cmocka_unit_test(barriers_wait_for_all_warps),
         cmocka_unit_test(races_in_shared_memory_are_reported),
         cmocka_unit_test(races_in_global_memory_are_reported),

@@ -98,17 +98,17 @@ void vote_all(Warp &w, const Instr &i)
     set_predicate(w, i, 0, result);
 }
 
-/* "redux.sync.max.u32": the largest of the mask's lanes. */
-void reduce_max(Warp &w, const Instr &i)
+/* "redux.sync.max.u32" and min: the largest or smallest of the mask's lanes. */
+template <bool LARGEST> void reduce(Warp &w, const Instr &i)
 {
     const uint32_t *a = in<uint32_t>(w, i, 1), *masks = in<uint32_t>(w, i, 2);
     uint32_t result[LANES];
     check_mask(w, i, masks);
     for (int l = 0; l < LANES; l++) {
-        result[l] = 0;
+        result[l] = LARGEST ? 0 : UINT32_MAX;
         for (int from = 0; from < LANES; from++)
             if (masks[l] >> from & 1)
-                result[l] = std::max(result[l], a[from]);
+                result[l] = LARGEST ? std::max(result[l], a[from]) : std::min(result[l], a[from]);
     }
     each(w, out<uint32_t>(w, i, 0), [&](int l) { return result[l]; });
 }
@@ -128,9 +128,9 @@ Run find_lanes(const Statement &s, Instr &i)
         i.counted = LANE;
         return warp_barrier;
     }
-    if (s.words[0] == "redux" && kind == "max" && s.words.back() == "u32") {
+    if (s.words[0] == "redux" && s.words.back() == "u32") {
         i.counted = LANE;
-        return reduce_max;
+        return kind == "max" ? reduce<true> : kind == "min" ? reduce<false> : NULL;
     }
     if (s.words[0] != "shfl" && s.words[0] != "vote")
         return NULL;
