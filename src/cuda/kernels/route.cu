@@ -64,17 +64,19 @@ TSR_DEVICE float route_key(const tsr_op_route &op, const route_row &row, int e)
     return key == key ? key : -INFINITY;
 }
 
-/* The best of all lanes' picks; the same in all lanes. */
-TSR_DEVICE route_pick route_best(route_pick best)
+/* The best of all lanes' picks; the same in all lanes. A warp finds the largest of 32 integers in one
+ * instruction, so keys become integers of the same order, both zeros the same one. A token's choices follow
+ * one another, and a choice by shuffles would take three times as long. */
+TSR_DEVICE route_pick route_best(const route_pick &pick)
 {
-    TSR_UNROLL
-    for (int mask = 1; mask < TSR_WARP; mask *= 2) {
-        const route_pick other = {__shfl_xor_sync(TSR_ALL_LANES, best.key, mask),
-                                  __shfl_xor_sync(TSR_ALL_LANES, best.index, mask)};
-        if (route_better(other, best))
-            best = other;
-    }
-    return best;
+    const float key = pick.key + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &key, sizeof bits);
+    const uint32_t order = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+    const uint32_t top = __reduce_max_sync(TSR_ALL_LANES, order);
+    const uint32_t index =
+        __reduce_min_sync(TSR_ALL_LANES, order == top ? (uint32_t)pick.index : (uint32_t)INT32_MAX);
+    return {tsr_bits_to_f32(top ^ (top >> 31 ? 0x80000000u : 0xffffffffu)), (int)index};
 }
 
 /* The best expert after `last` in that order; the same in all lanes. */
