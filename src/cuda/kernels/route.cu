@@ -240,6 +240,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_group_kernel(const
 static __global__ void __launch_bounds__(ROUTE_FEW_THREADS) route_kernel(const tsr_op_route op)
 {
     const int warp = threadIdx.x / TSR_WARP;
+    tsr_begin_early();
     if (warp < op.routing.n_tokens)
         route_token(op, warp, threadIdx.x % TSR_WARP);
     __syncthreads();
@@ -253,7 +254,7 @@ extern "C" tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stre
     if (n == 0)
         return TSR_OK;
     if (n <= ROUTE_FEW_THREADS / TSR_WARP)
-        return tsr_cuda_result(TSR_LAUNCH(route_kernel, dim3(1), dim3(ROUTE_FEW_THREADS), 0, s->stream, *op),
+        return tsr_cuda_result(TSR_LAUNCH_EARLY(route_kernel, dim3(1), dim3(ROUTE_FEW_THREADS), 0, s, *op),
                                "route_kernel");
     tsr_status status = tsr_cuda_result(TSR_LAUNCH(route_choose_kernel, tsr_flat_grid(n * TSR_WARP, s),
                                                    dim3(TSR_FLAT_THREADS), 0, s->stream, *op),

@@ -203,6 +203,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
     TSR_DYNAMIC_SHARED(unsigned char, memory);
     few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
     tsr_wait_for_previous();
+    tsr_start_next();
     for (int64_t slot = a.first + blockIdx.y; slot < a.end; slot += gridDim.y) {
         few_work<MATRICES> k = {};
         k.slot = slot;
@@ -353,7 +354,9 @@ TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const 
     __syncwarp();
 }
 
-/* The rings of Q5_K and Q6_K leave room for one block on most cards. */
+/* The first weights are fetched while gate and up are still computed. Their experts are read then, too: the
+ * kernel of gate and up has the routing, and lets this one start after that, or not before its own end.
+ * The rings of Q5_K and Q6_K leave room for one block on most cards. */
 template <tsr_type TYPE, int BYTES>
 static __global__ void __launch_bounds__(FEW_THREADS,
                                          TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q6_K ? 1 : FEW_BLOCKS)
@@ -365,7 +368,6 @@ static __global__ void __launch_bounds__(FEW_THREADS,
     const int units = (a.q.chunks + a.q.unit_chunks - 1) / a.q.unit_chunks, all = (int)n_used * units;
     int64_t *const shared = reinterpret_cast<int64_t *>(memory + layout.sums);
     few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
-    tsr_wait_for_previous();
     bool bad = false;
     for (int64_t x = blockIdx.y * n_used; x < a.end - a.first; x += gridDim.y * n_used) {
         few_token t = {a.first + x,
@@ -377,6 +379,8 @@ static __global__ void __launch_bounds__(FEW_THREADS,
         TSR_UNROLL_BY(1)
         for (int i = 0; i < FEW_SLOTS - 1; i++)
             few_fetch_walk<TYPE>(a, t, &w, &ahead);
+        tsr_wait_for_previous(); /* the routing is older than the kernel before this one (below) */
+        tsr_start_next();
         if (a.q.codes) {
             t.x = BYTES == 2 ? 0 : (int)x % 2; /* which side of a place is the first slot's */
             t.from = {a.q.codes + (x - t.x) / (BYTES == 2 ? 1 : 2) * Q_CODE_BYTES, a.q.meta + x - t.x,

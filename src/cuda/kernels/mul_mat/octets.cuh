@@ -174,6 +174,8 @@ template <tsr_type TYPE, int TOKENS>
 static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, octets_blocks(TYPE, TOKENS))
     octets_kernel(const octets_args a)
 {
+    tsr_wait_for_previous();
+    tsr_start_next(); /* of siblings: they do not wait for the activations */
     octets_block<TYPE, TOKENS>(a);
 }
 
@@ -183,8 +185,8 @@ static inline tsr_status octets_enqueue(const octets_args &a, const tsr_cuda_str
 {
     const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS;
     const int64_t blocks = (a.n_rows + OCTETS_ROWS - 1) / OCTETS_ROWS * tiles;
-    return tsr_cuda_result(TSR_LAUNCH((octets_kernel<TYPE, TOKENS>), dim3((unsigned)blocks),
-                                      dim3(OCTETS_WARPS * TSR_WARP), 0, s->stream, a),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((octets_kernel<TYPE, TOKENS>), dim3((unsigned)blocks),
+                                            dim3(OCTETS_WARPS * TSR_WARP), 0, s, a),
                            "octets_kernel");
 }
 
