@@ -70,7 +70,7 @@ typedef struct step {
 } step;
 
 /* The fourth token: by then programs are captured and pages are mapped. */
-static step count_step(int n_gpus, int n_layers, const char *collectives)
+static step count_step(int n_gpus, int n_layers, int n_experts, const char *collectives)
 {
     struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
     cudasim_config machine = CUDASIM_CONFIG_INIT;
@@ -80,6 +80,8 @@ static step count_step(int n_gpus, int n_layers, const char *collectives)
     runner r;
     model.n_layers = n_layers;
     model.weight_type = TSR_TYPE_Q8_0;
+    model.n_experts = n_experts;
+    model.n_experts_used = n_experts > 0 ? 2 : 0;
     config.session.n_ctx = 64;
     machine.n_devices = n_gpus;
     machine.peer_access = true;
@@ -100,7 +102,7 @@ static step count_step(int n_gpus, int n_layers, const char *collectives)
 }
 
 typedef struct budget {
-    int n_gpus;
+    int n_gpus, n_experts; /* no experts: dense layers */
     const char *collectives;
     uint64_t per_layer, besides; /* operations: of a layer, and of a step without layers; 0: not compared */
     const char *calls;           /* of a step with two layers */
@@ -108,10 +110,11 @@ typedef struct budget {
 
 static void check(const budget *b)
 {
-    const step two = count_step(b->n_gpus, 2, b->collectives), six = count_step(b->n_gpus, 6, b->collectives);
+    const step two = count_step(b->n_gpus, 2, b->n_experts, b->collectives),
+               six = count_step(b->n_gpus, 6, b->n_experts, b->collectives);
     const uint64_t per_layer = (six.operations - two.operations) / 4;
-    print_message("%d GPU(s), %s: %llu operations per layer and %llu besides; %s\n", b->n_gpus,
-                  b->collectives, (unsigned long long)per_layer,
+    print_message("%d GPU(s), %d experts, %s: %llu operations per layer and %llu besides; %s\n", b->n_gpus,
+                  b->n_experts, b->collectives, (unsigned long long)per_layer,
                   (unsigned long long)(two.operations - 2 * per_layer), two.calls);
     assert_string_equal(two.calls, b->calls);
     if (b->per_layer == 0)
@@ -124,7 +127,15 @@ static void check(const budget *b)
 static void a_step_on_one_gpu_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){1, "auto", 8, 26,
+    check(&(budget){1, 0, "auto", 8, 26,
+                    "cuCtxPopCurrent 7, cuCtxPushCurrent 7, cudaEventRecord 9, cudaGraphLaunch 1, "
+                    "cudaMemcpyAsync 7, cudaStreamWaitEvent 1"});
+}
+
+static void a_step_of_a_mixture_costs_what_it_did(void **state)
+{
+    (void)state;
+    check(&(budget){1, 8, "auto", 10, 26,
                     "cuCtxPopCurrent 7, cuCtxPushCurrent 7, cudaEventRecord 9, cudaGraphLaunch 1, "
                     "cudaMemcpyAsync 7, cudaStreamWaitEvent 1"});
 }
@@ -133,7 +144,7 @@ static void a_step_on_one_gpu_costs_what_it_did(void **state)
 static void a_step_on_two_gpus_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "peer", 0, 0,
+    check(&(budget){2, 0, "peer", 0, 0,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 18, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
@@ -142,7 +153,7 @@ static void a_step_on_two_gpus_costs_what_it_did(void **state)
 static void a_step_through_pinned_memory_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "pinned", 16, 52,
+    check(&(budget){2, 0, "pinned", 16, 52,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 18, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
@@ -150,7 +161,7 @@ static void a_step_through_pinned_memory_costs_what_it_did(void **state)
 static void a_staged_step_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "staged", 36, 60,
+    check(&(budget){2, 0, "staged", 36, 60,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 28, cudaGraphLaunch 12, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
@@ -158,7 +169,7 @@ static void a_staged_step_costs_what_it_did(void **state)
 static void a_step_with_nccl_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, "nccl", 24, 56,
+    check(&(budget){2, 0, "nccl", 24, 56,
                     "cuCtxPopCurrent 14, cuCtxPushCurrent 14, cudaEventRecord 18, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 14, cudaStreamWaitEvent 2"});
 }
@@ -167,6 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_one_gpu_costs_what_it_did),
+        cmocka_unit_test(a_step_of_a_mixture_costs_what_it_did),
         cmocka_unit_test(a_step_on_two_gpus_costs_what_it_did),
         cmocka_unit_test(a_step_through_pinned_memory_costs_what_it_did),
         cmocka_unit_test(a_staged_step_costs_what_it_did),
