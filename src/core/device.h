@@ -62,6 +62,12 @@ struct tsr_device_ops {
     tsr_status (*download)(tsr_device *device, void *dst, size_t dst_stride, const void *src,
                            size_t src_stride, size_t width, size_t height);
 
+    /* Host memory that the device's programs copy at each run (TSR_OP_INPUTS): inputs that are written there
+     * take no call of the device. It is pinned, and counted as such. Both NULL: inputs
+     * are uploaded. */
+    tsr_status (*pin)(tsr_device *device, size_t bytes, tsr_pool_block **block_out);
+    void (*unpin)(tsr_device *device, tsr_pool_block *block);
+
     /* 2-D copies inside the device's memory; no overlap. */
     tsr_status (*copy)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
                        size_t width, size_t height);

@@ -8,6 +8,7 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
 {
     static const char *const names[TSR_OP_COUNT] = {
         [TSR_OP_NONE] = "none",
+        [TSR_OP_INPUTS] = "inputs",
         [TSR_OP_GET_ROWS] = "get_rows",
         [TSR_OP_RMS_NORM] = "rms_norm",
         [TSR_OP_SUM_SQUARES] = "sum_squares",

@@ -18,6 +18,7 @@
 
 typedef enum tsr_op_kind {
     TSR_OP_NONE = 0,
+    TSR_OP_INPUTS,
     TSR_OP_GET_ROWS,
     TSR_OP_RMS_NORM,
     TSR_OP_SUM_SQUARES,
@@ -65,6 +66,13 @@ static inline size_t tsr_reduce_bytes(tsr_reduce_type type)
            : type == TSR_REDUCE_F32 ? sizeof(float)
                                     : sizeof(uint16_t);
 }
+
+/* y = a copy of pinned host memory (tsr_device_ops.pin), as it is when the program runs. */
+typedef struct tsr_op_inputs {
+    const void *x;
+    void *y;
+    size_t bytes;
+} tsr_op_inputs;
 
 /* y[j][:] = row ids[j] of the table, converted to f32. The device may hold only rows [row_begin, row_end) of
  * the whole table; ids outside give zeros, so that the sum over devices is the row. */
@@ -574,6 +582,7 @@ typedef struct tsr_op {
     tsr_op_kind kind;
     const char *name; /* of its result, for messages and traces; must outlive the program */
     union {
+        tsr_op_inputs inputs;
         tsr_op_get_rows get_rows;
         tsr_op_rms_norm rms_norm;
         tsr_op_sum_squares sum_squares;

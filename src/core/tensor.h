@@ -34,10 +34,12 @@ typedef struct tsr_placement {
 } tsr_placement;
 
 /* One device's bytes: row r (of the rows held here) starts at data + r * row_stride. A view of a source in
- * parts of several rows has a part_stride, from part to part; otherwise it is 0. */
+ * parts of several rows has a part_stride, from part to part; otherwise it is 0. An input that its program
+ * copies from pinned host memory is written there. */
 typedef struct tsr_shard {
     void *data;
     size_t row_stride, part_stride;
+    unsigned char *pinned; /* rows as in `data`; NULL: none */
 } tsr_shard;
 
 struct tsr_buffer;

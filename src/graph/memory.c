@@ -19,6 +19,9 @@ static tsr_status allocate_device(tsr_program_memory *memory, int d)
                                  &memory->devices[d].chunks[c]));
     TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_COMM, tsr_layout_comm_bytes(&memory->layout, d),
                              "the collectives' workspace", &memory->devices[d].comm));
+    if (layout->input_bytes > 0 && device->ops->pin)
+        TSR_TRY(device->ops->pin(device, TSR_MIN(layout->input_bytes, (size_t)TSR_PINNED_INPUT_BYTES),
+                                 &memory->devices[d].pinned));
 out:
     return status;
 }
@@ -65,6 +68,8 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
                             layout->chunk_bytes[c]);
         tsr_device_free(memory->rt->devices[d], TSR_MEMORY_COMM, memory->devices[d].comm,
                         tsr_layout_comm_bytes(&memory->layout, d));
+        if (memory->devices[d].pinned)
+            memory->rt->devices[d]->ops->unpin(memory->rt->devices[d], memory->devices[d].pinned);
         if (memory->devices[d].holds_scratch)
             tsr_device_drop_scratch(memory->rt->devices[d]);
         tsr_mem_free(memory->devices[d].chunks);

@@ -5,6 +5,11 @@
 #include "graph/emit/layout.h"
 #include "graph/graph.h"
 
+/* Inputs of up to this many bytes are copied by each run of a program from pinned host memory; larger ones
+ * when they are set, because a program may run often between two settings. The inputs of a decode step are a
+ * few KiB: a row of a rotary table, and 4 bytes for each 32 tokens of the context. */
+enum { TSR_PINNED_INPUT_BYTES = 1 << 20 };
+
 /* Arenas and collective workspaces on every device, and the packed layout that determined their sizes.
  * Programs in one memory must not run at the same time, and each program overwrites the others'
  * activations. */
@@ -16,6 +21,7 @@ typedef struct tsr_program_memory {
     struct {
         void **chunks; /* [layout.devices[d].n_chunks] */
         void *comm;
+        tsr_pool_block *pinned; /* for inputs; NULL: none */
         bool holds_scratch;
     } * devices; /* [n_devices] */
 } tsr_program_memory;

@@ -124,15 +124,18 @@ out:
     return status;
 }
 
+/* A device's op list: the copy of its inputs, unless they are uploaded, and the ops of the graph. */
 static tsr_status emit_device(tsr_program *program, const tsr_emitter *emitter, int d)
 {
     tsr_status status = TSR_OK;
     tsr_op *ops = NULL;
-    int n = 0;
+    int n = 0, n_inputs = 0;
     tsr_device *device = program->rt->devices[d];
-    TSR_TRY(tsr_mem_array((size_t)emitter->low->n_instrs, sizeof *ops, "an op list", &ops));
+    TSR_TRY(tsr_mem_array((size_t)emitter->low->n_instrs + 1, sizeof *ops, "an op list", &ops));
+    if (tsr_emit_inputs(emitter, d, &ops[0]))
+        n_inputs = 1;
     for (int i = 0; i < emitter->low->n_instrs; i++)
-        if (tsr_emit_op(emitter, i, d, &ops[n]))
+        if (tsr_emit_op(emitter, i, d, &ops[n_inputs + n]))
             n++;
     program->device_infos[d] =
         (tsr_program_device_info){.n_ops = n,
@@ -140,7 +143,7 @@ static tsr_status emit_device(tsr_program *program, const tsr_emitter *emitter, 
                                   .bound_bytes = emitter->layout->devices[d].bound_bytes,
                                   .comm_bytes = tsr_layout_comm_bytes(emitter->layout, d)};
     if (n > 0)
-        TSR_TRY(device->ops->program_create(device, ops, n, &program->programs[d]));
+        TSR_TRY(device->ops->program_create(device, ops, n_inputs + n, &program->programs[d]));
 out:
     tsr_mem_free(ops);
     return status;
@@ -161,6 +164,8 @@ static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
         for (int d = 0; d < emitter->layout->n_devices; d++) {
             node->shards[d].data = tsr_emit_address(emitter, index, d);
             node->shards[d].row_stride = (size_t)tsr_value_cols(value, d) * 4;
+            if (node->flags & TSR_TENSOR_INPUT)
+                node->shards[d].pinned = tsr_emit_pinned(emitter, index, d);
         }
     }
 }

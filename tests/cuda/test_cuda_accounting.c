@@ -18,6 +18,7 @@
 #include "core/runtime.h"
 #include "cuda/context/context.h"
 #include "cuda/simulated.h"
+#include "graph/memory.h"
 #include "support/directory.h"
 #include "support/log_lines.h"
 #include "support/random.h"
@@ -82,13 +83,14 @@ static void collectives_and_libraries_are_in_the_books(void **state)
     }
 }
 
-/* Pinning takes a lock of the context, so it happens when a device is opened, not while steps run. */
-static void buffers_for_copies_are_pinned_at_opening_and_never_again(void **state)
+/* Pinning takes a lock of the context, so it happens when a device is opened, and for the inputs of a session
+ * when that is created, not while steps run. */
+static void memory_is_pinned_at_opening_and_never_by_steps(void **state)
 {
     (void)state;
     char path[DIRECTORY_PATH];
     runner r = {.n_vocab = 512};
-    tsr_device_memory m, opened;
+    tsr_device_memory m, opened, ready;
     float logits[512];
     int32_t tokens[3] = {1, 2, 3};
     model_file(path, 256);
@@ -100,13 +102,15 @@ static void buffers_for_copies_are_pinned_at_opening_and_never_again(void **stat
     const uint64_t n_pinned = cudasim_calls_of("cudaHostAlloc");
     runner_ok(tsr_model_open(r.rt, path, NULL, &r.model), "load");
     runner_ok(tsr_session_create(r.model, &r.session), "session");
+    runner_ok(tsr_runtime_memory(r.rt, 0, &ready), "ready");
+    assert_in_range(ready.pinned - opened.pinned, 1, TSR_PINNED_INPUT_BYTES);
     for (int i = 0; i < 20; i++)
         runner_decode(&r, tokens, 3, 0, false, logits);
     tsr_device_trim(r.rt->devices[0]);
     runner_ok(tsr_runtime_memory(r.rt, 0, &m), "after steps");
-    assert_int_equal(cudasim_calls_of("cudaHostAlloc"), n_pinned);
-    assert_int_equal(m.pinned, opened.pinned);
-    assert_int_equal(m.pinned_peak, opened.pinned);
+    assert_int_equal(cudasim_calls_of("cudaHostAlloc"), n_pinned + 1);
+    assert_int_equal(m.pinned, ready.pinned);
+    assert_int_equal(m.pinned_peak, ready.pinned);
     runner_close(&r);
     nothing_is_left();
     unlink(path);
@@ -292,7 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_and_libraries_are_in_the_books),
-        cmocka_unit_test(buffers_for_copies_are_pinned_at_opening_and_never_again),
+        cmocka_unit_test(memory_is_pinned_at_opening_and_never_by_steps),
         cmocka_unit_test(blocks_go_from_stream_to_stream_in_order),
         cmocka_unit_test(a_full_device_makes_the_other_stream_wait),
         cmocka_unit_test(checksums_are_the_hosts),

@@ -6,6 +6,8 @@
  * per device and rectangle, for every sharding, type and stride. */
 #include <tsr/tensor.h>
 
+#include <string.h>
+
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
 #include "core/status.h"
@@ -59,8 +61,18 @@ static rectangle held_by(const tsr_tensor *tensor, int index)
                        tsr_type_row_bytes(tensor->type, window.col_end)};
 }
 
+static tsr_status set_pinned(const tsr_shard *shard, size_t at, const unsigned char *from, size_t stride,
+                             size_t width, size_t height)
+{
+    for (size_t row = 0; row < height; row++)
+        memcpy(shard->pinned + at + row * shard->row_stride, from + row * stride, width);
+    return TSR_OK;
+}
+
+/* An input in pinned memory is uploaded before it is read, since no program may have copied it yet. */
 static tsr_status copy_part(const transfer *t, int index, rectangle part)
 {
+    tsr_status status = TSR_OK;
     tsr_device *device = t->tensor->rt->devices[index];
     const tsr_shard *shard = &t->tensor->shards[index];
     rectangle held = held_by(t->tensor, index);
@@ -70,19 +82,25 @@ static tsr_status copy_part(const transfer *t, int index, rectangle part)
 
     size_t width = both.end - both.begin, height = both.row_end - both.row_begin;
     size_t host_at = both.row_begin * t->row_bytes + both.begin - t->offset;
-    unsigned char *on_device = (unsigned char *)shard->data +
-                               (both.row_begin - held.row_begin) * shard->row_stride + both.begin -
-                               held.begin;
+    size_t held_at = (both.row_begin - held.row_begin) * shard->row_stride + both.begin - held.begin;
+    unsigned char *on_device = (unsigned char *)shard->data + held_at;
     size_t host_stride = t->row_bytes, device_stride = shard->row_stride;
     if (width == host_stride && width == device_stride) { /* one piece */
         width *= height;
         height = 1;
         host_stride = device_stride = width;
     }
+    if (t->from && shard->pinned)
+        return set_pinned(shard, held_at, t->from + host_at, host_stride, width, height);
+    if (shard->pinned)
+        TSR_TRY(device->ops->upload(device, on_device, device_stride, shard->pinned + held_at, device_stride,
+                                    width, height));
     if (t->from)
         return device->ops->upload(device, on_device, device_stride, t->from + host_at, host_stride, width,
                                    height);
     return tsr_device_fetch(device, t->to + host_at, host_stride, on_device, device_stride, width, height);
+out:
+    return status;
 }
 
 /* The devices of a transfer: all that hold the tensor; only one for reading an unsplit tensor. */

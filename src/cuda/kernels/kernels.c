@@ -2,6 +2,7 @@
 #include "cuda/kernels/kernels.h"
 
 #include "core/gpu.h"
+#include "cuda/api/check.h"
 
 static bool is_weight_type(tsr_type type)
 {
@@ -180,6 +181,7 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return check_stream_mix(op);
     case TSR_OP_ROPE:
         return check_rope(op);
+    case TSR_OP_INPUTS:
     case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
     case TSR_OP_SUM_SQUARES:
@@ -219,6 +221,9 @@ size_t tsr_cuda_op_scratch(const tsr_op *op)
 tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
 {
     switch (op->kind) {
+    case TSR_OP_INPUTS:
+        return TSR_CUDA(
+            cudaMemcpyAsync(op->inputs.y, op->inputs.x, op->inputs.bytes, cudaMemcpyHostToDevice, s->stream));
     case TSR_OP_GET_ROWS:
         return tsr_cuda_get_rows(&op->get_rows, s);
     case TSR_OP_RMS_NORM:

@@ -2,6 +2,7 @@
 #include "cuda/memory/pools.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "cuda/api/check.h"
@@ -102,6 +103,27 @@ void tsr_cuda_pinned_close(tsr_cuda_device *cuda)
 {
     tsr_pool_destroy(cuda->pinned);
     cuda->pinned = NULL;
+}
+
+/* Zeros, so that a program may run before all its inputs are set. */
+tsr_status tsr_cuda_pin(tsr_device *device, size_t bytes, tsr_pool_block **block_out)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    tsr_status status = tsr_cuda_enter_to_copy(cuda);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_pool_take(cuda->pinned, bytes, TSR_POOL_HOST, "inputs of programs", block_out);
+    tsr_cuda_leave(cuda);
+    if (status == TSR_OK)
+        memset((*block_out)->data, 0, (*block_out)->bytes);
+    return status;
+}
+
+/* Nothing is released that a thread that never returned may still read. */
+void tsr_cuda_unpin(tsr_device *device, tsr_pool_block *block)
+{
+    if (!tsr_watch_has_abandoned(device->watch))
+        tsr_pool_give(tsr_cuda(device)->pinned, block, TSR_POOL_HOST);
 }
 
 void tsr_cuda_trim(tsr_device *device)

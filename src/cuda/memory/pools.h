@@ -18,6 +18,8 @@ tsr_status tsr_cuda_stream_mark(tsr_device *device, int stream, void **point);
 bool tsr_cuda_stream_passed(tsr_device *device, void *point);
 tsr_status tsr_cuda_stream_wait(tsr_device *device, int stream, void *point);
 void tsr_cuda_stream_drop(tsr_device *device, void *point);
+tsr_status tsr_cuda_pin(tsr_device *device, size_t bytes, tsr_pool_block **block_out);
+void tsr_cuda_unpin(tsr_device *device, tsr_pool_block *block);
 void tsr_cuda_trim(tsr_device *device);
 
 #endif

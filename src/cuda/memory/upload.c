@@ -145,7 +145,8 @@ static tsr_status enqueue_piece(tsr_cuda_device *cuda, tsr_cuda_slot *slot, void
     else
         TSR_TRY(TSR_CUDA(
             cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, p->width, p->height, kind, cuda->copies)));
-    atomic_store(&cuda->copies_pending, true);
+    if (kind == cudaMemcpyHostToDevice) /* a download is waited for */
+        atomic_store(&cuda->copies_pending, true);
     status = TSR_CUDA(cudaEventRecord(slot->done, cuda->copies));
     slot->busy = status == TSR_OK;
     if (status != TSR_OK) /* the slot must not be used while the copy runs */

@@ -23,12 +23,41 @@ void *tsr_emit_address(const tsr_emitter *emitter, int value, int d)
     const tsr_value *v = value_at(emitter, value);
     if (v->sharding == TSR_SHARDING_PARTIAL)
         return workspace(emitter, d, (size_t)v->slot * emitter->memory->layout.devices[d].slot_bytes);
-    int index = emitter->layout->item_of[value * emitter->layout->n_devices + d];
+    const int at = value * emitter->layout->n_devices + d, index = emitter->layout->item_of[at];
     if (index < 0)
         return NULL;
     const tsr_item *item = &emitter->layout->devices[d].items[index];
     unsigned char *chunk = item->bytes ? emitter->memory->devices[d].chunks[item->chunk] : NULL;
-    return chunk ? chunk + item->offset : NULL;
+    return chunk ? chunk + item->offset + emitter->layout->inside_of[at] : NULL;
+}
+
+/* The block for the inputs of the largest program, if those of this one fit into it. */
+static unsigned char *pinned_block(const tsr_emitter *emitter, int d)
+{
+    const tsr_pool_block *block = emitter->memory->devices[d].pinned;
+    const size_t bytes = emitter->layout->devices[d].input_bytes;
+    return block && bytes > 0 && bytes <= TSR_MIN(block->bytes, (size_t)TSR_PINNED_INPUT_BYTES) ? block->data
+                                                                                                : NULL;
+}
+
+unsigned char *tsr_emit_pinned(const tsr_emitter *emitter, int value, int d)
+{
+    const int at = value * emitter->layout->n_devices + d;
+    unsigned char *block = emitter->layout->item_of[at] == 0 ? pinned_block(emitter, d) : NULL;
+    return block ? block + emitter->layout->inside_of[at] : NULL;
+}
+
+bool tsr_emit_inputs(const tsr_emitter *emitter, int d, tsr_op *op)
+{
+    const tsr_item *item = &emitter->layout->devices[d].items[0];
+    const unsigned char *block = pinned_block(emitter, d);
+    if (!block)
+        return false;
+    unsigned char *chunk = emitter->memory->devices[d].chunks[item->chunk];
+    *op = (tsr_op){.kind = TSR_OP_INPUTS,
+                   .name = "inputs",
+                   .inputs = {.x = block, .y = chunk + item->offset, .bytes = item->bytes}};
+    return true;
 }
 
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)

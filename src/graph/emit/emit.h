@@ -16,6 +16,12 @@ typedef struct tsr_emitter {
 /* Address of a value on a device; NULL if the device has no part of it. */
 void *tsr_emit_address(const tsr_emitter *emitter, int value, int device);
 
+/* Where an input is written in pinned host memory; NULL: it is uploaded, or not on the device. */
+unsigned char *tsr_emit_pinned(const tsr_emitter *emitter, int value, int device);
+
+/* The op that copies all inputs from there; false: they are uploaded, or there are none. */
+bool tsr_emit_inputs(const tsr_emitter *emitter, int device, tsr_op *op_out);
+
 /* Staging buffer of the SEND at instruction `i`, on the sending device. */
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int device);
 

@@ -5,7 +5,8 @@
  * operand whose life ends at the op; the packer decides. The permission depends on the kind of op only,
  * never on sizes. So a graph for fewer tokens has the same items with the same lifetimes and can use the
  * offsets of the larger graph. Inputs keep their memory for the whole program, because the caller need not
- * set them again; outputs keep their memory to the end. */
+ * set them again; outputs keep their memory to the end. All inputs of a device are one item, so that one copy
+ * brings them from the host. */
 #include "graph/emit/layout.h"
 
 #include <string.h>
@@ -59,15 +60,34 @@ static void find_last_uses(lifetimes *life)
         }
 }
 
-/* Start the life of value `v` on device `d` at instruction `i` (-1: an input). */
+/* Add an input of device `d` to the item of its inputs. */
+static tsr_status define_input(lifetimes *life, int v, int d)
+{
+    tsr_device_layout *device = &life->layout->devices[d];
+    size_t bytes;
+    tsr_status status = tsr_value_bytes(life->rt, &life->low->values[v], d, &bytes);
+    if (status != TSR_OK)
+        return status;
+    if (__builtin_add_overflow(device->input_bytes, bytes, &bytes))
+        return tsr_fail(TSR_ERR_INVALID, "%s: the inputs of a graph exceed the address space",
+                        life->low->values[v].name);
+    *item_of(life, v, d) = 0;
+    life->layout->inside_of[v * life->layout->n_devices + d] = device->input_bytes;
+    device->input_bytes = bytes;
+    device->items[0] = (tsr_item){.upper = TSR_MAX(life->low->n_instrs, 1), .bytes = bytes, .over = -1};
+    device->n_items = 1;
+    return TSR_OK;
+}
+
+/* Start the life of value `v` on device `d` at instruction `i`. */
 static tsr_status define(lifetimes *life, int v, int d, int i)
 {
     tsr_device_layout *device = &life->layout->devices[d];
     const tsr_value *value = &life->low->values[v];
-    bool kept = value->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT);
+    bool kept = value->flags & TSR_TENSOR_OUTPUT;
     int upper = kept ? life->low->n_instrs : TSR_MAX(*last_of(life, v, d), i) + 1;
-    int operand = i >= 0 ? in_place_operand(life, i, d) : -1;
-    tsr_item item = {.lower = TSR_MAX(i, 0), .upper = TSR_MAX(upper, 1), .over = -1};
+    int operand = in_place_operand(life, i, d);
+    tsr_item item = {.lower = i, .upper = upper, .over = -1};
     if (operand >= 0)
         item.over = *item_of(life, operand, d);
     tsr_status status = tsr_value_bytes(life->rt, value, d, &item.bytes);
@@ -110,7 +130,7 @@ static tsr_status define_all(lifetimes *life, tsr_reduce_type reduce)
     for (int v = 0; v < low->n_values; v++)
         for (int d = 0; d < life->layout->n_devices; d++)
             if ((low->values[v].flags & TSR_TENSOR_INPUT) && tsr_device_set_has(low->values[v].devices, d))
-                TSR_TRY(define(life, v, d, -1));
+                TSR_TRY(define_input(life, v, d));
     for (int i = 0; i < low->n_instrs; i++) {
         const tsr_instr *instr = &low->instrs[i];
         bool partial = instr->out >= 0 && low->values[instr->out].sharding == TSR_SHARDING_PARTIAL;
@@ -135,6 +155,7 @@ tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, 
 
     TSR_TRY(tsr_mem_array(n, sizeof(int), "activation lifetimes", &life.last));
     TSR_TRY(tsr_mem_array(n, sizeof(int), "activation places", &layout.item_of));
+    TSR_TRY(tsr_mem_array(n, sizeof(size_t), "input places", &layout.inside_of));
     TSR_TRY(tsr_mem_array((size_t)lowered->n_instrs, sizeof(size_t), "transfer places", &layout.staging_of));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *layout.devices, "device layouts", &layout.devices));
     for (int d = 0; d < rt->n_devices; d++)
@@ -159,6 +180,7 @@ void tsr_layout_free(tsr_layout *layout)
     }
     tsr_mem_free(layout->devices);
     tsr_mem_free(layout->item_of);
+    tsr_mem_free(layout->inside_of);
     tsr_mem_free(layout->staging_of);
     memset(layout, 0, sizeof *layout);
 }

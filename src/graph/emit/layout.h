@@ -21,6 +21,7 @@ typedef struct tsr_device_layout {
     size_t *chunk_bytes; /* [n_chunks] */
     int n_chunks;
     size_t bound_bytes;   /* max-live lower bound of the items */
+    size_t input_bytes;   /* of the first item, in which all inputs are; 0: no inputs, no such item */
     int n_slots;          /* slots for partial sums (slots.h) */
     size_t slot_bytes;    /* each */
     size_t staging_bytes; /* bytes that this device sends in transfers */
@@ -29,6 +30,7 @@ typedef struct tsr_device_layout {
 typedef struct tsr_layout {
     int n_devices, n_values;
     int *item_of;               /* [n_values][n_devices], -1 = not in that device's arena */
+    size_t *inside_of;          /* [n_values][n_devices] offset of an input in the item of all inputs */
     size_t *staging_of;         /* [n_instrs] offset of a SEND's staging buffer behind the slots */
     tsr_device_layout *devices; /* [n_devices] */
 } tsr_layout;

@@ -8,10 +8,16 @@ static bool reads_rope(const tsr_layer_kind *kind, int slot)
     return kind->rope_q == slot || kind->rope_k == slot;
 }
 
+/* A step has at most as many sequences as tokens. */
+static int64_t count_rows(const tsr_session *session, int64_t n_tokens)
+{
+    return TSR_MIN(n_tokens, (int64_t)session->model->config.session.n_seq_max);
+}
+
 static void add_kv_inputs(const tsr_session *session, int64_t n_tokens, int first, int end,
                           tsr_step_graph *in)
 {
-    const int64_t n_rows = session->model->config.session.n_seq_max;
+    const int64_t n_rows = count_rows(session, n_tokens);
     tsr_kv_inputs kv = {.seq_row = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "seq_row"),
                         .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
     for (int g = first; g < end; g++) {
@@ -40,8 +46,8 @@ static void add_inputs(const tsr_session *session, int64_t n_tokens, int64_t n_o
     }
     add_kv_inputs(session, n_tokens, 0, tsr_kv_n_groups(session->kv), in);
     if (tsr_kv_has_states(session->kv)) {
-        int64_t n_rows = TSR_MIN(n_tokens, (int64_t)session->model->config.session.n_seq_max);
-        in->state_inputs.rows = tsr_graph_input(in->graph, TSR_TYPE_I32, 3, n_rows, "state_rows");
+        in->state_inputs.rows =
+            tsr_graph_input(in->graph, TSR_TYPE_I32, 3, count_rows(session, n_tokens), "state_rows");
         in->state_inputs.next = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "next_token");
     }
 }
