@@ -23,6 +23,13 @@
  *   5. min-p: tokens with p >= min_p * max(p) stay (Nguyen et al. 2024)
  *   6. a token is drawn from softmax(logits / temperature) over the tokens left
  *
+ * Often few tokens decide: tsr_sampler_n_candidates() says how many of the likeliest ones, and
+ * tsr_session_decode_candidates() finds them where the logits are, so that the others need not be copied:
+ *
+ *     n = tsr_sampler_n_candidates(sampler, n_vocab, 0);          0: all logits are needed, as above
+ *     TRY(tsr_session_decode_candidates(session, &batch, n, candidates));
+ *     TRY(tsr_sampler_choose(sampler, candidates, n, &token));    the token that all logits give
+ *
  * The same seed, settings and logits give the same tokens on every machine: the random numbers come from
  * xoshiro256** seeded through SplitMix64 (Blackman & Vigna 2018, prng.di.unimi.it). Each sample with a
  * temperature takes exactly one random number. The exponential function is the library's own, not that of
@@ -39,6 +46,15 @@
 #include <tsr/status.h>
 
 TSR_BEGIN_DECLS
+
+/** A token and its logit. */
+typedef struct tsr_candidate {
+    float logit; /**< -INFINITY: the token is forbidden */
+    int32_t id;  /**< of the token; -1: none, in a list that is longer than the vocabulary */
+} tsr_candidate;
+
+/** The most candidates of a row of logits that tsr_session_decode_candidates() finds. */
+enum { TSR_MAX_CANDIDATES = 256 };
 
 /** The state of sampling: random numbers and the last tokens. */
 typedef struct tsr_sampler tsr_sampler;
@@ -73,6 +89,18 @@ TSR_API void tsr_sampler_destroy(tsr_sampler *sampler);
  * changes nothing in the sampler, random numbers included. */
 TSR_NODISCARD TSR_API tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits,
                                                     int64_t n_vocab, int32_t *token_out);
+
+/** How many of the likeliest tokens decide as all n_vocab do: top_k of them (1 without a temperature), those
+ * that a repeat penalty above 1 may move behind others, and `n_forbidden` that the caller may forbid. 0: all
+ * logits are needed, because top-k is off, the penalty is below 1, or there would be more than
+ * TSR_MAX_CANDIDATES or n_vocab. */
+TSR_API int tsr_sampler_n_candidates(const tsr_sampler *sampler, int64_t n_vocab, int n_forbidden);
+
+/** tsr_sampler_sample() from the likeliest tokens instead of all: candidates[n] (read only) in the order of
+ * the largest logit and the lowest id, with at least as many as tsr_sampler_n_candidates() says. The logits
+ * of as many as it was told may be set to -INFINITY. Same token, same errors, same state afterwards. */
+TSR_NODISCARD TSR_API tsr_status tsr_sampler_choose(tsr_sampler *sampler, const tsr_candidate *candidates,
+                                                    int n, int32_t *token_out);
 
 /** Count a token that was not sampled here, of a prompt for example, for the repeat penalty. */
 TSR_API void tsr_sampler_accept(tsr_sampler *sampler, int32_t token);

@@ -14,10 +14,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-typedef struct candidate {
-    float logit;
-    int32_t id;
-} candidate;
+typedef tsr_candidate candidate;
 
 struct tsr_sampler {
     tsr_sampler_config config;
@@ -180,22 +177,34 @@ void tsr_sampler_accept(tsr_sampler *sampler, int32_t token)
     sampler->n_accepted++;
 }
 
-/* Step 1. Each token is penalised once, however often it occurred. */
-static void penalize_repeats(tsr_sampler *sampler, int64_t n_vocab)
+/* A token among candidates[n]: at its id if all tokens are there. NULL: none. */
+static candidate *find(tsr_sampler *sampler, int64_t n, bool all, int32_t token)
+{
+    candidate *list = sampler->candidates;
+    if (all)
+        return token >= 0 && token < n ? &list[token] : NULL;
+    for (int64_t i = 0; i < n; i++)
+        if (list[i].id == token)
+            return &list[i];
+    return NULL;
+}
+
+/* Step 1, over candidates[n]. Each token is penalised once, however often it occurred. */
+static void penalize_repeats(tsr_sampler *sampler, int64_t n, bool all)
 {
     float penalty = sampler->config.repeat_penalty;
-    int64_t n = TSR_MIN(sampler->n_accepted, (int64_t)sampler->config.repeat_last_n);
+    int64_t n_recent = TSR_MIN(sampler->n_accepted, (int64_t)sampler->config.repeat_last_n);
 
     if (penalty == 1.0f)
         return;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t token = sampler->recent[i];
-        bool again = token < 0 || token >= n_vocab;
+    for (int64_t i = 0; i < n_recent; i++) {
+        candidate *found = find(sampler, n, all, sampler->recent[i]);
+        bool again = !found;
         for (int64_t j = 0; j < i && !again; j++)
-            again = sampler->recent[j] == token;
+            again = sampler->recent[j] == sampler->recent[i];
         if (again)
             continue;
-        float *logit = &sampler->candidates[token].logit;
+        float *logit = &found->logit;
         if (*logit == -INFINITY)
             continue;
         float penalized = *logit > 0.0f ? *logit / penalty : *logit * penalty;
@@ -239,17 +248,18 @@ static void pop_to_end(candidate *heap, int64_t n)
 
 /* Steps 3 to 5: moves the remaining candidates to the end of candidates[n], the likeliest last, and
  * returns their number. */
-static int64_t filter(tsr_sampler *sampler, int64_t n, double max)
+static int64_t filter(tsr_sampler *sampler, int64_t n, bool all, double max)
 {
     const tsr_sampler_config *c = &sampler->config;
     candidate *heap = sampler->candidates;
-    int64_t n_top_k = c->top_k > 0 && c->top_k < n ? c->top_k : n;
+    const bool some = !all || (c->top_k > 0 && c->top_k < n);
+    int64_t n_top_k = some ? TSR_MIN((int64_t)c->top_k, n) : n;
     double total = 0.0, kept = 0.0;
     int64_t n_popped = 0, n_kept = 0;
 
     heapify(heap, n);
     /* The total for top-p: over the top k in their order, or over all in the heap's order. */
-    if (n_top_k < n)
+    if (some)
         while (n_popped < n_top_k)
             pop_to_end(heap, n - n_popped++);
     if (c->top_p < 1.0f)
@@ -285,51 +295,83 @@ static int32_t draw(tsr_sampler *sampler, const candidate *first, int64_t n, dou
     return first[i].id;
 }
 
-/* Fill candidates[n_vocab]; the sampler's state is unchanged. */
-static tsr_status read_logits(tsr_sampler *sampler, const float *logits, int64_t n_vocab)
+/* Check candidates[n]; the sampler's state is unchanged. Of logits that are no numbers the lowest id comes
+ * first in a list of candidates, too. */
+static tsr_status check_logits(const candidate *list, int64_t n)
 {
     bool any = false;
 
-    for (int64_t i = 0; i < n_vocab; i++) {
-        if (!(logits[i] < INFINITY))
+    for (int64_t i = 0; i < n; i++) {
+        if (!(list[i].logit < INFINITY))
             return tsr_fail(TSR_ERR_RANGE,
                             "the logit of token %lld is %g; the model's weights or its computation are wrong",
-                            (long long)i, (double)logits[i]);
-        any = any || logits[i] > -INFINITY;
-        sampler->candidates[i] = (candidate){logits[i], (int32_t)i};
+                            (long long)list[i].id, (double)list[i].logit);
+        any = any || list[i].logit > -INFINITY;
     }
     if (!any)
         return tsr_fail(TSR_ERR_RANGE, "every logit is -infinity: no token is allowed");
     return TSR_OK;
 }
 
-tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits, int64_t n_vocab, int32_t *token_out)
+/* Choose from candidates[n]; `all`: they are all tokens, by id. */
+static tsr_status choose(tsr_sampler *sampler, int64_t n, bool all, int32_t *token_out)
 {
     tsr_status status = TSR_OK;
+    TSR_TRY(check_logits(sampler->candidates, n));
+    penalize_repeats(sampler, n, all);
 
+    const tsr_sampler_config *c = &sampler->config;
+    candidate best = sampler->candidates[0];
+    for (int64_t i = 1; i < n; i++)
+        if (is_before(sampler->candidates[i], best))
+            best = sampler->candidates[i];
+
+    int32_t token = best.id;
+    if (c->temperature > 0.0f) {
+        bool filtered = (c->top_k > 0 && (c->top_k < n || !all)) || c->top_p < 1.0f || c->min_p > 0.0f;
+        int64_t n_left = filtered ? filter(sampler, n, all, best.logit) : n;
+        token = draw(sampler, sampler->candidates + n - n_left, n_left, best.logit);
+    }
+    tsr_sampler_accept(sampler, token);
+    *token_out = token;
+out:
+    return status;
+}
+
+tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits, int64_t n_vocab, int32_t *token_out)
+{
     if (!sampler || !logits || !token_out)
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_sampler_sample: sampler, logits and token_out must not be NULL");
     if (n_vocab < 1 || n_vocab > sampler->n_vocab)
         return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; this sampler was created for up to %lld",
                         (long long)n_vocab, (long long)sampler->n_vocab);
-    TSR_TRY(read_logits(sampler, logits, n_vocab));
-    penalize_repeats(sampler, n_vocab);
+    for (int64_t i = 0; i < n_vocab; i++)
+        sampler->candidates[i] = (candidate){logits[i], (int32_t)i};
+    return choose(sampler, n_vocab, true, token_out);
+}
 
+int tsr_sampler_n_candidates(const tsr_sampler *sampler, int64_t n_vocab, int n_forbidden)
+{
     const tsr_sampler_config *c = &sampler->config;
-    candidate best = sampler->candidates[0];
-    for (int64_t i = 1; i < n_vocab; i++)
-        if (is_before(sampler->candidates[i], best))
-            best = sampler->candidates[i];
+    const int64_t n_wanted = c->temperature > 0.0f ? c->top_k : 1;
+    const bool penalises = c->repeat_penalty != 1.0f && c->repeat_last_n > 0;
+    const int64_t n = n_wanted + n_forbidden + (penalises ? c->repeat_last_n : 0);
+    if (n_wanted < 1 || (penalises && c->repeat_penalty < 1.0f) || n_forbidden < 0)
+        return 0;
+    return n <= TSR_MAX_CANDIDATES && n < n_vocab ? (int)n : 0;
+}
 
-    int32_t token = best.id;
-    if (c->temperature > 0.0f) {
-        bool filtered = (c->top_k > 0 && c->top_k < n_vocab) || c->top_p < 1.0f || c->min_p > 0.0f;
-        int64_t n = filtered ? filter(sampler, n_vocab, best.logit) : n_vocab;
-        token = draw(sampler, sampler->candidates + n_vocab - n, n, best.logit);
-    }
-    tsr_sampler_accept(sampler, token);
-    *token_out = token;
-out:
-    return status;
+tsr_status tsr_sampler_choose(tsr_sampler *sampler, const tsr_candidate *candidates, int n,
+                              int32_t *token_out)
+{
+    if (!sampler || !candidates || !token_out)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_sampler_choose: sampler, candidates and token_out must not be NULL");
+    const int least = tsr_sampler_n_candidates(sampler, sampler->n_vocab, 0);
+    if (n < 1 || n > sampler->n_vocab || least == 0 || n < least)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_sampler_choose: %d candidates; the sampler needs %d of them%s",
+                        n, least, least == 0 ? ", which means all logits (tsr_sampler_sample)" : " or more");
+    memcpy(sampler->candidates, candidates, (size_t)n * sizeof *candidates);
+    return choose(sampler, n, false, token_out);
 }
