@@ -31,6 +31,7 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_GATE] = "gate",
         [TSR_OP_SOFTMAX] = "softmax",
         [TSR_OP_ARGMAX] = "argmax",
+        [TSR_OP_TOP_K] = "top_k",
         [TSR_OP_COPY] = "copy",
         [TSR_OP_ROUTE] = "route",
         [TSR_OP_EXPERTS_GLU] = "experts_glu",

@@ -7,10 +7,12 @@
 #ifndef TSR_CORE_OP_H
 #define TSR_CORE_OP_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/sampler.h>
 #include <tsr/types.h>
 
 #include "core/ops/states.h"
@@ -41,6 +43,7 @@ typedef enum tsr_op_kind {
     TSR_OP_GATE,
     TSR_OP_SOFTMAX,
     TSR_OP_ARGMAX,
+    TSR_OP_TOP_K,
     TSR_OP_COPY,
     TSR_OP_ROUTE,
     TSR_OP_EXPERTS_GLU,
@@ -442,6 +445,24 @@ typedef struct tsr_op_argmax {
     int64_t n, n_rows;
 } tsr_op_argmax;
 
+/* y[r] = the k largest x[r][i], in the order of tsr_candidate_is_before(), with first + i as ids. Behind n
+ * elements follow {-infinity, -1}. */
+typedef struct tsr_op_top_k {
+    const float *x;   /* [n_rows][n], dense */
+    tsr_candidate *y; /* [n_rows][k] */
+    int64_t n, n_rows, k, first;
+} tsr_op_top_k;
+
+/* The largest logit first, and of equal ones the lowest id; what is no number below infinity, an error,
+ * comes before all others. */
+static inline bool tsr_candidate_is_before(tsr_candidate a, tsr_candidate b)
+{
+    const bool bad = !(a.logit < INFINITY);
+    if (bad != !(b.logit < INFINITY))
+        return bad;
+    return bad || a.logit == b.logit ? a.id < b.id : a.logit > b.logit;
+}
+
 /* Copy (and convert) n_rows rows of n f32 elements to dst_type. */
 typedef struct tsr_op_copy {
     const float *x;
@@ -605,6 +626,7 @@ typedef struct tsr_op {
         tsr_op_gate gate;
         tsr_op_softmax softmax;
         tsr_op_argmax argmax;
+        tsr_op_top_k top_k;
         tsr_op_copy copy;
         tsr_op_route route;
         tsr_op_experts_glu experts_glu;

@@ -159,6 +159,7 @@ typedef struct tsr_node_args {
     tsr_weight_parts parts;             /* MUL_MAT, CONV; n 0: one, the first operand */
     tsr_recurrence_operands recurrence; /* RECURRENCE */
     tsr_routing_rule route;             /* ROUTE */
+    int64_t k;                          /* TOP_K */
     int64_t n_used;                     /* ROUTE, EXPERTS_*: experts per token */
     int64_t n_experts;                  /* ROUTE, EXPERTS_* */
     bool weigh_inputs;                  /* EXPERTS_*: of the routing's rule */
@@ -293,6 +294,12 @@ tsr_tensor *tsr_attention_sinks(tsr_graph *graph, tsr_tensor *attention, tsr_ten
 
 /* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row. */
 tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule);
+
+/* The k largest elements of every row of x with their columns (TOP_K in core/op.h): an I32 tensor [2 *
+ * TSR_MAX_CANDIDATES, n_tokens] that begins with [n_tokens][k] candidates; k 0: none are computed, in the
+ * same memory. Of a divided x every device finds those of its columns, and the caller merges:
+ * placement.devices says which ones there are, and shards[d].data where. Only a graph's output. */
+tsr_tensor *tsr_top_k(tsr_graph *graph, tsr_tensor *x, int64_t k);
 
 /* Per token, the sum over its experts e in `routing` of weight * down_e (act(gate_e x) * (up_e x)): [n_embd,
  * n_tokens], a PARTIAL. */

@@ -296,6 +296,17 @@ tsr_tensor *tsr_argmax(tsr_graph *graph, tsr_tensor *x)
     return &node->tensor;
 }
 
+tsr_tensor *tsr_top_k(tsr_graph *graph, tsr_tensor *x, int64_t k)
+{
+    tsr_node *node = unary(graph, TSR_OP_TOP_K, x);
+    if (!node)
+        return NULL;
+    node->tensor.type = TSR_TYPE_I32;
+    node->tensor.ne[0] = 2 * TSR_MAX_CANDIDATES;
+    node->args.k = k;
+    return tsr_graph_output(graph, &node->tensor);
+}
+
 /* Store the three index inputs in src[first ..]. */
 static bool take_kv_inputs(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, tsr_tensor **src)
 {

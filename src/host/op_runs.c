@@ -177,6 +177,8 @@ bool tsr_host_is_for_one_thread(const tsr_op *op)
         return op->rms_scale.n * op->rms_scale.n_rows <= LITTLE;
     case TSR_OP_ARGMAX:
         return op->argmax.n_rows == 1;
+    case TSR_OP_TOP_K:
+        return op->top_k.n_rows == 1;
     case TSR_OP_ADD:
         return op->add.n * op->add.n_rows <= LITTLE;
     default:

@@ -145,6 +145,18 @@ static tsr_status check_rope(const tsr_op *op)
                       INT32_MAX);
 }
 
+static tsr_status check_top_k(const tsr_op *op)
+{
+    const tsr_op_top_k *a = &op->top_k;
+    if (a->k < 1 || a->k > TSR_MAX_CANDIDATES || a->n > INT32_MAX)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "op '%s': the %lld largest of %lld; the CUDA kernels take up to %d of up to %d",
+                        op->name ? op->name : "?", (long long)a->k, (long long)a->n, TSR_MAX_CANDIDATES,
+                        INT32_MAX);
+    return check_most(op, (int64_t)tsr_cuda_top_k_scratch(a, 1), "bytes of candidates of a row",
+                      TSR_GPU_SCRATCH_BYTES);
+}
+
 tsr_status tsr_cuda_op_check(const tsr_op *op)
 {
     switch (op->kind) {
@@ -179,6 +191,8 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return check_most(op, op->stream_weights.n, "streams", TSR_MAX_STREAMS);
     case TSR_OP_STREAM_MIX:
         return check_stream_mix(op);
+    case TSR_OP_TOP_K:
+        return check_top_k(op);
     case TSR_OP_ROPE:
         return check_rope(op);
     case TSR_OP_INPUTS:
@@ -207,6 +221,8 @@ size_t tsr_cuda_op_scratch(const tsr_op *op)
         return tsr_cuda_attention_scratch(&op->attention);
     case TSR_OP_SELECT:
         return tsr_cuda_select_scratch(&op->select, op->select.n_tokens);
+    case TSR_OP_TOP_K:
+        return tsr_cuda_top_k_scratch(&op->top_k, op->top_k.n_rows);
     case TSR_OP_MUL_MAT:
         return tsr_cuda_mul_mat_scratch(&op->mul_mat);
     case TSR_OP_EXPERTS_GLU:
@@ -268,6 +284,8 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_softmax(&op->softmax, s);
     case TSR_OP_ARGMAX:
         return tsr_cuda_argmax(&op->argmax, s);
+    case TSR_OP_TOP_K:
+        return tsr_cuda_top_k(&op->top_k, s);
     case TSR_OP_COPY:
         return tsr_cuda_copy(&op->copy, s);
     case TSR_OP_ROUTE:

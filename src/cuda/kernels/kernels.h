@@ -124,6 +124,8 @@ tsr_status tsr_cuda_softcap(const tsr_op_softcap *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_gate(const tsr_op_gate *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_softmax(const tsr_op_softmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_top_k(const tsr_op_top_k *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_top_k_scratch(const tsr_op_top_k *op, int64_t n_rows); /* of n_rows in one round */
 tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s);

@@ -384,6 +384,19 @@ static bool emit_argmax(const emission *e, tsr_op *op)
     return op->argmax.n > 0 && op->argmax.n_rows > 0;
 }
 
+static bool emit_top_k(const emission *e, tsr_op *op)
+{
+    const tsr_value *x = tsr_emit_in_value(e, 0);
+    op->top_k =
+        (tsr_op_top_k){.x = tsr_emit_in(e, 0),
+                       .y = tsr_emit_out(e),
+                       .n = tsr_value_cols(x, e->d),
+                       .n_rows = e->out->ne1,
+                       .k = e->instr->args->k,
+                       .first = x->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_first(x->map, e->d) : 0};
+    return op->top_k.n > 0 && op->top_k.n_rows > 0 && op->top_k.k > 0;
+}
+
 /* Copy a device's columns: into its slot, for an all-gather, or out of a whole value. */
 static bool emit_copy(const emission *e, tsr_op *op)
 {
@@ -449,6 +462,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_GATE] = emit_gate,
         [TSR_OP_SOFTMAX] = emit_softmax,
         [TSR_OP_ARGMAX] = emit_argmax,
+        [TSR_OP_TOP_K] = emit_top_k,
         [TSR_OP_COPY] = emit_copy,
         [TSR_OP_ROUTE] = tsr_emit_route,
         [TSR_OP_EXPERTS_GLU] = tsr_emit_experts_glu,

@@ -380,6 +380,21 @@ static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
     return tsr_lowering_emit_node(low, node, like, instr);
 }
 
+/* Every device that has a part of x finds the candidates of its part; of a whole x, the first device. */
+static tsr_status lower_top_k(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_instr instr = {.n_in = 1};
+    tsr_status status = tsr_lowering_need_summed(low, tsr_lowering_value_of(low, node->src[0]), &instr.in[0]);
+    if (status != TSR_OK)
+        return status;
+    const tsr_value *x = tsr_lowering_value(low, instr.in[0]);
+    tsr_value value = {.sharding = TSR_SHARDING_REPLICATED};
+    TSR_FOR_DEVICES(d, x->devices)
+        if (tsr_value_cols(x, d) > 0 && (x->sharding == TSR_SHARDING_SPLIT || value.devices == 0))
+            value.devices |= tsr_device_set_one(d);
+    return tsr_lowering_emit_node(low, node, value, instr);
+}
+
 static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -551,6 +566,8 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_SOFTMAX:
     case TSR_OP_ARGMAX:
         return lower_whole_rows(low, node);
+    case TSR_OP_TOP_K:
+        return lower_top_k(low, node);
     case TSR_OP_KV_WRITE:
         return lower_kv_write(low, node);
     case TSR_OP_ADD:

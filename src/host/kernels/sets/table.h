@@ -14,6 +14,7 @@
 #include "host/kernels/ops/rows.h"
 #include "host/kernels/ops/select.h"
 #include "host/kernels/ops/streams.h"
+#include "host/kernels/ops/top_k.h"
 #include "host/kernels/sets/sets.h"
 
 /* One op at a time uses a thread's scratch. */
@@ -50,6 +51,7 @@ typedef union kernel_scratch {
             [TSR_OP_SCALE] = kernel_scale,                                                       \
             [TSR_OP_SOFTMAX] = kernel_softmax,                                                   \
             [TSR_OP_ARGMAX] = kernel_argmax,                                                     \
+            [TSR_OP_TOP_K] = kernel_top_k,                                                       \
             [TSR_OP_COPY] = kernel_copy,                                                         \
             [TSR_OP_SOFTCAP] = kernel_softcap,                                                   \
             [TSR_OP_GATE] = kernel_gate,                                                         \
