@@ -38,7 +38,7 @@ static open_model open_with(tsr_runtime *rt, const char *path, const float *spli
     config.session.n_ctx = N_CTX;
     bench_check(tsr_model_open(rt, path, &config, &m.model));
     bench_check(tsr_session_create(m.model, &m.session));
-    bench_check(tsr_session_step(m.session, 1, 1, &step));
+    bench_check(tsr_session_step(m.session, (tsr_step_shape){.n_tokens = 1, .n_outputs = 1}, &step));
     return m;
 }
 

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include <tsr/model.h>
+#include <tsr/sampler.h>
 
 TSR_BEGIN_DECLS
 
@@ -54,6 +55,15 @@ typedef struct tsr_batch {
  * 16, and device memory only as the KV region grows into its reserved addresses. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
+
+/** tsr_session_decode() with the n likeliest tokens of each output instead of all logits:
+ * candidates[n outputs][n], the largest logit first, and of equal ones the lowest id. Logits that are NaN or
+ * +INFINITY come before all others. Each device finds those of its part of the vocabulary, so that n times 8
+ * bytes of each output are copied from it instead of its logits. The bits of the candidates are those that
+ * tsr_session_decode() gives. n is 1 .. TSR_MAX_CANDIDATES and at most n_vocab, otherwise TSR_ERR_INVALID; a
+ * program is compiled for each n. Logits that are needed as well are asked for by another call. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *batch,
+                                                               int n, tsr_candidate *candidates);
 
 /** tsr_session_decode(), and hidden[n_tokens][n_embd]: the residual stream of every token of the batch behind
  * the last layer, before the last norm. `hidden` NULL: not wanted, which needs no prediction layer.

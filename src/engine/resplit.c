@@ -27,7 +27,7 @@ static const tsr_step *last_step(const tsr_session *session)
 {
     const tsr_step *last = NULL;
     for (int i = 0; i < session->n_steps; i++)
-        if (!session->steps[i].predicts && (!last || session->steps[i].last_used > last->last_used))
+        if (!session->steps[i].shape.predicts && (!last || session->steps[i].last_used > last->last_used))
             last = &session->steps[i];
     return last;
 }
@@ -38,8 +38,8 @@ static tsr_status follow_session(tsr_session *session, tsr_model *next)
     const tsr_step *last = last_step(session);
     TSR_TRY(tsr_session_create(next, &session->successor));
     TSR_TRY(tsr_kv_adopt(session->successor->kv, session->kv));
-    session->successor->next_tokens = last ? last->n_tokens : 0;
-    session->successor->next_outputs = last ? last->n_outputs : 0;
+    if (last)
+        session->successor->next_shape = last->shape;
 out:
     return status;
 }
@@ -47,9 +47,7 @@ out:
 static tsr_status compile_step(tsr_session *session)
 {
     tsr_step *step;
-    return session->next_tokens
-               ? tsr_session_step(session, session->next_tokens, session->next_outputs, &step)
-               : TSR_OK;
+    return session->next_shape.n_tokens ? tsr_session_step(session, session->next_shape, &step) : TSR_OK;
 }
 
 static void swap_contents(tsr_session *a, tsr_session *b)

@@ -69,8 +69,18 @@ typedef struct step {
     char calls[TEXT];
 } step;
 
+static void decode(runner *r, int32_t token, bool candidates, float *logits)
+{
+    tsr_candidate likeliest[1];
+    const tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+    if (candidates)
+        runner_ok(tsr_session_decode_candidates(r->session, &batch, 1, likeliest), "candidates");
+    else
+        runner_ok(tsr_session_decode(r->session, &batch, logits), "logits");
+}
+
 /* The fourth token: by then programs are captured and pages are mapped. */
-static step count_step(int n_gpus, int n_layers, int n_experts, const char *collectives)
+static step count_step(int n_gpus, int n_layers, int n_experts, const char *collectives, bool candidates)
 {
     struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
     cudasim_config machine = CUDASIM_CONFIG_INIT;
@@ -91,9 +101,9 @@ static step count_step(int n_gpus, int n_layers, int n_experts, const char *coll
     runner_open_with(&r, path, "cuda", collectives, NULL, &config);
     float *logits = malloc((size_t)r.n_vocab * sizeof *logits);
     for (int32_t token = 1; token < 4; token++)
-        runner_decode(&r, &token, 1, 1, false, logits);
+        decode(&r, token, candidates, logits);
     const uint64_t operations = cudasim_operations(), calls = cudasim_calls();
-    runner_decode(&r, &(int32_t){4}, 1, 1, false, logits);
+    decode(&r, 4, candidates, logits);
     calls_since(calls, s.calls);
     s.operations = cudasim_operations() - operations;
     free(logits);
@@ -106,12 +116,13 @@ typedef struct budget {
     const char *collectives;
     uint64_t per_layer, besides; /* operations: of a layer, and of a step without layers; 0: not compared */
     const char *calls;           /* of a step with two layers */
+    bool candidates;             /* the likeliest token, instead of all logits */
 } budget;
 
 static void check(const budget *b)
 {
-    const step two = count_step(b->n_gpus, 2, b->n_experts, b->collectives),
-               six = count_step(b->n_gpus, 6, b->n_experts, b->collectives);
+    const step two = count_step(b->n_gpus, 2, b->n_experts, b->collectives, b->candidates);
+    const step six = count_step(b->n_gpus, 6, b->n_experts, b->collectives, b->candidates);
     const uint64_t per_layer = (six.operations - two.operations) / 4;
     print_message("%d GPU(s), %d experts, %s: %llu operations per layer and %llu besides; %s\n", b->n_gpus,
                   b->n_experts, b->collectives, (unsigned long long)per_layer,
@@ -138,6 +149,19 @@ static void a_step_of_a_mixture_costs_what_it_did(void **state)
     check(&(budget){1, 8, "auto", 10, 13,
                     "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
                     "cudaMemcpyAsync 1"});
+}
+
+/* The likeliest token instead of all logits: a kernel more, and 8 bytes to the host. */
+static void a_step_with_candidates_costs_what_it_did(void **state)
+{
+    (void)state;
+    check(&(budget){.n_gpus = 1,
+                    .collectives = "auto",
+                    .per_layer = 8,
+                    .besides = 14,
+                    .calls = "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
+                             "cudaMemcpyAsync 1",
+                    .candidates = true});
 }
 
 /* One-shot and two-shot all-reduces differ in kernels, and a measurement chooses. */
@@ -179,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_one_gpu_costs_what_it_did),
         cmocka_unit_test(a_step_of_a_mixture_costs_what_it_did),
+        cmocka_unit_test(a_step_with_candidates_costs_what_it_did),
         cmocka_unit_test(a_step_on_two_gpus_costs_what_it_did),
         cmocka_unit_test(a_step_through_pinned_memory_costs_what_it_did),
         cmocka_unit_test(a_staged_step_costs_what_it_did),

@@ -69,7 +69,8 @@ static tsr_status prepare(tsr_session *session, const tsr_prediction *p, int64_t
     if (session->model->lost)
         return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
                                         "sequences, close it and open it anew");
-    TSR_TRY(tsr_session_prediction(session, n, step_out));
+    TSR_TRY(tsr_session_step(session, (tsr_step_shape){.n_tokens = n, .n_outputs = 1, .predicts = true},
+                             step_out));
     TSR_TRY(tsr_kv_own(session->kv, group, p->seq, p->position + begin, p->position + begin + n));
     TSR_TRY(set_inputs(session, p, begin, n, group, *step_out));
 out:

@@ -99,6 +99,8 @@ static tsr_status create_inputs(tsr_session *session)
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(tsr_state_row), "step inputs", &session->state_rows));
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->next_in_seq));
+    TSR_TRY(tsr_mem_array((size_t)session->model->rt->n_devices * TSR_MAX_CANDIDATES, sizeof(tsr_candidate),
+                          "candidates", &session->parts));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->chunk_lengths));
     memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
@@ -195,6 +197,7 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session->row_of_seq);
     tsr_mem_free(session->state_rows);
     tsr_mem_free(session->next_in_seq);
+    tsr_mem_free(session->parts);
     tsr_mem_free(session->old_lengths);
     tsr_mem_free(session->chunk_lengths);
     tsr_mem_free(session);
@@ -344,15 +347,26 @@ out:
     return status;
 }
 
+/* What a call wants of its batch. */
+typedef struct wanted {
+    float *logits;             /* of the next outputs; NULL: none */
+    tsr_candidate *candidates; /* the same */
+    int n_candidates;          /* of each output */
+    float *hidden;             /* of the next tokens; NULL: none */
+} wanted;
+
 /* Prepare a step: its program, room for its tokens, its inputs. */
 static tsr_status prepare_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c,
-                                tsr_step **step_out)
+                                const wanted *want, tsr_step **step_out)
 {
+    const tsr_step_shape shape = {.n_tokens = c->end - c->begin,
+                                  .n_outputs = c->n_outputs,
+                                  .n_candidates = c->n_outputs > 0 ? want->n_candidates : 0};
     tsr_status status = TSR_OK;
     if (session->model->lost)
         return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
                                         "sequences, close it and open it anew");
-    TSR_TRY(tsr_session_step(session, c->end - c->begin, c->n_outputs, step_out));
+    TSR_TRY(tsr_session_step(session, shape, step_out));
     TSR_TRY(append_tokens(session, batch, c));
     TSR_TRY(set_inputs(session, batch, c, *step_out));
 out:
@@ -361,9 +375,11 @@ out:
 
 /* A fingerprint of the arguments that must be the same in all processes, and of the lengths of all sequences,
  * which tsr_session_trim() and tsr_session_fork() change without an exchange. */
-static uint64_t fingerprint_of(const tsr_session *session, const tsr_batch *batch, const chunk *c)
+static uint64_t fingerprint_of(const tsr_session *session, const tsr_batch *batch, const chunk *c,
+                               const wanted *want)
 {
-    uint64_t sum = tsr_hash_words(0, &batch->n_tokens, sizeof batch->n_tokens);
+    const int64_t numbers[] = {batch->n_tokens, want->n_candidates};
+    uint64_t sum = tsr_hash_words(0, numbers, sizeof numbers);
     sum = tsr_hash_words(sum, session->chunk_lengths,
                          (size_t)session->model->config.session.n_seq_max * sizeof *session->chunk_lengths);
     for (int64_t i = c->begin; i < c->end; i++) {
@@ -373,26 +389,39 @@ static uint64_t fingerprint_of(const tsr_session *session, const tsr_batch *batc
     return sum;
 }
 
-/* `hidden` NULL: not wanted; otherwise of the chunk's tokens. */
-static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits,
-                               float *hidden)
+/* The chunk's part of what is wanted; `want` moves on to that of the next chunk. */
+static tsr_status get_outputs(tsr_session *session, const chunk *c, const tsr_step *step, wanted *want)
+{
+    tsr_status status = TSR_OK;
+    const tsr_hparams *hp = &session->model->shape.hparams;
+    const int64_t n_logits = c->n_outputs * hp->n_vocab, n_hidden = (c->end - c->begin) * hp->n_embd;
+    if (c->n_outputs && want->candidates) {
+        TSR_TRY(tsr_session_get_candidates(session, step, want->candidates));
+        want->candidates += c->n_outputs * want->n_candidates;
+    } else if (c->n_outputs) {
+        TSR_TRY(tsr_tensor_get(step->logits, want->logits, 0, (size_t)n_logits * sizeof(float)));
+        want->logits += n_logits;
+    }
+    if (want->hidden) {
+        TSR_TRY(tsr_tensor_get(step->inputs.hidden_out, want->hidden, 0, (size_t)n_hidden * sizeof(float)));
+        want->hidden += n_hidden;
+    }
+out:
+    return status;
+}
+
+static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, wanted *want)
 {
     tsr_status status = TSR_OK;
     tsr_step *step;
     tsr_processes *processes = session->model->rt->processes;
-    size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
-    status = prepare_chunk(session, batch, c, &step);
+    status = prepare_chunk(session, batch, c, want, &step);
     if (processes)
         TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode",
-                                       fingerprint_of(session, batch, c)));
+                                       fingerprint_of(session, batch, c, want)));
     TSR_TRY(status);
     TSR_TRY(tsr_program_run(step->program));
-    if (bytes)
-        TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
-    if (hidden)
-        TSR_TRY(tsr_tensor_get(step->inputs.hidden_out, hidden, 0,
-                               (size_t)((c->end - c->begin) * session->model->shape.hparams.n_embd) *
-                                   sizeof(float)));
+    TSR_TRY(get_outputs(session, c, step, want));
     tsr_kv_finish_step(session->kv);
     session->stats.n_steps++;
     session->stats.n_tokens += c->end - c->begin;
@@ -404,7 +433,7 @@ out:
 
 /* -- a batch -- */
 
-static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const float *logits)
+static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const wanted *want)
 {
     const tsr_model *model = session->model;
     bool any_output = false;
@@ -421,7 +450,7 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
                             (long long)i, seq_of(batch, i), model->config.session.n_seq_max - 1);
         any_output |= is_output(batch, i);
     }
-    if (any_output && !logits)
+    if (any_output && !want->logits && !want->candidates)
         return tsr_fail(TSR_ERR_INVALID, "batch: logits are wanted but there is no buffer for them");
     return TSR_OK;
 }
@@ -469,16 +498,29 @@ static void go_back(tsr_session *session)
             (void)!tsr_kv_trim(session->kv, s, lengths[s]);
 }
 
-static tsr_status decode(tsr_session *session, const tsr_batch *batch, float *logits, float *hidden)
+static tsr_status check_call(tsr_session *session, const tsr_batch *batch, const wanted *want)
 {
+    tsr_status status = TSR_OK;
     const tsr_hparams *hp = &session->model->shape.hparams;
-    tsr_status status = batch ? check_batch(session, batch, logits)
-                              : tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: batch must not be NULL");
-    if (status == TSR_OK && hidden && !hp->predicts)
-        status = tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: the model was opened without its "
-                                           "prediction layer (config.prediction.load)");
-    if (status == TSR_OK)
-        status = check_lengths(session, batch);
+    const int64_t most = TSR_MIN((int64_t)TSR_MAX_CANDIDATES, hp->n_vocab);
+    if (!batch)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: batch must not be NULL");
+    TSR_TRY(check_batch(session, batch, want));
+    if (want->candidates && (want->n_candidates < 1 || want->n_candidates > most))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_session_decode_candidates: %d candidates of each output; 1 to %lld are found",
+                        want->n_candidates, (long long)most);
+    if (want->hidden && !hp->predicts)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: the model was opened without its "
+                                         "prediction layer (config.prediction.load)");
+    TSR_TRY(check_lengths(session, batch));
+out:
+    return status;
+}
+
+static tsr_status decode(tsr_session *session, const tsr_batch *batch, wanted want)
+{
+    tsr_status status = check_call(session, batch, &want);
     if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
         return tsr_processes_agree(session->model->rt->processes, status, "tsr_session_decode");
     note_lengths(session, session->old_lengths);
@@ -486,9 +528,7 @@ static tsr_status decode(tsr_session *session, const tsr_batch *batch, float *lo
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         chunk c = next_chunk(session, batch, begin);
         note_lengths(session, session->chunk_lengths);
-        status = decode_chunk(session, batch, &c, logits, hidden ? hidden + begin * hp->n_embd : NULL);
-        if (c.n_outputs)
-            logits += c.n_outputs * hp->n_vocab;
+        status = decode_chunk(session, batch, &c, &want);
         begin = c.end;
     }
     if (status != TSR_OK)
@@ -500,7 +540,7 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
 {
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session must not be NULL");
-    return decode(session, batch, logits, NULL);
+    return decode(session, batch, (wanted){.logits = logits});
 }
 
 tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch, float *logits,
@@ -508,7 +548,15 @@ tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batc
 {
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: session must not be NULL");
-    return decode(session, batch, logits, hidden);
+    return decode(session, batch, (wanted){.logits = logits, .hidden = hidden});
+}
+
+tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *batch, int n,
+                                         tsr_candidate *candidates)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_candidates: session must not be NULL");
+    return decode(session, batch, (wanted){.candidates = candidates, .n_candidates = candidates ? n : 0});
 }
 
 /* -- sequences -- */

@@ -6,13 +6,20 @@
 #include "graph/program.h"
 #include "model/model.h"
 
+/* What a step computes. */
+typedef struct tsr_step_shape {
+    int64_t n_tokens, n_outputs;
+    int n_candidates; /* of each output; 0: none */
+    bool predicts;    /* of the prediction layer; otherwise of the others */
+} tsr_step_shape;
+
 /* A compiled step for one shape. */
 typedef struct tsr_step {
-    int64_t n_tokens, n_outputs;
+    tsr_step_shape shape;
     uint64_t last_used; /* value of session->clock at its last run */
     tsr_step_graph inputs;
-    bool predicts;      /* of the prediction layer; otherwise of the others */
-    tsr_tensor *logits; /* [n_vocab, n_outputs] */
+    tsr_tensor *logits;     /* [n_vocab, n_outputs] */
+    tsr_tensor *candidates; /* tsr_top_k() of the logits; NULL: a prediction */
     tsr_program *program;
 } tsr_step;
 
@@ -22,11 +29,11 @@ enum { TSR_SESSION_MAX_STEPS = 16 };
 struct tsr_session {
     tsr_model *model;
     tsr_tracked tracked;
-    char file[64];                     /* end of the model's path, for messages after the model is gone */
-    tsr_session *next, **link;         /* link in the model's list; NULL: the model is gone */
-    tsr_session *successor;            /* during a resplit: the session that exchanges its contents with
+    char file[64];             /* end of the model's path, for messages after the model is gone */
+    tsr_session *next, **link; /* link in the model's list; NULL: the model is gone */
+    tsr_session *successor;    /* during a resplit: the session that exchanges its contents with
                                         * this one */
-    int64_t next_tokens, next_outputs; /* in a successor: tokens of the step to compile; 0: none */
+    tsr_step_shape next_shape; /* in a successor: of the step to compile; no tokens: none */
     tsr_kv *kv;
     tsr_program_memory *memory;            /* memory of all steps */
     tsr_program_memory *prediction_memory; /* of all predictions; NULL: the model has none */
@@ -44,6 +51,7 @@ struct tsr_session {
     int n_rows;
     tsr_state_row *state_rows;            /* [n_seq_max] states of the page-table rows */
     int32_t *next_in_seq;                 /* [n_batch] the next token of the same sequence, -1: none */
+    tsr_candidate *parts;                 /* [n_devices][TSR_MAX_CANDIDATES] of one output */
     int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] lengths before the call and before the chunk, for
                                            * a rollback */
 };
@@ -53,10 +61,10 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
                                  tsr_kv_layer **layers_out);
 
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
-tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out);
+tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step **step_out);
 
-/* The same for a prediction with the logits of one token. */
-tsr_status tsr_session_prediction(tsr_session *session, int64_t n_tokens, tsr_step **step_out);
+/* The candidates of a step that has run: [n_outputs][n_candidates]. */
+tsr_status tsr_session_get_candidates(tsr_session *session, const tsr_step *step, tsr_candidate *candidates);
 
 /* Inputs of a step (tsr_session.positions and so on must be filled in). */
 tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes);
@@ -64,8 +72,7 @@ tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const ts
 tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table);
 
 /* The graph of a step, not compiled. A failure leaves what tsr_session_step_free() takes. */
-tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,
-                                  tsr_step *step_out);
+tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape shape, tsr_step *step_out);
 void tsr_session_step_free(tsr_step *step);
 
 /* Remove the session from its model's list, if it is in the list. */

@@ -28,18 +28,20 @@ static void add_kv_inputs(const tsr_session *session, int64_t n_tokens, int firs
 }
 
 /* Inputs that the graph does not read would have no memory, so a prediction has those of its layer only. */
-static void add_inputs(const tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step *step)
+static void add_inputs(const tsr_session *session, tsr_step *step)
 {
+    const int64_t n_tokens = step->shape.n_tokens;
+    const bool predicts = step->shape.predicts;
     const tsr_hparams *hp = &session->model->shape.hparams;
     tsr_step_graph *in = &step->inputs;
-    const int last = (int)hp->n_layers - 1, group = step->predicts ? tsr_kv_group_of(in->kv, last) : 0;
+    const int last = (int)hp->n_layers - 1, group = predicts ? tsr_kv_group_of(in->kv, last) : 0;
     in->tokens = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "tokens");
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
-        if (hp->rope[i].n_rot > 0 && (!step->predicts || reads_rope(tsr_hparams_layer(hp, last), i)))
+        if (hp->rope[i].n_rot > 0 && (!predicts || reads_rope(tsr_hparams_layer(hp, last), i)))
             in->rope_tables[i] =
                 tsr_graph_input(in->graph, TSR_TYPE_F32, hp->rope[i].n_rot, n_tokens, "rope_table");
-    in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, n_outputs, 1, "output_rows");
-    if (step->predicts) {
+    in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, step->shape.n_outputs, 1, "output_rows");
+    if (predicts) {
         in->hidden_in = tsr_graph_input(in->graph, TSR_TYPE_F32, hp->n_embd, n_tokens, "hidden");
         add_kv_inputs(session, n_tokens, group, group + 1, in);
         return;
@@ -52,28 +54,22 @@ static void add_inputs(const tsr_session *session, int64_t n_tokens, int64_t n_o
     }
 }
 
-static tsr_status build(const tsr_session *session, int64_t n_tokens, int64_t n_outputs, bool predicts,
-                        tsr_step *step)
+/* Candidates have room in every step, so that steps with and without them have the same memory. */
+tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape step_shape, tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_model_shape *shape = &session->model->shape;
     tsr_step_graph *in = &step->inputs;
     TSR_TRY(tsr_graph_create(session->model->rt, &in->graph));
     in->kv = session->kv;
-    step->predicts = predicts;
-    add_inputs(session, n_tokens, n_outputs, step);
+    step->shape = step_shape;
+    add_inputs(session, step);
     step->logits = tsr_graph_output(
         in->graph, tsr_arch_build(shape->arch, &shape->hparams, &session->model->weights, in));
-    step->n_tokens = n_tokens;
-    step->n_outputs = n_outputs;
+    if (!step_shape.predicts)
+        step->candidates = tsr_top_k(in->graph, step->logits, step_shape.n_candidates);
 out:
     return status;
-}
-
-tsr_status tsr_session_build_step(const tsr_session *session, int64_t n_tokens, int64_t n_outputs,
-                                  tsr_step *step)
-{
-    return build(session, n_tokens, n_outputs, false, step);
 }
 
 void tsr_session_step_free(tsr_step *step)
@@ -98,7 +94,9 @@ static tsr_status reserve(const tsr_session *session, int64_t n_outputs, bool pr
     tsr_status status = TSR_OK;
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
-    TSR_TRY(build(session, session->model->config.session.n_batch, n_outputs, predicts, &worst));
+    const tsr_step_shape shape = {
+        .n_tokens = session->model->config.session.n_batch, .n_outputs = n_outputs, .predicts = predicts};
+    TSR_TRY(tsr_session_build_step(session, shape, &worst));
     TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, memory_out));
 out:
     tsr_session_step_free(&worst);
@@ -130,24 +128,28 @@ static tsr_step *least_recently_used(tsr_session *session)
     return oldest;
 }
 
-static tsr_status find_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, bool predicts,
-                            tsr_step **step_out)
+static bool same_shape(tsr_step_shape a, tsr_step_shape b)
+{
+    return a.n_tokens == b.n_tokens && a.n_outputs == b.n_outputs && a.n_candidates == b.n_candidates &&
+           a.predicts == b.predicts;
+}
+
+tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step **step_out)
 {
     tsr_status status = TSR_OK;
     tsr_step step = {0};
     session->clock++;
-    for (int i = 0; i < session->n_steps; i++) {
-        const tsr_step *s = &session->steps[i];
-        if (s->n_tokens == n_tokens && s->n_outputs == n_outputs && s->predicts == predicts) {
+    for (int i = 0; i < session->n_steps; i++)
+        if (same_shape(session->steps[i].shape, shape)) {
             session->steps[i].last_used = session->clock;
             *step_out = &session->steps[i];
             return TSR_OK;
         }
-    }
     tsr_program_config config = program_config(session);
-    TSR_TRY(build(session, n_tokens, n_outputs, predicts, &step));
+    TSR_TRY(tsr_session_build_step(session, shape, &step));
     TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config,
-                                     predicts ? session->prediction_memory : session->memory, &step.program));
+                                     shape.predicts ? session->prediction_memory : session->memory,
+                                     &step.program));
     step.last_used = session->clock;
     tsr_step *slot;
     if (session->n_steps < TSR_SESSION_MAX_STEPS) {
@@ -163,14 +165,4 @@ static tsr_status find_step(tsr_session *session, int64_t n_tokens, int64_t n_ou
 out:
     tsr_session_step_free(&step);
     return status;
-}
-
-tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out)
-{
-    return find_step(session, n_tokens, n_outputs, false, step_out);
-}
-
-tsr_status tsr_session_prediction(tsr_session *session, int64_t n_tokens, tsr_step **step_out)
-{
-    return find_step(session, n_tokens, 1, true, step_out);
 }

@@ -48,10 +48,11 @@ static int64_t elems_per_token(const tsr_value *value, int64_t n_tokens)
     return value->ne0 * TSR_MAX(value->ne1 / n_tokens, 1);
 }
 
-/* Products are counted by their weights (step.c). */
-static bool is_product(tsr_op_kind kind)
+/* Products are counted by their weights (step.c), and candidates are only computed where they are wanted. */
+static bool is_counted(tsr_op_kind kind)
 {
-    return kind == TSR_OP_MUL_MAT || kind == TSR_OP_EXPERTS_GLU || kind == TSR_OP_EXPERTS_DOWN;
+    return kind != TSR_OP_MUL_MAT && kind != TSR_OP_EXPERTS_GLU && kind != TSR_OP_EXPERTS_DOWN &&
+           kind != TSR_OP_TOP_K;
 }
 
 static tsr_status count(const tsr_lowered *low, int64_t n_tokens, tsr_step_profile *profile)
@@ -62,7 +63,7 @@ static tsr_status count(const tsr_lowered *low, int64_t n_tokens, tsr_step_profi
         const tsr_instr *instr = &low->instrs[i];
         if (instr->weight)
             c = class_of(instr->weight);
-        profile->n_ops[c] += !is_product(instr->kind);
+        profile->n_ops[c] += is_counted(instr->kind);
         if (instr->kind == TSR_OP_ALL_REDUCE || instr->kind == TSR_OP_ALL_GATHER)
             TSR_TRY(add_collectives(c, instr->kind == TSR_OP_ALL_GATHER,
                                     elems_per_token(&low->values[instr->in[0]], n_tokens), 1, profile));
@@ -116,9 +117,12 @@ tsr_status tsr_step_profile_create(const tsr_planner *planner, tsr_step_profile 
     TSR_TRY(split_evenly(&planner->shape, &split));
     TSR_TRY(tsr_model_load(rt, &planner->shape, &config, &split, NULL, &model));
     TSR_TRY(tsr_session_create(model, &session));
-    TSR_TRY(tsr_session_build_step(session, config.session.n_batch, config.session.n_outputs_max, &step));
+    TSR_TRY(tsr_session_build_step(
+        session,
+        (tsr_step_shape){.n_tokens = config.session.n_batch, .n_outputs = config.session.n_outputs_max},
+        &step));
     TSR_TRY(tsr_lower(step.inputs.graph, &low));
-    TSR_TRY(count(&low, step.n_tokens, profile_out));
+    TSR_TRY(count(&low, step.shape.n_tokens, profile_out));
 out:
     tsr_lowered_free(&low);
     tsr_session_step_free(&step);
