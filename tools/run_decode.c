@@ -110,6 +110,8 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
     int code = find_eog(d);
     if (code != TOOL_GO_ON)
         return code;
+    d->n_candidates =
+        tsr_sampler_n_candidates(engine->sampler, d->n_vocab, options->ignore_eos ? d->n_eog : 0);
     tsr_status status = tsr_detokenizer_create(engine->tokenizer, &d->stream);
     return status == TSR_OK ? TOOL_GO_ON : tool_fail("run", status);
 }
@@ -120,6 +122,14 @@ void run_decoder_close(run_decoder *d)
     free(d->logits);
     free(d->silent);
     free(d->eog);
+}
+
+/* Append tokens, and compute what the sampler needs. */
+static tsr_status decode(run_decoder *d, const tsr_batch *batch)
+{
+    return d->n_candidates
+               ? tsr_session_decode_candidates(d->engine->session, batch, d->n_candidates, d->candidates)
+               : tsr_session_decode(d->engine->session, batch, d->logits);
 }
 
 /* In chunks, so that Ctrl-C is handled during a long prompt; the bits are the same. */
@@ -134,7 +144,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
         tsr_batch batch = {.n_tokens = last ? n - n_done : d->n_batch,
                            .tokens = tokens + n_done,
                            .outputs = last ? NULL : d->silent};
-        status = tsr_session_decode(d->engine->session, &batch, d->logits);
+        status = decode(d, &batch);
         n_done += status == TSR_OK ? batch.n_tokens : 0;
         tool_progress_show((double)n_done / (double)n, &d->reading);
     }
@@ -150,7 +160,7 @@ static tsr_status compute_token(run_decoder *d, int32_t token)
 {
     double start = tool_clock();
     tsr_batch batch = {.n_tokens = 1, .tokens = &token};
-    tsr_status status = tsr_session_decode(d->engine->session, &batch, d->logits);
+    tsr_status status = decode(d, &batch);
     d->result->decode_s += tool_clock() - start;
     d->result->n_decoded += status == TSR_OK;
     return status;
@@ -158,9 +168,15 @@ static tsr_status compute_token(run_decoder *d, int32_t token)
 
 static tsr_status sample(run_decoder *d, int32_t *token_out)
 {
-    for (int i = 0; d->options->ignore_eos && i < d->n_eog; i++)
+    const int n_forbidden = d->options->ignore_eos ? d->n_eog : 0;
+    for (int i = 0; i < n_forbidden; i++) {
         d->logits[d->eog[i]] = -INFINITY;
-    return tsr_sampler_sample(d->engine->sampler, d->logits, d->n_vocab, token_out);
+        for (int c = 0; c < d->n_candidates; c++)
+            if (d->candidates[c].id == d->eog[i])
+                d->candidates[c].logit = -INFINITY;
+    }
+    return d->n_candidates ? tsr_sampler_choose(d->engine->sampler, d->candidates, d->n_candidates, token_out)
+                           : tsr_sampler_sample(d->engine->sampler, d->logits, d->n_vocab, token_out);
 }
 
 /* `text` up to a stop string. */

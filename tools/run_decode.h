@@ -12,6 +12,8 @@ typedef struct run_decoder {
     const run_options *options;
     run_result *result;
     int64_t n_vocab, n_ctx, n_batch;
+    int n_candidates; /* that the sampler needs of a token's logits; 0: all logits */
+    tsr_candidate candidates[TSR_MAX_CANDIDATES];
     float *logits; /* [n_vocab] */
     bool *silent;  /* [n_batch] false: no logits wanted */
     int32_t *eog;  /* [n_eog] tokens that end a text */
@@ -36,8 +38,8 @@ void run_decoder_close(run_decoder *d);
  * run_decoder_end_line() does so for a text without a limit. */
 void run_decoder_check_context(run_decoder *d, int64_t n);
 
-/* Compute tokens[n] after the present ones; d->logits are those of the last. Ctrl-C ends it between
- * batches; the result counts the computed tokens. */
+/* Compute tokens[n] after the present ones; d->logits or d->candidates are those of the last. Ctrl-C ends it
+ * between batches; the result counts the computed tokens. */
 tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n);
 
 /* Sample, write, compute, until an end; result->end has the reason. */
