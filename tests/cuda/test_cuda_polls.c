@@ -41,6 +41,20 @@ __attribute__((no_sanitize_address)) long syscall(long number, ...)
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
+/* Queries of events before a thread that waits for a GPU first slept between them; 0: not slept. */
+static _Atomic bool is_stalled;
+static _Atomic uint64_t queries_at_start, queries_before_sleep;
+
+int nanosleep(const struct timespec *duration, struct timespec *left)
+{
+    enum { BETWEEN_POLLS_NS = 20000 };
+    if (atomic_load(&is_stalled) && duration->tv_nsec == BETWEEN_POLLS_NS &&
+        atomic_load(&queries_before_sleep) == 0)
+        atomic_store(&queries_before_sleep,
+                     cudasim_calls_of("cudaEventQuery") - atomic_load(&queries_at_start));
+    return clock_nanosleep(CLOCK_MONOTONIC, 0, duration, left);
+}
+
 static void pause_ms(int ms)
 {
     nanosleep(&(struct timespec){.tv_nsec = ms * MS}, NULL);
@@ -125,12 +139,47 @@ static void an_idle_gpu_does_not_poll(void **state)
     tsr_runtime_close(rt);
 }
 
+/* Of a device that polls so often, while its GPU carries out nothing. */
+static uint64_t queries_before_sleeping(int polls)
+{
+    const tsr_cuda_device_config config = {.name = "cuda0", .polls = polls};
+    tsr_device *device = NULL;
+    tsr_device_program *program = NULL;
+    void *y = NULL;
+    ok(tsr_cuda_device_create(&config, &device));
+    ok(tsr_device_alloc(device, TSR_MEMORY_OTHER, 4096, "a test", &y));
+    const tsr_op op = {.kind = TSR_OP_SCALE, .scale = {.x = y, .y = y, .n = 1024, .factor = 2}};
+    ok(device->ops->program_create(device, &op, 1, &program));
+    cudasim_stall_device(0, true);
+    atomic_store(&queries_before_sleep, 0);
+    atomic_store(&queries_at_start, cudasim_calls_of("cudaEventQuery"));
+    atomic_store(&is_stalled, true);
+    ok(device->ops->launch(device, program));
+    for (int i = 0; i < 20000 && atomic_load(&queries_before_sleep) == 0; i++)
+        pause_ms(1);
+    atomic_store(&is_stalled, false);
+    cudasim_stall_device(0, false);
+    ok(device->ops->synchronize(device, 0));
+    device->ops->program_destroy(device, program);
+    tsr_device_free(device, TSR_MEMORY_OTHER, y, 4096);
+    tsr_device_destroy(device);
+    return atomic_load(&queries_before_sleep);
+}
+
+static void a_gpu_is_polled_less_where_processors_are_few(void **state)
+{
+    (void)state;
+    assert_in_range(queries_before_sleeping(0), 1, 100);
+    assert_in_range(queries_before_sleeping(LONG_ENOUGH), 10000, 100000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(polls_take_the_place_of_sleeps),
         cmocka_unit_test(a_gpu_polls_where_processors_suffice),
         cmocka_unit_test(an_idle_gpu_does_not_poll),
+        cmocka_unit_test(a_gpu_is_polled_less_where_processors_are_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

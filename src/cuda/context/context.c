@@ -8,9 +8,11 @@
 #include "core/event.h"
 #include "cuda/api/check.h"
 
-/* A GPU usually finishes within POLLS_BEFORE_SLEEP polls; then the thread sleeps between polls. Every
- * POLLS_PER_WATCH polls it checks the other devices for faults. */
-enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
+/* A GPU usually finishes within POLLS_BEFORE_SLEEP polls, which take longer than a decode step of a large
+ * model: 10 to 20 ms at half a microsecond to one for each query. Then the thread sleeps between polls, and
+ * after FEW_POLLS where there are fewer processors than threads, since another device's thread may need this
+ * one. Every POLLS_PER_WATCH polls it checks the other devices for faults. */
+enum { POLLS_BEFORE_SLEEP = 20000, FEW_POLLS = 64, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
 
 static tsr_status fail_hung(const tsr_cuda_device *cuda)
 {
@@ -125,6 +127,7 @@ void tsr_cuda_leave(tsr_cuda_device *cuda)
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
 {
     const bool is_worker = cuda->worker && tsr_cuda_worker_is_current(cuda->worker);
+    const int most_polls = cuda->base.polls > 0 ? POLLS_BEFORE_SLEEP : FEW_POLLS;
     tsr_stall stall = {0};
     for (int polls = 0;; polls++) {
         cudaError_t error = cudaEventQuery(event);
@@ -143,7 +146,7 @@ tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
         if (!is_worker && polls % POLLS_PER_WATCH == POLLS_PER_WATCH - 1 &&
             tsr_watch_look(cuda->base.watch, &stall))
             return tsr_cuda_give_up(cuda);
-        if (polls >= POLLS_BEFORE_SLEEP)
+        if (polls >= most_polls)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
         else
             tsr_relax();
