@@ -65,12 +65,14 @@ static void open_model(bench_opened *o, const char *path, const tsr_model_config
         abort();
 }
 
-static bench_opened open_as(const char *path, const char *devices, int64_t n_ctx, bool copy_weights)
+static bench_opened open_as(const char *path, const char *devices, const char *collectives, int64_t n_ctx,
+                            bool copy_weights)
 {
     bench_opened o = {0};
     tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_model_config config = tsr_model_config_default();
     runtime_config.devices = devices;
+    runtime_config.collectives = collectives;
     config.session.n_ctx = n_ctx;
     config.load.copy_weights = copy_weights;
     bench_check(tsr_runtime_open(&runtime_config, &o.rt));
@@ -80,12 +82,17 @@ static bench_opened open_as(const char *path, const char *devices, int64_t n_ctx
 
 bench_opened bench_open(const char *path, const char *devices, int64_t n_ctx)
 {
-    return open_as(path, devices, n_ctx, false);
+    return open_as(path, devices, NULL, n_ctx, false);
+}
+
+bench_opened bench_open_with(const char *path, const char *devices, const char *collectives, int64_t n_ctx)
+{
+    return open_as(path, devices, collectives, n_ctx, false);
 }
 
 bench_opened bench_open_copies(const char *path, const char *devices, int64_t n_ctx)
 {
-    return open_as(path, devices, n_ctx, true);
+    return open_as(path, devices, NULL, n_ctx, true);
 }
 
 bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_transport *transport,

@@ -44,6 +44,8 @@ typedef struct bench_opened {
 } bench_opened;
 
 bench_opened bench_open(const char *path, const char *devices, int64_t n_ctx);
+/* With collectives as tsr_runtime_config has them. */
+bench_opened bench_open_with(const char *path, const char *devices, const char *collectives, int64_t n_ctx);
 /* Host devices have copies of their weights instead of views of the file. */
 bench_opened bench_open_copies(const char *path, const char *devices, int64_t n_ctx);
 /* Divided evenly over all devices, of several processes where there is a transport. */

@@ -75,6 +75,9 @@ typedef struct tsr_cuda_device {
     _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for */
     _Atomic int running_op;
     tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */
+    struct {
+        bool graphs, fusions;
+    } without; /* what bench/cuda_steps.c leaves out, to compare */
 } tsr_cuda_device;
 
 static inline tsr_cuda_device *tsr_cuda(tsr_device *device)

@@ -9,7 +9,7 @@
 
 struct tsr_cuda_worker {
     pthread_t thread;
-    int polls;
+    _Atomic int polls;
     tsr_watch *watch;
     struct {
         void (*run)(void *argument);
@@ -67,6 +67,11 @@ tsr_status tsr_cuda_worker_create(int polls, tsr_watch *watch, tsr_cuda_worker *
         tsr_event_destroy(&worker->less);
     tsr_mem_free(worker);
     return tsr_fail(TSR_ERR_MEMORY, "the system refused the host thread of a CUDA device");
+}
+
+void tsr_cuda_worker_set_polls(tsr_cuda_worker *worker, int polls)
+{
+    atomic_store(&worker->polls, polls);
 }
 
 /* A child process has no thread to end. */

@@ -20,6 +20,9 @@ enum { TSR_CUDA_MAX_JOBS = 64 }; /* submitted and not finished */
  * waits for the thread, may be NULL. TSR_ERR_MEMORY. */
 tsr_status tsr_cuda_worker_create(int polls, tsr_watch *watch, tsr_cuda_worker **worker_out);
 
+/* Another number of polls; no job is queued. */
+void tsr_cuda_worker_set_polls(tsr_cuda_worker *worker, int polls);
+
 /* Finishes the queued jobs first. NULL is fine. False if they do not finish: the thread is abandoned, and the
  * worker's memory remains. */
 bool tsr_cuda_worker_destroy(tsr_cuda_worker *worker);

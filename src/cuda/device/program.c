@@ -153,7 +153,9 @@ static tsr_status enqueue_ops(tsr_device_program *program, int first, int index,
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
+    const tsr_op *op = &program->ops[index];
+    end = cuda->without.fusions ? index + 1 : end;
+    const tsr_op *norm = tsr_cuda_fuse_norm(op, end - index);
     const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
     tsr_cuda_stream s = {cuda->stream, cuda->fault,  index, cuda->base.scratch, cuda->base.scratch_bytes,
                          &cuda->props, first < index};
@@ -230,6 +232,8 @@ static tsr_status capture(tsr_device_program *program, segment *seg)
 /* A program that cannot be captured still runs; a program whose device is lost does not. */
 static tsr_status capture_all(tsr_device_program *program)
 {
+    if (program->cuda->without.graphs)
+        return TSR_OK;
     for (int i = 0; i < program->n_segments; i++) {
         tsr_status status = capture(program, &program->segments[i]);
         if (status == TSR_OK)
