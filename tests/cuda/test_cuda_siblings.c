@@ -170,6 +170,9 @@ static void those_of_another_kind_of_weights_are_not_taken(void **state)
     ops[2].mul_mat.w_stride *= 2;
     check_found(ops, 0, 0, 3, 2, 2, false);
     ops[2] = product(2);
+    ops[2].mul_mat.x_bits = 8;
+    check_found(ops, 0, 0, 3, 2, 2, false);
+    ops[2] = product(2);
     ops[2].mul_mat.partial = true;
     check_found(ops, 0, 0, 3, 2, 2, false);
     check_found(ops, 0, 2, 3, 1, 1, false);
@@ -232,6 +235,11 @@ static void of_two_strides(tsr_op ops[4])
     ops[2].mul_mat.w_stride *= 2;
 }
 
+static void of_two_widths(tsr_op ops[4])
+{
+    ops[2].mul_mat.x_bits = 8; /* of the activations */
+}
+
 static void onto_the_activations(tsr_op ops[4])
 {
     ops[3].glu.y = memory.x + 1;
@@ -271,6 +279,7 @@ static void gate_and_up_are_taken_with_their_product(void **state)
     check_no_ffn(of_partial_sums);
     check_no_ffn(of_two_types);
     check_no_ffn(of_two_strides);
+    check_no_ffn(of_two_widths);
     check_no_ffn(onto_the_activations);
     check_no_ffn(onto_a_part_of_gate);
     check_no_ffn(onto_a_part_of_up);
