@@ -285,7 +285,10 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
         for (int i = 0; i < N; i++)
             TSR_UNROLL
         for (int r = 0; r < 2; r++) {
-            float value = w.scale[b][r] * (tsr_bits_to_f32((uint32_t)c[2 * r + i]) - Q_LOW_FLOAT);
+            /* d * f_b, rounded once: a scale has at most 19 bits, so that its product with Q_LOW_FLOAT, two
+             * bits, is exact. */
+            const float d = w.scale[b][r];
+            float value = fmaf(d, tsr_bits_to_f32((uint32_t)c[2 * r + i]), -Q_LOW_FLOAT * d);
             if (q_type<TYPE>::halves)
                 value =
                     fmaf(w.second[b][r], tsr_bits_to_f32((uint32_t)second[2 * r + i]) - Q_LOW_FLOAT, value);
