@@ -139,7 +139,7 @@ TSR_DEVICE void many_part(const q_args &q, const many_place &p, const unsigned c
         }
         q_tokens_load<BYTES, together>(many_codes<BYTES>(p, chunk) + place * Q_CODE_BYTES + p.lane % 8 * 16,
                                        &t);
-        q_multiply_part<TYPE, PART>(w, t, open);
+        q_multiply_part<TYPE, 2, PART>(w, t, open);
     }
 }
 

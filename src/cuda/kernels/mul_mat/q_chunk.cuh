@@ -53,11 +53,21 @@ enum {
     Q_SIDE_BYTES = Q_CODE_BYTES / 4       /* from a side of a place to the other */
 };
 
-/* The scales and the sums of a chunk of one token's integers. */
+/* The scales of a chunk of one token, and the sums of each block's integers. 16 bits: four sums, then the
+ * chunk's scale. 8 bits: of two blocks both sums, then both scales; then of the other two. */
 struct alignas(16) q_meta {
-    float sums[Q_BLOCKS];   /* of the integers of each block */
-    float scales[Q_BLOCKS]; /* of each block with 8 bits; of the chunk, in [0], with 16 */
+    float at[2 * Q_BLOCKS];
 };
+
+template <int BYTES> TSR_DEVICE int q_sum_at(int block)
+{
+    return BYTES == 2 ? block : block / 2 * 4 + block % 2;
+}
+
+template <int BYTES> TSR_DEVICE int q_scale_at(int block)
+{
+    return BYTES == 2 ? (int)Q_BLOCKS : q_sum_at<1>(block) + 2;
+}
 
 /* The op in the form that the kernels use. */
 struct q_args {
@@ -143,7 +153,7 @@ TSR_DEVICE size_t q_place(const q_args &a, int token, int chunk)
  * shared memory serves in one access. */
 
 /* Places of a chunk. */
-template <int BYTES> __host__ TSR_DEVICE int q_places(int n_tokens)
+template <int BYTES> __host__ TSR_DEVICE constexpr int q_places(int n_tokens)
 {
     return BYTES == 2 ? n_tokens : (n_tokens + 1) / 2;
 }
@@ -213,11 +223,6 @@ template <int BYTES, int N> TSR_DEVICE void q_tokens_load(const unsigned char *c
     }
 }
 
-/* Two blocks' sums or scales. */
-struct alignas(8) q_pair {
-    float at[2];
-};
-
 /* Integers of less than 2^22 become floats without a conversion (four times slower than an addition): they
  * are added up on the bits of 1.5 * 2^31 (high), whose last bit counts as 256, or 1.5 * 2^23 (low). Both
  * numbers, and their sum, are multiples of 256. */
@@ -236,7 +241,7 @@ TSR_DEVICE float q_join(int high, int low)
 template <tsr_type TYPE>
 TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
 {
-    const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(t.meta[0]->sums);
+    const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(t.meta[0]->at);
     float values[2] = {0.0f, 0.0f};
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++) {
@@ -258,7 +263,7 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        *open[r] = fmaf(t.meta[0]->scales[0], values[r], *open[r]);
+        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)], values[r], *open[r]);
 }
 
 /* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row g + 8 r is
@@ -266,12 +271,10 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
 template <tsr_type TYPE, int BEGIN, int N>
 TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N> &t, float *const open[2 * N])
 {
-    q_pair sums[N], scales[N];
+    tsr_floats_4 meta[N]; /* both blocks' sums and scales */
     TSR_UNROLL
-    for (int i = 0; i < N; i++) {
-        sums[i] = *reinterpret_cast<const q_pair *>(t.meta[i]->sums + BEGIN);
-        scales[i] = *reinterpret_cast<const q_pair *>(t.meta[i]->scales + BEGIN);
-    }
+    for (int i = 0; i < N; i++)
+        meta[i] = *reinterpret_cast<const tsr_floats_4 *>(t.meta[i]->at + q_sum_at<1>(BEGIN));
     TSR_UNROLL
     for (int b = BEGIN; b < BEGIN + 2; b++) {
         int c[4], second[4];
@@ -293,8 +296,8 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
                 value =
                     fmaf(w.second[b][r], tsr_bits_to_f32((uint32_t)second[2 * r + i]) - Q_LOW_FLOAT, value);
             else if (q_type<TYPE>::minimum)
-                value = fmaf(-w.second[b][r], sums[i].at[b - BEGIN], value);
-            *open[2 * i + r] = fmaf(scales[i].at[b - BEGIN], value, *open[2 * i + r]);
+                value = fmaf(-w.second[b][r], meta[i].at[b - BEGIN], value);
+            *open[2 * i + r] = fmaf(meta[i].at[2 + b - BEGIN], value, *open[2 * i + r]);
         }
     }
 }
@@ -306,19 +309,22 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<1, N> &t, fl
     q_multiply_blocks<TYPE, 2, N>(w, t, open);
 }
 
-/* A kernel with many outputs per lane has no registers for all of a chunk's unpacked weights together with
- * two tokens per product: with 8 bits it takes the chunk in two parts, and unpacks one's weights after the
- * other's. */
-template <tsr_type TYPE, int PART>
+/* A kernel with many outputs per lane may have no registers for all of a chunk's unpacked weights together
+ * with two tokens per product: with 8 bits it takes the chunk in two PARTS, and unpacks one's weights after
+ * the other's. */
+template <tsr_type TYPE, int PARTS, int PART>
 TSR_DEVICE void q_multiply_part(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
 {
     q_multiply<TYPE>(w, t, open);
 }
 
-template <tsr_type TYPE, int PART>
+template <tsr_type TYPE, int PARTS, int PART>
 TSR_DEVICE void q_multiply_part(const q_weights<TYPE> &w, const q_tokens<1, 2> &t, float *const open[4])
 {
-    q_multiply_blocks<TYPE, 2 * PART, 2>(w, t, open);
+    if (PARTS == 1)
+        q_multiply<TYPE>(w, t, open);
+    else
+        q_multiply_blocks<TYPE, 2 * PART, 2>(w, t, open);
 }
 
 /* The compiler must not load the second part's weights with the first part's. */

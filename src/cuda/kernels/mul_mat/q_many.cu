@@ -25,9 +25,9 @@ enum {
 
 /* What would take registers from the products, in shared memory: the tile of a block, and where its rows of
  * weights are. */
-struct many_tile {
+struct alignas(16) many_tile {
     int row, token; /* the first */
-    int tokens;
+    int n_rows, tokens;
     const unsigned char *rows[MANY_ROWS];
 };
 
@@ -36,6 +36,7 @@ struct many_place {
     int lane, down, across;
     const many_tile *tile;
     unsigned char *weights, *codes, *meta;
+    bool inside; /* all pieces that the thread copies of its row are inside the matrix */
 };
 
 TSR_DEVICE unsigned char *many_weights(const q_args &a, const many_place &p, int step)
@@ -53,40 +54,64 @@ TSR_DEVICE unsigned char *many_meta(const many_place &p, int chunk)
     return p.meta + chunk % 2 * MANY_META_BYTES;
 }
 
+/* The row of the tile whose weights a thread copies, together with its neighbours. */
+TSR_DEVICE int many_own_row(void)
+{
+    return (int)threadIdx.x / MANY_ROW_THREADS;
+}
+
+/* Whether all pieces that are copied of a row are inside the matrix, also those of its last step. */
+template <tsr_type TYPE> TSR_DEVICE bool many_is_inside(const q_args &a, const unsigned char *row)
+{
+    const unsigned char *const end = row + q_step_at<TYPE>(a, a.chunks - 1) + 16 * (size_t)a.slot_pieces;
+    return row - reinterpret_cast<uintptr_t>(row) % 16 >= a.w && end <= a.w_end &&
+           !(q_type<TYPE>::words && a.bytewise);
+}
+
+/* The same address, computed once: otherwise each of the row's pieces takes a computation in 64 bits. */
+TSR_DEVICE const unsigned char *many_computed(const unsigned char *address)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(address));
+#endif
+    return address;
+}
+
 /* Start copying the step of weights at byte `at` of the rows: several threads per row, piece by piece. */
 template <tsr_type TYPE>
 TSR_DEVICE void many_fetch_weights(const q_args &a, const many_place &p, size_t at, unsigned char *slots)
 {
-    constexpr int most = (q_type<TYPE>::step_bytes + 14 + 15) / 16; /* pieces */
-    const int row = (int)threadIdx.x / MANY_ROW_THREADS, piece = (int)threadIdx.x % MANY_ROW_THREADS;
+    constexpr int least = (q_type<TYPE>::step_bytes + 15) / 16; /* pieces */
+    constexpr int most = (q_type<TYPE>::step_bytes + 14 + 15) / 16;
+    const int row = many_own_row(), piece = (int)threadIdx.x % MANY_ROW_THREADS;
     const unsigned char *from = p.tile->rows[row] + at;
-    from += 16 * piece - q_offset<TYPE>(a, from);
+    from = many_computed(from + 16 * piece - q_offset<TYPE>(a, from));
     unsigned char *const to = slots + row * a.slot_stride + 16 * piece;
-    if (from >= a.w && from + 16 * (a.slot_pieces - piece) <= a.w_end &&
-        !(q_type<TYPE>::words && a.bytewise)) {
+    if (p.inside) {
         TSR_UNROLL
         for (int i = 0; i < most; i += MANY_ROW_THREADS)
-            if (piece + i < a.slot_pieces)
+            if (i + MANY_ROW_THREADS <= least || piece + i < a.slot_pieces)
                 tsr_copy_async_16(to + 16 * i, from + 16 * i);
     } else {
+        TSR_UNROLL_BY(1)
         for (int i = 0; piece + i < a.slot_pieces; i += MANY_ROW_THREADS)
             q_copy_piece<TYPE>(a, to + 16 * i, from + 16 * i);
     }
 }
 
-/* Start copying n of MOST elements of ELEM bytes; those past the last repeat it. */
-template <int ELEM, int MOST>
-TSR_DEVICE void many_fetch_x(int n, const unsigned char *from, unsigned char *to)
+/* Start copying the first n of MOST pieces of 16 bytes, `at` pieces from `base`: scratch memory has fewer
+ * than 2^32. */
+template <int MOST>
+TSR_DEVICE void many_fetch_pieces(int n, const unsigned char *base, uint32_t at, unsigned char *to)
 {
-    constexpr uint32_t tile = MOST * ELEM, step = 16 * MANY_THREADS;
-    const uint32_t bytes = (uint32_t)n * ELEM;
+    const unsigned char *const from = base + 16 * (uint64_t)(at + threadIdx.x);
     TSR_UNROLL
-    for (uint32_t first = 0; first < tile; first += step) {
-        const uint32_t at = first + 16 * threadIdx.x;
-        if (first + step <= tile || at < tile)
-            tsr_copy_async_16(to + at, from + (at < bytes ? at : bytes - ELEM + at % ELEM));
-    }
+    for (int first = 0; first < MOST; first += MANY_THREADS)
+        if (first + (int)threadIdx.x < n)
+            tsr_copy_async_16(to + 16 * ((int)threadIdx.x + first), from + 16 * first);
 }
+
+enum { MANY_PLACE_PIECES = Q_CODE_BYTES / 16, MANY_META_PIECES = sizeof(q_meta) / 16 };
 
 /* Start copying a chunk's activations and, if a step begins with the chunk, the step's weights. */
 template <tsr_type TYPE, int BYTES>
@@ -95,12 +120,14 @@ TSR_DEVICE void many_fetch(const q_args &a, const many_place &p, int chunk)
     if (chunk % q_type<TYPE>::step_chunks == 0)
         many_fetch_weights<TYPE>(a, p, q_step_at<TYPE>(a, chunk),
                                  many_weights(a, p, chunk / q_type<TYPE>::step_chunks));
-    many_fetch_x<Q_CODE_BYTES, BYTES == 2 ? MANY_TOKENS : MANY_TOKENS / 2>(
-        q_places<BYTES>(p.tile->tokens), a.codes + q_code_at<BYTES>(a.n_tokens, p.tile->token, chunk),
+    const int token = p.tile->token, tokens = p.tile->tokens;
+    const uint32_t place = (uint32_t)(chunk * q_places<BYTES>(a.n_tokens) + token * BYTES / 2);
+    many_fetch_pieces<q_places<BYTES>(MANY_TOKENS) * MANY_PLACE_PIECES>(
+        q_places<BYTES>(tokens) * MANY_PLACE_PIECES, a.codes, place * MANY_PLACE_PIECES,
         many_codes<BYTES>(p, chunk));
-    many_fetch_x<sizeof(q_meta), MANY_TOKENS>(
-        p.tile->tokens, reinterpret_cast<const unsigned char *>(a.meta + q_place(a, p.tile->token, chunk)),
-        many_meta(p, chunk));
+    many_fetch_pieces<MANY_TOKENS * MANY_META_PIECES>(
+        tokens * MANY_META_PIECES, reinterpret_cast<const unsigned char *>(a.meta),
+        (uint32_t)(chunk * a.n_tokens + token) * MANY_META_PIECES, many_meta(p, chunk));
     tsr_copy_async_commit();
 }
 
@@ -112,7 +139,7 @@ template <int BYTES> TSR_DEVICE int many_token(int quad, int lane)
 }
 
 /* A part (q_multiply_part) of a chunk's products. */
-template <tsr_type TYPE, int BYTES, int PART, typename Total>
+template <tsr_type TYPE, int BYTES, int PARTS, int PART, typename Total>
 TSR_DEVICE void many_part(const q_args &a, const many_place &p, const unsigned char *const rows[2], int chunk,
                           q_sum<Total> (*sums)[2])
 {
@@ -137,7 +164,7 @@ TSR_DEVICE void many_part(const q_args &a, const many_place &p, const unsigned c
             open[2 * i + 1] = &sums[quad + i][1].open;
         }
         q_tokens_load<BYTES, together>(codes + quad * (Q_TOKENS * BYTES / 2) * Q_CODE_BYTES, &t);
-        q_multiply_part<TYPE, PART>(w, t, open);
+        q_multiply_part<TYPE, PARTS, PART>(w, t, open);
     }
 }
 
@@ -152,10 +179,11 @@ TSR_DEVICE void many_chunk(const q_args &a, const many_place &p, int chunk, q_su
         const int row = p.down * Q_ROWS + p.lane / 4 + 8 * r;
         rows[r] = many_weights(a, p, step) + row * a.slot_stride + q_offset<TYPE>(a, p.tile->rows[row] + at);
     }
-    many_part<TYPE, BYTES, 0>(a, p, rows, chunk, sums);
-    if (BYTES == 1) {
+    constexpr int parts = BYTES == 1 && (sizeof(Total) > sizeof(float) || TYPE == TSR_TYPE_Q6_K) ? 2 : 1;
+    many_part<TYPE, BYTES, parts, 0>(a, p, rows, chunk, sums);
+    if (parts > 1) {
         Q_NEXT_PART();
-        many_part<TYPE, BYTES, 1>(a, p, rows, chunk, sums);
+        many_part<TYPE, BYTES, parts, parts - 1>(a, p, rows, chunk, sums);
     }
 }
 
@@ -200,12 +228,29 @@ TSR_DEVICE void many_choose(const q_args &a, many_tile *tile)
     const int across = (a.n_tokens + MANY_TOKENS - 1) / MANY_TOKENS, down = (int)blockIdx.x / across;
     const int token = ((int)blockIdx.x - down * across) * MANY_TOKENS;
     if (threadIdx.x == 0) {
+        const int64_t left = a.n_rows - (int64_t)down * MANY_ROWS;
         tile->row = down * MANY_ROWS;
+        tile->n_rows = left < MANY_ROWS ? (int)left : (int)MANY_ROWS;
         tile->token = token;
         tile->tokens = a.n_tokens - token < MANY_TOKENS ? a.n_tokens - token : (int)MANY_TOKENS;
     }
     if (threadIdx.x < MANY_ROWS)
         tile->rows[threadIdx.x] = q_row_of(a, down * MANY_ROWS + (int)threadIdx.x);
+}
+
+/* Zeros for the tokens that a tile lacks: they are never copied. */
+template <int BYTES> TSR_DEVICE void many_clear(const many_place &p)
+{
+    const tsr_bytes_16 zeros = {};
+    const int tokens = p.tile->tokens;
+    for (int b = 0; b < 2; b++) {
+        for (int i = q_places<BYTES>(tokens) * MANY_PLACE_PIECES + (int)threadIdx.x;
+             i < q_places<BYTES>(MANY_TOKENS) * MANY_PLACE_PIECES; i += MANY_THREADS)
+            reinterpret_cast<tsr_bytes_16 *>(many_codes<BYTES>(p, b))[i] = zeros;
+        for (int i = tokens * MANY_META_PIECES + (int)threadIdx.x; i < MANY_TOKENS * MANY_META_PIECES;
+             i += MANY_THREADS)
+            reinterpret_cast<tsr_bytes_16 *>(many_meta(p, b))[i] = zeros;
+    }
 }
 
 template <tsr_type TYPE, typename Total, int BYTES>
@@ -220,24 +265,31 @@ static __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_arg
     p.weights = p.meta + 2 * MANY_META_BYTES;
     many_choose(a, tile);
     __syncthreads();
+    many_clear<BYTES>(p);
+    p.inside = many_is_inside<TYPE>(a, tile->rows[many_own_row()]);
 
     q_sum<Total> sums[MANY_QUADS][2] = {};
     const int run = a.exact ? a.unit_chunks : a.part_chunks; /* chunks that are added before sums close */
-    const bool busy =
-        tile->row + p.down * Q_ROWS < a.n_rows && p.across * (MANY_QUADS * Q_TOKENS) < tile->tokens;
     int in_run = 0;
     bool bad = false;
     many_fetch<TYPE, BYTES>(a, p, 0);
-    for (int chunk = 0; chunk < a.chunks; chunk++) {
-        tsr_copy_async_wait<0>();
-        __syncthreads(); /* the chunk is complete, and no thread uses the previous one any more */
-        if (chunk + 1 < a.chunks)
-            many_fetch<TYPE, BYTES>(a, p, chunk + 1);
-        if (busy)
-            many_chunk<TYPE, BYTES, Total>(a, p, chunk, sums);
-        if (++in_run == run || chunk + 1 == a.chunks) {
-            many_close(a, sums, &bad);
-            in_run = 0;
+    /* By steps, so that a chunk's place in its step is known when this is compiled. */
+    for (int first = 0; first < a.chunks; first += q_type<TYPE>::step_chunks) {
+        TSR_UNROLL
+        for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
+            const int chunk = first + i;
+            if (chunk >= a.chunks)
+                break;
+            tsr_copy_async_wait<0>();
+            __syncthreads(); /* the chunk is complete, and no thread uses the previous one any more */
+            if (chunk + 1 < a.chunks)
+                many_fetch<TYPE, BYTES>(a, p, chunk + 1);
+            if (p.down * Q_ROWS < tile->n_rows && p.across * (MANY_QUADS * Q_TOKENS) < tile->tokens)
+                many_chunk<TYPE, BYTES, Total>(a, p, chunk, sums);
+            if (++in_run == run || chunk + 1 == a.chunks) {
+                many_close(a, sums, &bad);
+                in_run = 0;
+            }
         }
     }
     if (bad)

@@ -121,13 +121,13 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
                 q_clear<BYTES>(to);
         }
         if (here && w == 0)
-            meta->scales[s] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
+            meta->at[q_scale_at<BYTES>(s)] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
     }
     tsr_tree_level<4>(sums, lane, 1);
     tsr_tree_level<2>(sums, lane, 2);
     tsr_tree_level<1>(sums, lane, 4);
     if (here && w < Q_BLOCKS)
-        meta->sums[w % 2 * 2 + w / 2] = sums[0];
+        meta->at[q_sum_at<BYTES>(w % 2 * 2 + w / 2)] = sums[0];
 }
 
 #endif
