@@ -138,7 +138,7 @@ static void a_token_alone_and_among_many_has_the_same_bits(void **state)
     gpu_close(&g);
 }
 
-/* Rows, columns and granules that fill neither tiles nor chunks. */
+/* Rows, columns and granules that fill neither tiles nor chunks, and more experts of a token than lanes. */
 static void ragged_shapes_have_the_same_bits(void **state)
 {
     (void)state;
@@ -146,6 +146,7 @@ static void ragged_shapes_have_the_same_bits(void **state)
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 416, 544, 5, 3, 30, 96, TSR_GLU_GELU_TANH, true},
         {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 32, 32, 4, 2, 9, 32, TSR_GLU_SILU, true},
         {TSR_TYPE_Q4_K, TSR_TYPE_Q6_K, TSR_TYPE_Q5_K, 256, 768, 3, 3, 12, 512, TSR_GLU_SILU, true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 64, 96, 72, 40, 30, 32, TSR_GLU_SILU, true},
         {TSR_TYPE_Q4_K, TSR_TYPE_MXFP4, TSR_TYPE_Q8_0, 256, 96, 3, 1, 12, 64, TSR_GLU_CLAMPED, true,
          .biased = true}};
     gpu g = gpu_open();

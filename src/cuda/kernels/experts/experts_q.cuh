@@ -109,15 +109,25 @@ template <tsr_type TYPE, int ROWS, int THREADS> struct experts_q_pieces {
     uint32_t rows;       /* row_bits each */
 };
 
+/* Whether rows are even (q_args), and there is no gap between their slots: then less is computed. Kernels of
+ * Q5_K, and those of more rows, have no registers for two ways. */
+template <tsr_type TYPE, int ROWS> TSR_DEVICE bool experts_q_even(const q_args &q)
+{
+    return TYPE != TSR_TYPE_Q5_K && ROWS == Q_ROWS && q_type<TYPE>::pieces % 2 == 1 && q.even;
+}
+
 template <tsr_type TYPE, int ROWS, int THREADS>
 TSR_DEVICE void experts_q_deal(const q_args &q, int thread, experts_q_pieces<TYPE, ROWS, THREADS> *p)
 {
     p->rows = 0;
     TSR_UNROLL
     for (int i = 0; i < p->mine; i++) {
-        const int number = thread + i * THREADS, row = number / q.slot_pieces;
+        const int number = thread + i * THREADS;
+        const int row =
+            experts_q_even<TYPE, ROWS>(q) ? number / q_type<TYPE>::pieces : number / q.slot_pieces;
         p->from[i] = (uint32_t)row * (uint32_t)q.w_stride + 16 * (number - row * q.slot_pieces);
-        p->rows |= (uint32_t)(row % ROWS) << p->row_bits * i;
+        if (!experts_q_even<TYPE, ROWS>(q))
+            p->rows |= (uint32_t)(row % ROWS) << p->row_bits * i;
     }
 }
 
@@ -132,19 +142,29 @@ TSR_DEVICE bool experts_q_inside(const q_args &q, int64_t row, const unsigned ch
            (step - q.w >= 16 && q.w_end - step >= (int64_t)((ROWS - 1) * q.w_stride) + 16 * q.slot_pieces);
 }
 
-/* Start copying the step of ROWS rows that begins with `chunk`, a slot each. */
+/* Start copying the step of ROWS rows that begins with `chunk`, a slot each. Of even rows only those around the
+ * matrix's last have pieces that are not inside it. */
 template <tsr_type TYPE, int ROWS, int THREADS>
 TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROWS, THREADS> &p, int thread,
                                int64_t row, int chunk, unsigned char *slots)
 {
     const size_t at = q_step_at<TYPE>(q, chunk);
     const unsigned char *const step = q.w + (size_t)row * q.w_stride + at;
-    if (!experts_q_inside<TYPE, ROWS>(q, row, step)) {
+    const bool even = experts_q_even<TYPE, ROWS>(q);
+    const bool inside = even ? row + ROWS < q.n_rows + (q_type<TYPE>::step_bytes % 16 == 0)
+                             : experts_q_inside<TYPE, ROWS>(q, row, step);
+    if (!inside) {
         q_copy_rows<TYPE>(q, q_deal_of(q, thread, THREADS), row, ROWS, at, slots);
         return;
     }
     TSR_UNROLL
-    for (int i = 0; i < p.mine; i++) {
+    for (int i = 0; even && i < p.mine; i++) {
+        const int number = thread + i * THREADS;
+        if (number < ROWS * q_type<TYPE>::pieces)
+            tsr_copy_async_16(slots + 16 * number, step - at % 16 + p.from[i]);
+    }
+    TSR_UNROLL
+    for (int i = 0; !even && i < p.mine; i++) {
         const int number = thread + i * THREADS;
         const int own = (int)(p.rows >> p.row_bits * i & ((1u << p.row_bits) - 1));
         const uintptr_t piece = reinterpret_cast<uintptr_t>(step + p.from[i]) & ~(uintptr_t)15;
@@ -154,16 +174,20 @@ TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROW
     }
 }
 
-/* Rows g and g + 8 of 16 rows of the step that begins with `chunk`, in their slots. */
-template <tsr_type TYPE>
+/* Rows g and g + 8 of 16 rows of the step that begins with `chunk`, in their slots, ROWS of which were copied
+ * together. */
+template <tsr_type TYPE, int ROWS>
 TSR_DEVICE void experts_q_rows(const q_args &q, const unsigned char *slots, int row, int chunk, int lane,
                                const unsigned char *rows[2])
 {
-    const uint32_t at = (uint32_t) reinterpret_cast<uintptr_t>(q.w) + (uint32_t)q_step_at<TYPE>(q, chunk);
+    const uint32_t at = (uint32_t)q_step_at<TYPE>(q, chunk);
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int own = lane / 4 + 8 * r, last = (int)q.n_rows - 1;
-        const uint32_t begin = at + (uint32_t)(row + own < last ? row + own : last) * (uint32_t)q.w_stride;
+        uint32_t begin = q_type<TYPE>::step_bytes % 16 == 0 ? 0 : at;
+        if (!experts_q_even<TYPE, ROWS>(q))
+            begin = (uint32_t) reinterpret_cast<uintptr_t>(q.w) + at +
+                    (uint32_t)(row + own < last ? row + own : last) * (uint32_t)q.w_stride;
         rows[r] = slots + own * q.slot_stride + (q_type<TYPE>::words && q.bytewise ? 0 : begin % 16);
     }
 }

@@ -8,8 +8,9 @@
  * blocks are of 256 threads, several per SM, and most compute 16 rows only.
  *
  * Gate, up: a block belongs to a slot, and a warp has one of the eight parts of K, of which it multiplies
- * gate and up in turn. Exact down: a block belongs to a token, whose slots have all their units side by side
- * in one row of work, distributed evenly over the warps, since with integers the order does not matter. */
+ * gate and up in turn. Exact down: a block belongs to a token, which has all units of the slots that the
+ * device holds side by side in one row of work, distributed evenly over the warps, since with integers the
+ * order does not matter. */
 #include "cuda/kernels/experts/experts_q.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
@@ -20,9 +21,10 @@ enum {
     FEW_BLOCKS = 2 /* of an SM, for which there are registers */
 };
 
-/* Offsets in a block's dynamic shared memory: [warp][slot] of the rings at 0, then sums, codes and q_meta. */
+/* Offsets in a block's dynamic shared memory: [warp][slot] of the rings at 0, then sums, codes, q_meta and
+ * held slots. */
 struct few_layout {
-    size_t sums, codes, meta, bytes;
+    size_t sums, codes, meta, held, bytes;
 };
 
 /* A warp, its ring, and the slots of it that are filled and used next. */
@@ -132,7 +134,7 @@ TSR_DEVICE void few_part(const few_work<MATRICES> &k, int row, few_warp<TYPE> *w
         const unsigned char *const slot = few_next(k.q[m], w), *rows[2];
         /* Two turns ahead it is the turn of matrix m again. */
         few_fetch_ahead<TYPE, MATRICES>(k, m, w, ahead);
-        experts_q_rows<TYPE>(k.q[m], slot, row, step, w->lane, rows);
+        experts_q_rows<TYPE, Q_ROWS>(k.q[m], slot, row, step, w->lane, rows);
         TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
             few_multiply<TYPE, BYTES>(k.q[m], rows, step + i, k.from, k.x, w->lane, sums[m]);
@@ -221,63 +223,84 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
 
 /* -- exact down -- */
 
-/* A position in a token's row of work: chunks of its first slot, then of its second, and so on. */
-struct few_at {
-    int slot, chunk;
+/* A slot of a token whose expert the device holds. */
+struct few_held {
+    const unsigned char *w; /* the expert's matrix */
+    float weight;
+    int slot; /* of the token's */
 };
 
-TSR_DEVICE bool few_before(const few_at &a, const few_at &b)
-{
-    return a.slot < b.slot || (a.slot == b.slot && a.chunk < b.chunk);
-}
-
-/* A token, and a warp's part of its row of work. */
+/* A token with its held slots, whose chunks are one row of work, and a warp's part of it. */
 struct few_token {
-    int64_t first; /* slot */
-    few_at begin, end;
+    const few_held *held;
+    int n_held;
     few_x from;
-    int x; /* the first slot's row of it */
+    int x;                   /* the first slot's row of it */
+    int index, chunk, steps; /* the part: the slot where it begins, among those held, and the chunk */
 };
 
 /* A warp's walk over its part, for 16 rows after another. */
 struct few_walk {
-    int row;
-    few_at at;
-    int32_t expert; /* of at.slot */
+    int row, index, chunk, left; /* steps */
 };
 
-/* Go on past slots whose experts other devices hold, to the next rows at the end. */
-TSR_DEVICE bool few_settle(const experts_q_args &a, const few_token &t, few_walk *walk)
+TSR_DEVICE few_walk few_begin(const few_token &t, int row)
 {
-    while (few_before(walk->at, t.end)) {
-        walk->expert = a.routing.expert[t.first + walk->at.slot];
-        if (experts_q_holds(a, walk->expert))
-            return true;
-        walk->at = {walk->at.slot + 1, 0};
-    }
-    return false;
+    return {row, t.index, t.chunk, t.steps};
 }
 
-TSR_DEVICE void few_step(const experts_q_args &a, int chunks, few_at *at)
+template <tsr_type TYPE> TSR_DEVICE void few_step(const q_args &q, few_walk *walk)
 {
-    at->chunk += chunks;
-    if (at->chunk >= a.q.chunks)
-        *at = {at->slot + 1, 0};
+    walk->left--;
+    walk->chunk += q_type<TYPE>::step_chunks;
+    if (walk->chunk >= q.chunks) {
+        walk->chunk = 0;
+        walk->index++;
+    }
+}
+
+/* List the held slots of the token whose slots begin with `first`; the value is their number. All warps come
+ * to it, and the first one writes the list. */
+TSR_DEVICE int few_list(const experts_q_args &a, int64_t first, int lane, bool writes, few_held *held)
+{
+    int n = 0;
+    for (int base = 0; base < (int)a.routing.n_used; base += TSR_WARP) {
+        const int slot = base + lane;
+        const int32_t expert = slot < (int)a.routing.n_used ? a.routing.expert[first + slot] : -1;
+        const bool holds = experts_q_holds(a, expert);
+        const uint32_t all = __ballot_sync(TSR_ALL_LANES, holds);
+        if (holds && writes)
+            held[n + __popc(all & ((1u << lane) - 1))] = {experts_q_of(a, a.m[0], expert).w,
+                                                          expert_weight(a.routing, first + slot), slot};
+        n += __popc(all);
+    }
+    return n;
+}
+
+/* Divide a row of work among the warps by whole units: with integers the order does not matter. */
+template <tsr_type TYPE> TSR_DEVICE void few_divide(const q_args &q, int warp, few_token *t)
+{
+    constexpr int step = q_type<TYPE>::step_chunks; /* units are of whole steps */
+    const int units = (q.chunks + q.unit_chunks - 1) / q.unit_chunks, all = t->n_held * units;
+    const int begin = warp * all / FEW_WARPS, end = (warp + 1) * all / FEW_WARPS;
+    const int last = end / units;
+    t->index = begin / units;
+    t->chunk = (begin - t->index * units) * q.unit_chunks;
+    t->steps = ((last - t->index) * q.chunks + (end - last * units) * q.unit_chunks - t->chunk) / step;
 }
 
 /* Fetch the next step of the walk; after its part of some rows it goes on to the next. */
 template <tsr_type TYPE>
 TSR_DEVICE void few_fetch_walk(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, few_walk *walk)
 {
-    if (walk->row < a.q.n_rows && !few_settle(a, t, walk)) {
-        walk->row += (int)gridDim.x * Q_ROWS;
-        walk->at = t.begin;
-        if (!few_settle(a, t, walk))
-            walk->row = (int)a.q.n_rows; /* there is nothing to do */
-    }
-    if (walk->row < a.q.n_rows) {
-        few_fetch<TYPE>(experts_q_of(a, a.m[0], walk->expert), w, walk->row, walk->at.chunk);
-        few_step(a, q_type<TYPE>::step_chunks, &walk->at);
+    if (walk->left == 0)
+        *walk = few_begin(t, walk->row + (int)gridDim.x * Q_ROWS);
+    if (walk->row < a.q.n_rows && walk->left > 0) {
+        q_args q = a.q;
+        q.w = t.held[walk->index].w;
+        q.w_end = q.w + a.m[0].bytes;
+        few_fetch<TYPE>(q, w, walk->row, walk->chunk);
+        few_step<TYPE>(a.q, walk);
     }
     tsr_copy_async_commit();
 }
@@ -287,71 +310,60 @@ template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, int row,
                                few_walk *ahead, int64_t fixed[2], bool *bad)
 {
-    few_walk walk = {row, t.begin, 0};
     float open[2] = {0.0f, 0.0f};
     int in_unit = 0;
-    while (few_settle(a, t, &walk)) {
-        const q_args q = experts_q_of(a, a.m[0], walk.expert);
-        const unsigned char *const slot = few_next(q, w), *rows[2];
+    for (few_walk walk = few_begin(t, row); walk.left > 0; few_step<TYPE>(a.q, &walk)) {
+        const few_held held = t.held[walk.index];
+        const unsigned char *const slot = few_next(a.q, w), *rows[2];
+        q_args q = a.q;
+        q.w = held.w;
         few_fetch_walk<TYPE>(a, t, w, ahead);
-        experts_q_rows<TYPE>(q, slot, row, walk.at.chunk, w->lane, rows);
-        const float weight = expert_weight(a.routing, t.first + walk.at.slot);
-        TSR_UNROLL_BY(1) /* there are not enough registers for more */
+        experts_q_rows<TYPE, Q_ROWS>(q, slot, row, walk.chunk, w->lane, rows);
+        TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
-            few_multiply<TYPE, BYTES>(q, rows, walk.at.chunk + i, t.from,
-                                      BYTES == 2 ? walk.at.slot : t.x + walk.at.slot, w->lane, open);
-        in_unit += q_type<TYPE>::step_chunks; /* units are of whole steps */
-        if (in_unit == a.q.unit_chunks || walk.at.chunk + q_type<TYPE>::step_chunks == a.q.chunks) {
+            few_multiply<TYPE, BYTES>(q, rows, walk.chunk + i, t.from, t.x + held.slot, w->lane, open);
+        in_unit += q_type<TYPE>::step_chunks;
+        if (in_unit == a.q.unit_chunks || walk.chunk + q_type<TYPE>::step_chunks == a.q.chunks) {
             TSR_UNROLL
             for (int r = 0; r < 2; r++) {
-                fixed[r] += tsr_fixed_of(weight * open[r], a.q.limit, bad);
+                fixed[r] += tsr_fixed_of(held.weight * open[r], a.q.limit, bad);
                 open[r] = 0.0f;
             }
             in_unit = 0;
         }
-        few_step(a, q_type<TYPE>::step_chunks, &walk.at);
     }
 }
 
-/* Where unit number `unit` of all units of a token's slots begins. */
-TSR_DEVICE few_at few_unit_at(const q_args &q, int units, int unit)
-{
-    const int slot = unit / units;
-    return {slot, (unit - slot * units) * q.unit_chunks};
-}
-
 /* Add up the warps' sums, [warp][row], and the biases, and store them. */
-TSR_DEVICE void few_exact_store(const experts_q_args &a, const few_token &t, int row, const int64_t *shared,
+TSR_DEVICE void few_exact_store(const experts_q_args &a, int64_t first, int row, const int64_t *shared,
                                 bool *bad)
 {
-    const int64_t at = t.first / a.routing.n_used * a.q.n_rows + row + threadIdx.x;
+    const int64_t at = first / a.routing.n_used * a.q.n_rows + row + threadIdx.x;
     if (threadIdx.x >= Q_ROWS || row + (int)threadIdx.x >= a.q.n_rows)
         return;
     int64_t *const y = static_cast<int64_t *>(a.q.y) + at;
     int64_t total = a.onto ? *y : 0;
     for (int i = 0; i < FEW_WARPS; i++)
         total += shared[i * Q_ROWS + threadIdx.x];
-    for (int64_t s = t.first; a.m[0].bias.data && s < t.first + a.routing.n_used; s++)
+    for (int64_t s = first; a.m[0].bias.data && s < first + a.routing.n_used; s++)
         if (experts_q_holds(a, a.routing.expert[s]))
             total += experts_q_bias(a, a.routing.expert[s], s, row + threadIdx.x, bad);
     *y = total;
 }
 
-/* Quantize the warp's part of the activations. */
-template <tsr_type TYPE, int BYTES>
-TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const float *x,
-                             const few_warp<TYPE> &w, unsigned char *codes, q_meta *meta)
+/* Quantize the activations of the held slots. */
+template <int BYTES>
+TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const float *x, int warp, int lane,
+                             unsigned char *codes, q_meta *meta)
 {
-    few_walk walk = {0, t.begin, 0};
-    while (few_settle(a, t, &walk)) {
-        const few_at at = {walk.at.slot, walk.at.chunk + w.lane / Q_X_LANES};
-        const int n = (int)a.routing.n_used;
-        q_quantize<BYTES>(a.q, x + at.slot * a.q.x_stride, at.chunk, w.lane,
-                          at.chunk < a.q.chunks && few_before(at, t.end),
-                          codes + q_code_at<BYTES>(n, at.slot, at.chunk), meta + at.slot + at.chunk * n);
-        few_step(a, Q_X_CHUNKS, &walk.at);
+    const int all = t.n_held * a.q.chunks, n = (int)a.routing.n_used;
+    for (int four = warp * Q_X_CHUNKS; four < all; four += FEW_WARPS * Q_X_CHUNKS) {
+        const int mine = four + lane / Q_X_LANES, i = mine < all ? mine : all - 1;
+        const int index = i / a.q.chunks, chunk = i - index * a.q.chunks, slot = t.held[index].slot;
+        q_quantize<BYTES>(a.q, x + slot * a.q.x_stride, chunk, lane, mine < all,
+                          codes + q_code_at<BYTES>(n, slot, chunk), meta + slot + chunk * n);
     }
-    __syncwarp();
+    __syncthreads();
 }
 
 /* The first weights are fetched while gate and up are still computed. Their experts are read then, too: the
@@ -365,21 +377,19 @@ static __global__ void __launch_bounds__(FEW_THREADS,
     TSR_DYNAMIC_SHARED(unsigned char, memory);
     const int64_t n_used = a.routing.n_used;
     const int first = (int)blockIdx.x * Q_ROWS;
-    const int units = (a.q.chunks + a.q.unit_chunks - 1) / a.q.unit_chunks, all = (int)n_used * units;
     int64_t *const shared = reinterpret_cast<int64_t *>(memory + layout.sums);
+    few_held *const held = reinterpret_cast<few_held *>(memory + layout.held);
     few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
     bool bad = false;
     for (int64_t x = blockIdx.y * n_used; x < a.end - a.first; x += gridDim.y * n_used) {
-        few_token t = {a.first + x,
-                       few_unit_at(a.q, units, w.index * all / FEW_WARPS),
-                       few_unit_at(a.q, units, (w.index + 1) * all / FEW_WARPS),
-                       {},
-                       0};
-        few_walk ahead = {first, t.begin, 0};
+        few_token t = {held, few_list(a, a.first + x, w.lane, w.index == 0, held)};
+        few_divide<TYPE>(a.q, w.index, &t);
+        __syncthreads();
+        few_walk ahead = few_begin(t, first);
         TSR_UNROLL_BY(1)
         for (int i = 0; i < FEW_SLOTS - 1; i++)
             few_fetch_walk<TYPE>(a, t, &w, &ahead);
-        tsr_wait_for_previous(); /* the routing is older than the kernel before this one (below) */
+        tsr_wait_for_previous(); /* the routing is older than the kernel before this one (above) */
         tsr_start_next();
         if (a.q.codes) {
             t.x = BYTES == 2 ? 0 : (int)x % 2; /* which side of a place is the first slot's */
@@ -387,7 +397,7 @@ static __global__ void __launch_bounds__(FEW_THREADS,
                       a.q.n_tokens};
         } else {
             q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
-            few_quantize<TYPE, BYTES>(a, t, a.q.x + x * a.q.x_stride, w, memory + layout.codes, meta);
+            few_quantize<BYTES>(a, t, a.q.x + x * a.q.x_stride, w.index, w.lane, memory + layout.codes, meta);
             t.from = {memory + layout.codes, meta, (int)n_used};
         }
         for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
@@ -398,7 +408,7 @@ static __global__ void __launch_bounds__(FEW_THREADS,
                 shared[w.index * Q_ROWS + w.lane / 4 + 8] = fixed[1];
             }
             __syncthreads();
-            few_exact_store(a, t, row, shared, &bad);
+            few_exact_store(a, a.first + x, row, shared, &bad);
             __syncthreads();
         }
     }
@@ -417,7 +427,8 @@ static few_layout few_layout_of(const experts_q_args &a)
     l.sums = (size_t)(FEW_WARPS * FEW_SLOTS * Q_ROWS) * (size_t)a.q.slot_stride;
     l.codes = l.sums + FEW_WARPS * Q_ROWS * sizeof(int64_t); /* or two floats */
     l.meta = l.codes + chunks * places * Q_CODE_BYTES;
-    l.bytes = l.meta + chunks * rows * sizeof(q_meta);
+    l.held = l.meta + chunks * rows * sizeof(q_meta);
+    l.bytes = l.held + (exact ? rows * sizeof(few_held) : 0);
     return l;
 }
 

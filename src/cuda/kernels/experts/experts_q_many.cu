@@ -148,8 +148,9 @@ TSR_DEVICE void many_chunk(const q_args &q, const many_place &p, int row, int ch
 {
     const int band = p.half * MANY_HALF + p.in_half * Q_ROWS;
     const unsigned char *rows[2];
-    experts_q_rows<TYPE>(q, many_weights(q, p, chunk / q_type<TYPE>::step_chunks) + band * q.slot_stride, row,
-                         chunk - chunk % q_type<TYPE>::step_chunks, p.lane, rows);
+    experts_q_rows<TYPE, MANY_HALF>(
+        q, many_weights(q, p, chunk / q_type<TYPE>::step_chunks) + band * q.slot_stride, row,
+        chunk - chunk % q_type<TYPE>::step_chunks, p.lane, rows);
     many_part<TYPE, BYTES, 0>(q, p, rows, chunk, sums);
     if (BYTES == 1) {
         Q_NEXT_PART();
