@@ -158,13 +158,13 @@ TSR_DEVICE void many_chunk(const q_args &q, const many_place &p, int row, int ch
     }
 }
 
-/* Close all sums; those of units are weighted. */
+/* Close the sums of quads with slots, weighted. */
 template <int BYTES>
 TSR_DEVICE void many_close(const many_place &p, const many_tile &tile, float limit, q_sum<int64_t> (*sums)[2],
                            bool *bad)
 {
     TSR_UNROLL
-    for (int i = 0; i < MANY_QUADS; i++) {
+    for (int i = 0; i < MANY_QUADS && i * Q_TOKENS < p.n_read; i++) {
         const float weight = tile.weight[many_slot<BYTES>(i, p.lane)];
         TSR_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -191,7 +191,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
                            const q_sum<int64_t> (*sums)[2], bool *bad)
 {
     TSR_UNROLL
-    for (int i = 0; i < MANY_QUADS; i++)
+    for (int i = 0; i < MANY_QUADS && i * Q_TOKENS < p.n_read; i++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int at = many_slot<BYTES>(i, p.lane);
