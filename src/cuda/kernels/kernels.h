@@ -130,8 +130,8 @@ tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_experts_glu_scratch(const tsr_op_experts_glu *op);
-/* The kernel before it in the stream is that of experts_glu or a later one, so that the routing is complete when
- * this one may start (TSR_LAUNCH_EARLY), before it waits. */
+/* The kernel before it in the stream is that of experts_glu or a later one, so that the routing is complete
+ * when this one may start (TSR_LAUNCH_EARLY), before it waits. */
 tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_experts_down_scratch(const tsr_op_experts_down *op);
 

@@ -142,8 +142,8 @@ TSR_DEVICE bool experts_q_inside(const q_args &q, int64_t row, const unsigned ch
            (step - q.w >= 16 && q.w_end - step >= (int64_t)((ROWS - 1) * q.w_stride) + 16 * q.slot_pieces);
 }
 
-/* Start copying the step of ROWS rows that begins with `chunk`, a slot each. Of even rows only those around the
- * matrix's last have pieces that are not inside it. */
+/* Start copying the step of ROWS rows that begins with `chunk`, a slot each. Of even rows only those around
+ * the matrix's last have pieces that are not inside it. */
 template <tsr_type TYPE, int ROWS, int THREADS>
 TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROWS, THREADS> &p, int thread,
                                int64_t row, int chunk, unsigned char *slots)
