@@ -61,7 +61,8 @@ static struct synth_model_config llama(tsr_type type)
     return config;
 }
 
-static tsr_plan_times times_of(const struct synth_model_config *shape, const tsr_device_rates *rates)
+static tsr_plan_times times_with(const struct synth_model_config *shape, const tsr_device_rates *rates,
+                                 int activation_bits)
 {
     tsr_device_desc gpu = {
         .kind = TSR_DEVICE_CUDA, .memory_total_bytes = (uint64_t)80 << 30, .name = "cuda0"};
@@ -79,6 +80,7 @@ static tsr_plan_times times_of(const struct synth_model_config *shape, const tsr
     config.plan.rates = rates;
     config.session.n_ctx = 513;
     config.session.n_batch = 512;
+    config.compute.activation_bits = activation_bits;
     runner_ok(tsr_plan_create(gguf, &list, &config, &plan), "plan");
     tsr_plan_predict(plan, &times);
     assert_true(times.known);
@@ -86,6 +88,11 @@ static tsr_plan_times times_of(const struct synth_model_config *shape, const tsr
     tsr_gguf_close(gguf);
     unlink(path);
     return times;
+}
+
+static tsr_plan_times times_of(const struct synth_model_config *shape, const tsr_device_rates *rates)
+{
+    return times_with(shape, rates, 16);
 }
 
 static void is_near(const char *what, tsr_type type, double predicted, double measured)
@@ -145,12 +152,50 @@ static void experts_have_rates_of_their_own(void **state)
     assert_true(slow.prompt.total_ns > 0.9 * flops / rates.expert_flops_per_s[i] * 1e9);
 }
 
+static void activations_of_8_bits_have_rates_of_their_own(void **state)
+{
+    (void)state;
+    const struct synth_model_config shape = llama(TSR_TYPE_Q4_K);
+    tsr_device_rates rates = rates_of(&h100[0]);
+    const int i = tsr_rate_index(TSR_TYPE_Q4_K);
+    const double before = times_with(&shape, &rates, 8).prompt.total_ns;
+    assert_true(before == times_of(&shape, &rates).prompt.total_ns); /* the rate is not known */
+    rates.byte_flops_per_s[i] = 2 * rates.flops_per_s[i];
+    const tsr_plan_times words = times_of(&shape, &rates), bytes = times_with(&shape, &rates, 8);
+    assert_true(words.prompt.total_ns == before);
+    assert_true(bytes.decode.total_ns == words.decode.total_ns);
+    rates.flops_per_s[i] *= 2;
+    rates.partial_flops_per_s[i] *= 2;
+    const double twice = times_of(&shape, &rates).prompt.total_ns; /* attention, too */
+    assert_true(bytes.prompt.total_ns > twice && bytes.prompt.total_ns < 1.1 * twice);
+}
+
+/* A plan of devices that are only described is made with guesses. */
+static void guesses_know_activations_of_8_bits(void **state)
+{
+    (void)state;
+    const tsr_device_desc devices[] = {
+        {.kind = TSR_DEVICE_CUDA, .memory_bytes_per_s = 1e12, .flops_per_s = 1e14},
+        {.kind = TSR_DEVICE_HOST, .n_threads = 8}};
+    tsr_device_rates rates[2];
+    tsr_device_rates_guess(devices, 2, rates);
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < TSR_RATE_TYPES; i++) {
+            const bool plain = tsr_type_block_elems(tsr_rate_type(i)) == 1;
+            const bool octets = d == 0 && tsr_rate_type(i) == TSR_TYPE_IQ2_XS;
+            assert_true(rates[d].byte_flops_per_s[i] >= rates[d].flops_per_s[i]);
+            assert_int_equal(rates[d].byte_flops_per_s[i] > rates[d].flops_per_s[i], !plain && !octets);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_are_near_the_recorded_speeds),
         cmocka_unit_test(a_token_is_not_charged_by_the_rate_of_many),
         cmocka_unit_test(experts_have_rates_of_their_own),
+        cmocka_unit_test(activations_of_8_bits_have_rates_of_their_own),
+        cmocka_unit_test(guesses_know_activations_of_8_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

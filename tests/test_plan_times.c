@@ -353,6 +353,7 @@ static void measured_rates_are_there_and_leave_nothing(void **state)
             assert_int_equal(tsr_rate_index(tsr_rate_type(i)), i);
             assert_int_equal(rates[d].read_bytes_per_s[i] > 0, wanted);
             assert_int_equal(rates[d].flops_per_s[i] > 0, wanted);
+            assert_int_equal(rates[d].byte_flops_per_s[i] > 0, wanted);
         }
         assert_true(rates[d].measured && rates[d].op_ns > 0 && rates[d].sync_ns >= 0);
         assert_true(rates[d].sync_bytes_per_s > 0);

@@ -5,7 +5,7 @@
 
 #include "cache_file.h"
 
-enum { N_TABLES = 6 };
+enum { N_TABLES = 7 };
 
 /* A number for each type. */
 typedef struct rate_table {
@@ -21,6 +21,7 @@ static void tables_of(tsr_device_rates *rates, rate_table tables[N_TABLES])
     tables[3] = (rate_table){"partial_flops_per_s", rates->partial_flops_per_s};
     tables[4] = (rate_table){"expert_bytes_per_s", rates->expert_bytes_per_s};
     tables[5] = (rate_table){"expert_flops_per_s", rates->expert_flops_per_s};
+    tables[6] = (rate_table){"byte_flops_per_s", rates->byte_flops_per_s};
 }
 
 static bool read_device(const json_t *object, int64_t date, tsr_device_rates *rates)

@@ -143,6 +143,7 @@ typedef enum quantity {
     READING,        /* all weights, one token */
     PROMPT,         /* many tokens */
     PROMPT_PARTIAL, /* many tokens, sums of the exact reduction */
+    PROMPT_BYTES,   /* many tokens, activations of 8 bits */
     SLICES,         /* one token, a small matrix after another */
     EXPERTS,        /* one token, a layer of experts after another */
     PROMPT_EXPERTS, /* many tokens, one layer */
@@ -160,6 +161,10 @@ static int make_ops(const tsr_rates_work *w, quantity what, tsr_type type, tsr_o
     case PROMPT:
     case PROMPT_PARTIAL:
         ops[0] = tsr_rates_prompt(w, type, what == PROMPT_PARTIAL);
+        break;
+    case PROMPT_BYTES:
+        ops[0] = tsr_rates_prompt(w, type, false);
+        ops[0].mul_mat.x_bits = 8;
         break;
     case SLICES:
         n = tsr_rates_n_slices(w, type);
@@ -198,6 +203,8 @@ static void note(const worker *w, quantity what, int index, tsr_device_rates *ra
         rates->flops_per_s[index] = flops / seconds;
     else if (what == PROMPT_PARTIAL)
         rates->partial_flops_per_s[index] = flops / seconds;
+    else if (what == PROMPT_BYTES)
+        rates->byte_flops_per_s[index] = flops / seconds;
     else if (what == SLICES)
         rates->product_ns[index] =
             TSR_MAX(w->program_ns / tsr_rates_n_slices(work, type) -

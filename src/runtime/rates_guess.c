@@ -21,6 +21,11 @@
 static const double gpu_read = 0.87, gpu_read_per_cycle = 7, gpu_flops = 0.75, gpu_flops_per_cycle = 450;
 static const double gpu_op_ns = 5300;
 
+/* Prompts with activations of 8 bits, by type, as multiples of those with 16. GPUs: by counts of
+ * instructions (tests/ptx/budgets.txt). Cores: with AVX-512 (docs/benchmarks.md). */
+static const double gpu_byte_gain[TSR_RATE_TYPES] = {1, 1, 1, 1.15, 1.15, 1.15, 1.15, 1.15, 1};
+static const double core_byte_gain[TSR_RATE_TYPES] = {1, 1, 1, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5};
+
 /* On cores, rates per thread in bytes of weights per second, and in operations per second: half of what one
  * thread of a Zen 4 does with AVX-512 in docs/benchmarks.md, as servers have more cores at lower clocks.
  * Kernels read at 0.84 to 0.97 of the rate of plain loads there, but types with code books, which take more
@@ -53,6 +58,7 @@ static void guess_gpu(const tsr_device_desc *desc, int n_sharing, tsr_device_rat
     for (int i = 0; i < TSR_RATE_TYPES; i++) {
         rates->read_bytes_per_s[i] = read / n_sharing;
         rates->flops_per_s[i] = flops / n_sharing;
+        rates->byte_flops_per_s[i] = gpu_byte_gain[i] * rates->flops_per_s[i];
     }
     rates->op_ns = gpu_op_ns;
 }
@@ -64,6 +70,7 @@ static void guess_host(const tsr_device_desc *desc, tsr_device_rates *rates)
     for (int i = 0; i < TSR_RATE_TYPES; i++) {
         rates->read_bytes_per_s[i] = duty * TSR_MIN(core_read[i] * n, memory);
         rates->flops_per_s[i] = duty * core_flops[i] * n;
+        rates->byte_flops_per_s[i] = core_byte_gain[i] * rates->flops_per_s[i];
     }
     rates->op_ns = host_op_ns;
 }

@@ -52,6 +52,7 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
         best->partial_flops_per_s[i] = fmax(best->partial_flops_per_s[i], rates->partial_flops_per_s[i]);
         best->expert_bytes_per_s[i] = fmax(best->expert_bytes_per_s[i], rates->expert_bytes_per_s[i]);
         best->expert_flops_per_s[i] = fmax(best->expert_flops_per_s[i], rates->expert_flops_per_s[i]);
+        best->byte_flops_per_s[i] = fmax(best->byte_flops_per_s[i], rates->byte_flops_per_s[i]);
     }
     best->op_ns = fmin(best->op_ns, rates->op_ns);
     if (small_sync_ns(rates) < small_sync_ns(best)) { /* both numbers are from the same line */

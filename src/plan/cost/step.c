@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/op.h"
 #include "plan/cost/experts.h"
 
 /* The time of a granule without work: the search needs times above 0. */
@@ -58,6 +59,12 @@ static bool is_expert(const tsr_weight *weight, const tsr_hparams *hp)
     return weight->expert && hp->n_expert > 0;
 }
 
+/* What the settings say of products. */
+typedef struct precision {
+    bool exact; /* sums of the exact reduction */
+    bool bytes; /* activations of 8 bits */
+} precision;
+
 /* The first rate, unless it is not known. */
 static double rate_or(double rate, double other)
 {
@@ -66,22 +73,23 @@ static double rate_or(double rate, double other)
 
 /* Operations per second of products of many tokens with a matrix. */
 static double flops_of(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates,
-                       bool exact)
+                       precision of)
 {
     const int type = rate_index(weight->source->type);
     const double plain = rates->flops_per_s[type];
+    const double gain = of.bytes ? rate_or(rates->byte_flops_per_s[type], plain) / plain : 1;
     if (is_expert(weight, hp))
-        return rate_or(rates->expert_flops_per_s[type], plain);
-    if (exact && (weight->role == TSR_WEIGHT_Q_COLUMNS || weight->role == TSR_WEIGHT_FFN_COLUMNS))
-        return rate_or(rates->partial_flops_per_s[type], plain);
-    return plain;
+        return gain * rate_or(rates->expert_flops_per_s[type], plain);
+    if (of.exact && (weight->role == TSR_WEIGHT_Q_COLUMNS || weight->role == TSR_WEIGHT_FFN_COLUMNS))
+        return gain * rate_or(rates->partial_flops_per_s[type], plain);
+    return gain * plain;
 }
 
 /* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. The rate of reading was
  * measured with one token, whose product is part of that time; the rate of products was measured with many,
  * and says nothing about one. */
 static double matrix_ns(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates,
-                        bool exact, int64_t n_tokens)
+                        precision of, int64_t n_tokens)
 {
     const tsr_gguf_tensor *w = weight->source;
     const int type = rate_index(w->type);
@@ -92,7 +100,7 @@ static double matrix_ns(const tsr_weight *weight, const tsr_hparams *hp, const t
         read_rate = rate_or(rates->expert_bytes_per_s[type], read_rate);
     double read = (double)w->bytes / read_rate;
     double n_elems = (double)w->ne[0] * (double)w->ne[1] * (double)w->ne[2];
-    double work = 2.0 * n_elems * (double)n_tokens / flops_of(weight, hp, rates, exact);
+    double work = 2.0 * n_elems * (double)n_tokens / flops_of(weight, hp, rates, of);
     if (is_expert(weight, hp)) {
         read *= experts_read(hp, n_tokens);
         work *= (double)hp->n_expert_used / (double)hp->n_expert;
@@ -402,7 +410,7 @@ static tsr_split_class_id class_of(const tsr_weight *weight)
 }
 
 /* A matrix that is whole on every device takes its time on each, however few granules the device has. */
-static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, bool exact, int64_t n_tokens,
+static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, precision of, int64_t n_tokens,
                        int64_t n_outputs, tsr_model_cost *cost)
 {
     const tsr_split_class_id c = class_of(weight);
@@ -413,7 +421,7 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, b
         (c == TSR_CLASS_FFN && !shape->hparams.predicts && weight->layer + 1 == shape->hparams.n_layers))
         n_tokens = n_outputs; /* tsr_block_outputs() */
     for (int d = 0; d < cost->problem.n_devices; d++) {
-        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], exact, n_tokens) / k->repeats;
+        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], of, n_tokens) / k->repeats;
         if (is_whole(weight))
             k->fixed_ns[d] += ns;
         else
@@ -436,7 +444,8 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     const tsr_model_config *config = &planner->config;
     const tsr_device_rates *rates = config->plan.rates;
     const int n_devices = planner->n_devices;
-    const bool exact = tsr_reduce_type_of(config->compute.reduction) == TSR_REDUCE_EXACT;
+    const precision of = {.exact = tsr_reduce_type_of(config->compute.reduction) == TSR_REDUCE_EXACT,
+                          .bytes = tsr_op_takes_bytes(config->compute.activation_bits)};
     TSR_TRY(check_known(planner));
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
@@ -467,7 +476,7 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     }
     for (int i = 0; i < weights->n; i++)
         if (!is_of_prediction(planner, weights->list[i]))
-            add_weight(weights->list[i], shape, exact, n_tokens, cost->n_outputs, cost);
+            add_weight(weights->list[i], shape, of, n_tokens, cost->n_outputs, cost);
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
