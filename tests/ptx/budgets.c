@@ -149,7 +149,7 @@ static void count_attention(table *t, tsr_type type, int64_t kv_heads, int64_t p
 
 static void count_rows(table *t)
 {
-    enum { N = 4096, FF = 14336, VOCABULARY = 128256 };
+    enum { N = 4096, FF = 14336, VOCABULARY = 128256, CANDIDATES = 40 };
     gpu *g = &t->g;
     for (int64_t tokens = 1; tokens <= 64; tokens *= 64) {
         char name[64];
@@ -176,6 +176,13 @@ static void count_rows(table *t)
                                       .n = VOCABULARY,
                                       .n_rows = 1}};
     count_op(t, &argmax, "argmax 128256 1", 0);
+    const tsr_op top_k = {.kind = TSR_OP_TOP_K,
+                          .top_k = {.x = gpu_random(g, VOCABULARY, -1, 1, 1, NULL),
+                                    .y = gpu_alloc(g, CANDIDATES * sizeof(tsr_candidate), true),
+                                    .n = VOCABULARY,
+                                    .n_rows = 1,
+                                    .k = CANDIDATES}};
+    count_op(t, &top_k, "top_k 128256 40", 0);
 }
 
 /* An all-reduce's own part: `n_parts` partial sums of `n` elements, added and normalised. */
