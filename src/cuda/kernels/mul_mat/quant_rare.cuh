@@ -33,16 +33,25 @@ TSR_DEVICE void tsr_add_fifth_bits(tsr_bytes_8 *bytes, uint32_t high)
     bytes->word[1] |= ((high >> 4) * 0x204081u & 0x01010101u) << 4;
 }
 
+/* Four codes, a nibble in each byte, choose bytes of a table of sixteen: each byte by three bits of its code
+ * from either half of the table, and then by the fourth bit from one of the halves. */
+TSR_DEVICE uint32_t tsr_choose_4(uint32_t codes, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3)
+{
+    const uint32_t all = __byte_perm(codes | codes >> 4, 0, 0x4420); /* the four codes in 16 bits */
+    const uint32_t low = __byte_perm(t0, t1, all & 0x7777u), high = __byte_perm(t2, t3, all & 0x7777u);
+    return __byte_perm(low, high, 0x3210u + ((all & 0x8888u) >> 1));
+}
+
 /* Eight nibbles looked up in a table of sixteen signed bytes, four to a word. */
 TSR_DEVICE void tsr_look_up(const tsr_bytes_8 &nibbles, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3,
                             float *q)
 {
+    const uint32_t plus_128 = 0x80808080u;
+    uint32_t word[2];
     TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++) {
-        const uint32_t n = nibbles.word[i / 4] >> (8 * (i % 4));
-        const uint32_t low = n & 4 ? t1 : t0, high = n & 4 ? t3 : t2;
-        q[i] = (float)(signed char)((n & 8 ? high : low) >> (8 * (n & 3)) & 255);
-    }
+    for (int i = 0; i < 2; i++)
+        word[i] = tsr_choose_4(nibbles.word[i], t0 ^ plus_128, t1 ^ plus_128, t2 ^ plus_128, t3 ^ plus_128);
+    tsr_unpack(word, 128.0f, q);
 }
 
 TSR_DEVICE void tsr_look_up_iq4(const tsr_bytes_8 &nibbles, float *q) /* TSR_QUANT_IQ4_VALUES */
