@@ -61,8 +61,9 @@ template <bool BFLOAT> void product_16(Warp &w, const Instr &i)
             out<float>(w, i, k)[l] = (float)sum[l / 4 + (k >= 2 ? 8 : 0)][2 * (l % 4) + k % 2];
 }
 
-/* K = 16: a in 2 registers, b in 1; K = 32: in 4 and 2. Four elements of 8 bits to a register. */
-template <int K> void product_8(Warp &w, const Instr &i)
+/* K = 16: a in 2 registers, b in 1; K = 32: in 4 and 2. Four elements of 8 bits to a register; A: those of a,
+ * signed or not. */
+template <int K, typename A> void product_8(Warp &w, const Instr &i)
 {
     const int a_at = 4, b_at = 4 + K / 8, c_at = b_at + K / 16;
     int32_t a[16][K], b[K][8];
@@ -72,7 +73,7 @@ template <int K> void product_8(Warp &w, const Instr &i)
         const int g = l / 4, t = l % 4;
         for (int k = 0; k < K / 2; k++)
             a[g + (k / 4 % 2 != 0 ? 8 : 0)][4 * t + k % 4 + (k >= 8 ? 16 : 0)] =
-                (int8_t)(in<uint32_t>(w, i, a_at + k / 4)[l] >> 8 * (k % 4));
+                (A)(in<uint32_t>(w, i, a_at + k / 4)[l] >> 8 * (k % 4));
         for (int k = 0; k < K / 4; k++)
             b[4 * t + k % 4 + (k >= 4 ? 16 : 0)][g] =
                 (int8_t)(in<uint32_t>(w, i, b_at + k / 4)[l] >> 8 * (k % 4));
@@ -98,9 +99,11 @@ Run find_mma(const std::string &opcode)
     if (opcode == sync + "m16n8k16.row.col.f32.bf16.bf16.f32")
         return product_16<true>;
     if (opcode == sync + "m16n8k16.row.col.s32.s8.s8.s32")
-        return product_8<16>;
+        return product_8<16, int8_t>;
     if (opcode == sync + "m16n8k32.row.col.s32.s8.s8.s32")
-        return product_8<32>;
+        return product_8<32, int8_t>;
+    if (opcode == sync + "m16n8k32.row.col.s32.u8.s8.s32")
+        return product_8<32, uint8_t>;
     return NULL;
 }
 
