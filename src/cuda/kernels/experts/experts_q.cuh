@@ -174,7 +174,7 @@ TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROW
     }
 }
 
-/* Rows g and g + 8 of 16 rows of the step that begins with `chunk`, in their slots, ROWS of which were copied
+/* A lane's two rows of 16 rows of the step that begins with `chunk`, in their slots, ROWS of which were copied
  * together. */
 template <tsr_type TYPE, int ROWS>
 TSR_DEVICE void experts_q_rows(const q_args &q, const unsigned char *slots, int row, int chunk, int lane,
@@ -183,7 +183,7 @@ TSR_DEVICE void experts_q_rows(const q_args &q, const unsigned char *slots, int 
     const uint32_t at = (uint32_t)q_step_at<TYPE>(q, chunk);
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int own = lane / 4 + 8 * r, last = (int)q.n_rows - 1;
+        const int own = q_row_in(lane) + 8 * r, last = (int)q.n_rows - 1;
         uint32_t begin = q_type<TYPE>::step_bytes % 16 == 0 ? 0 : at;
         if (!experts_q_even<TYPE, ROWS>(q))
             begin = (uint32_t) reinterpret_cast<uintptr_t>(q.w) + at +

@@ -187,7 +187,7 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
         if (w->lane % 4 == 0)
             TSR_UNROLL
         for (int m = 0; m < MATRICES; m++) {
-            float *const to = shared + (w->index * MATRICES + m) * Q_ROWS + w->lane / 4;
+            float *const to = shared + (w->index * MATRICES + m) * Q_ROWS + q_row_in(w->lane);
             to[0] = sums[m][0];
             to[8] = sums[m][1];
         }
@@ -404,8 +404,8 @@ static __global__ void __launch_bounds__(FEW_THREADS,
             int64_t fixed[2] = {0, 0};
             few_exact_part<TYPE, BYTES>(a, t, &w, row, &ahead, fixed, &bad);
             if (w.lane % 4 == 0) {
-                shared[w.index * Q_ROWS + w.lane / 4] = fixed[0];
-                shared[w.index * Q_ROWS + w.lane / 4 + 8] = fixed[1];
+                shared[w.index * Q_ROWS + q_row_in(w.lane)] = fixed[0];
+                shared[w.index * Q_ROWS + q_row_in(w.lane) + 8] = fixed[1];
             }
             __syncthreads();
             few_exact_store(a, a.first + x, row, shared, &bad);

@@ -195,7 +195,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int at = many_slot<BYTES>(i, p.lane);
-        const int64_t y_row = row + p.lane / 4 + 8 * r;
+        const int64_t y_row = row + q_row_in(p.lane) + 8 * r;
         if (at >= p.n || y_row >= a.q.n_rows)
             continue;
         const int64_t sum = sums[i][r].closed + experts_q_bias(a, p.expert, x.slot[at], y_row, bad);
@@ -213,7 +213,7 @@ TSR_DEVICE void many_store(const experts_q_args &a, const many_place &p, const m
     constexpr int half = MANY_SLOTS * MANY_EXCHANGE;
     const int width = a.form == EXPERTS_Q_GLU ? (int)MANY_HALF : 2 * MANY_HALF;
     float *const all = reinterpret_cast<float *>(p.weights);
-    float *const mine = all + p.half * half + p.in_half * Q_ROWS + p.lane / 4;
+    float *const mine = all + p.half * half + p.in_half * Q_ROWS + q_row_in(p.lane);
     __syncthreads(); /* the weights there are used no more */
     TSR_UNROLL
     for (int i = 0; i < MANY_QUADS; i++)

@@ -70,7 +70,7 @@ size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op)
 }
 
 /* A row's steps may begin at any multiple of their alignment from a multiple of 16, so a slot has room for
- * the worst case. An odd number of pieces between rows puts eight rows' words in different banks. */
+ * the worst case. */
 static void place_slots(tsr_type type, size_t apart, q_args *a)
 {
     const size_t block = tsr_type_block_bytes(type), elems = (size_t)tsr_type_block_elems(type);
@@ -78,9 +78,10 @@ static void place_slots(tsr_type type, size_t apart, q_args *a)
     const size_t step = super ? block : Q_BLOCKS * block;
     const size_t steps_begin = (uintptr_t)a->w | a->w_stride | apart | step | (size_t)a->unit / elems * block;
     const size_t multiple = steps_begin % 16 == 0 ? 16 : steps_begin & -steps_begin;
-    a->bytewise = block % 4 == 0 && multiple < 4;
+    a->adjacent = block % 16 == 0;
+    a->bytewise = block % 16 == 0 && multiple < 16;
     a->slot_pieces = (int)((step + (a->bytewise ? 0 : 16 - multiple) + 15) / 16);
-    a->slot_stride = 16 * (a->slot_pieces | 1);
+    a->slot_stride = q_slot_stride(a->slot_pieces);
     a->even = !a->bytewise && ((uintptr_t)a->w | a->w_stride | apart) % 16 == 0 && multiple == (step & -step);
 }
 

@@ -17,7 +17,7 @@
 template <tsr_type TYPE> TSR_DEVICE size_t q_step_at(const q_args &a, int chunk)
 {
     if (!a.units_cut_chunks) /* the same with less arithmetic */
-        return (size_t)((uint32_t)chunk / q_type<TYPE>::step_chunks) * q_type<TYPE>::step_bytes;
+        return (uint32_t)chunk / q_type<TYPE>::step_chunks * (uint32_t)q_type<TYPE>::step_bytes;
     return (size_t)(q_span_of(a, chunk).begin / q_type<TYPE>::block_elems) * q_type<TYPE>::block_bytes;
 }
 
@@ -130,9 +130,10 @@ TSR_DEVICE void q_copy_even(const q_args &a, const q_even<TYPE, KEPT> &even, con
 
 /* -- from shared memory -- */
 
-template <tsr_type TYPE> TSR_DEVICE uint32_t q_word(const unsigned char *from)
+/* ALIGNED: at a multiple of four bytes; otherwise of two. */
+template <bool ALIGNED> TSR_DEVICE uint32_t q_word(const unsigned char *from)
 {
-    if (q_type<TYPE>::words)
+    if (ALIGNED)
         return *reinterpret_cast<const uint32_t *>(from);
     const uint16_t *const half = reinterpret_cast<const uint16_t *>(from);
     return half[0] | (uint32_t)half[1] << 16;
@@ -143,26 +144,26 @@ TSR_DEVICE float q_half(const unsigned char *from)
     return tsr_half_to_f32(*reinterpret_cast<const uint16_t *>(from));
 }
 
-/* A byte's value 0..255 as a float, and a signed byte's value, without a conversion. */
-TSR_DEVICE float q_small(uint32_t number)
+/* d times byte n of a word, exactly, without a conversion: the byte becomes a float of 32768 more; `minus` is
+ * -d times what is too much. */
+#define Q_SCALE_MORE 32768.0f
+TSR_DEVICE float q_scaled(uint32_t word, int n, float d, float minus)
 {
-    return tsr_bits_to_f32(0x4b000000u | number) - 8388608.0f;
+    return fmaf(d, tsr_bits_to_f32(__byte_perm(word, 0x47000000u, 0x7604u + ((uint32_t)n << 4))), minus);
 }
 
-TSR_DEVICE float q_small_signed(unsigned char number)
+/* Sixteen times the quants of 8 less, of the words of low and high nibbles. */
+TSR_DEVICE void q_sixteenfold(uint32_t nibbles, uint32_t *low, uint32_t *high)
 {
-    return tsr_bits_to_f32(0x4b000000u | (number ^ 0x80u)) - (8388608.0f + 128.0f);
+    *low = (nibbles << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
+    *high = (nibbles & 0xf0f0f0f0u) ^ 0x80808080u;
 }
 
-/* Four numbers minus 8 or 32 each, as signed bytes: with 128 more no byte borrows from the next. */
-TSR_DEVICE uint32_t q_less_8(uint32_t nibbles)
+/* Four times the quants of 32 less, which have their low bits in bits 2 to 5 of their bytes and high bits
+ * above. */
+TSR_DEVICE uint32_t q_four_times(uint32_t low, uint32_t high)
 {
-    return (nibbles + 0x78787878u) ^ 0x80808080u;
-}
-
-TSR_DEVICE uint32_t q_less_32(uint32_t numbers)
-{
-    return (numbers + 0x60606060u) ^ 0x80808080u;
+    return (low & 0x3c3c3c3cu) | ((high & 0xc0c0c0c0u) ^ 0x80808080u);
 }
 
 /* Lane 4 g + j has the scales of block j; every lane needs the scales of all four blocks. */
@@ -178,67 +179,145 @@ TSR_DEVICE void q_share_scales(const float scale[2], const float second[2], int 
     }
 }
 
-/* Arguments of the following functions: rows g and g + 8 of a step; chunk number `half` (of a super-block),
+/* Arguments of the following functions: a lane's two rows of a step; chunk number `half` (of a super-block),
  * and its first `blocks` blocks. Other blocks get scales of zero. */
 
-template <tsr_type TYPE>
-TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int lane, q_weights<TYPE> *w)
+template <tsr_type TYPE, bool ALIGNED>
+TSR_DEVICE void q_words_of_block(const unsigned char *block, int r, int lane, uint32_t a[4])
 {
-    const int j = lane % 4;
+    const unsigned char *const at = block + 2 + lane % 4 * 4;
+    a[r] = q_word<ALIGNED>(at);
+    if (TYPE == TSR_TYPE_Q8_0)
+        a[2 + r] = q_word<ALIGNED>(at + 16);
+    else
+        q_sixteenfold(a[r], &a[r], &a[2 + r]);
+}
+
+/* EVEN: the step begins at a multiple of four bytes, so that words of every other block do. */
+template <tsr_type TYPE, bool EVEN>
+TSR_DEVICE void q_words_plain(const unsigned char *const rows[2], int lane, uint32_t a[Q_BLOCKS][4])
+{
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const unsigned char *const block = rows[r] + b * q_type<TYPE>::block_bytes;
-        const uint32_t word = q_word<TYPE>(block + 2 + 4 * j);
-        w->scale[b][r] = b < blocks ? q_half(block) : 0.0f;
-        if (TYPE == TSR_TYPE_Q8_0) {
-            w->a[b][r] = word;
-            w->a[b][2 + r] = q_word<TYPE>(block + 18 + 4 * j);
-        } else {
-            w->a[b][r] = q_less_8(word & 0x0f0f0f0fu);
-            w->a[b][2 + r] = q_less_8(word >> 4 & 0x0f0f0f0fu);
-        }
+        if (EVEN && b % 2 == 1)
+            q_words_of_block<TYPE, true>(block, r, lane, a[b]);
+        else
+            q_words_of_block<TYPE, false>(block, r, lane, a[b]);
     }
 }
 
-/* Scale and minimum of block j of the chunk, for Q4_K and Q5_K (tsr_quant_scale_min in core/quant/quant.h).
- * */
-TSR_DEVICE void q_scale_min(const unsigned char *block, int half, int j, float *scale, float *minimum)
+template <tsr_type TYPE>
+TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int lane, q_weights<TYPE> *w)
 {
-    const uint32_t low = block[4 + j], middle = block[8 + j], high = block[12 + j];
-    const uint32_t s = half == 0 ? low & 63 : (high & 15) | low >> 6 << 4;
-    const uint32_t m = half == 0 ? middle & 63 : high >> 4 | middle >> 6 << 4;
-    *scale = q_half(block) * q_small(s);
-    *minimum = q_half(block + 2) * q_small(m);
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        TSR_UNROLL
+    for (int r = 0; r < 2; r++)
+        w->scale[b][r] = b < blocks ? q_half(rows[r] + b * q_type<TYPE>::block_bytes) : 0.0f;
+    q_words_plain<TYPE, false>(rows, lane, w->a);
+}
+
+/* The scales (byte b: block b) and minima of a chunk's blocks, for Q4_K and Q5_K (tsr_quant_scale_min in
+ * core/quant/quant.h), and their factors. */
+struct q_header {
+    uint32_t scales, minima;
+    float d, m;
+};
+
+TSR_DEVICE q_header q_header_of(const uint32_t word[4], bool second_half)
+{
+    const int shift = second_half ? 2 : 0;
+    const uint32_t mask = second_half ? 0x30303030u : 0x3f3f3f3fu, more = second_half ? 0x0f0f0f0fu : 0;
+    return {(word[1] >> shift & mask) | (word[3] & more), (word[2] >> shift & mask) | (word[3] >> 4 & more),
+            tsr_half_to_f32((uint16_t)word[0]), tsr_half_to_f32((uint16_t)(word[0] >> 16))};
+}
+
+/* One over the multiple of its quants that words of block b have: q_words_minimum(). */
+template <tsr_type TYPE> TSR_DEVICE float q_share(int b)
+{
+    return TYPE == TSR_TYPE_Q4_K ? (b % 2 == 0 ? 1.0f : 1.0f / 16) : 1.0f / (float)(1 << b);
+}
+
+/* A nibble stays where it is in its byte. The fifth bits of four blocks are those from 4 on of their bytes,
+ * and nibbles are moved to the bits below. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_words_minimum(const unsigned char *const rows[2], int half, int lane,
+                                uint32_t a[Q_BLOCKS][4])
+{
+    const int at = lane % 4 * 8; /* adjacent words */
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        tsr_bytes_8 fifth = {};
+        if (TYPE == TSR_TYPE_Q5_K)
+            fifth = *reinterpret_cast<const tsr_bytes_8 *>(rows[r] + 16 + at);
+        TSR_UNROLL
+        for (int pair = 0; pair < 2; pair++) {
+            const int quants = (TYPE == TSR_TYPE_Q5_K ? 48 : 16) + 64 * half + 32 * pair;
+            const tsr_bytes_8 both = *reinterpret_cast<const tsr_bytes_8 *>(rows[r] + quants + at);
+            TSR_UNROLL
+            for (int side = 0; side < 2; side++) {
+                const uint32_t word = both.word[side],
+                               bits = half == 0 ? fifth.word[side] << 4 : fifth.word[side];
+                uint32_t *const even = &a[2 * pair][2 * side + r], *const odd =
+                                                                       &a[2 * pair + 1][2 * side + r];
+                if (TYPE == TSR_TYPE_Q4_K) {
+                    *even = word & 0x0f0f0f0fu;
+                    *odd = word & 0xf0f0f0f0u;
+                } else if (pair == 0) {
+                    *even = (word & 0x0f0f0f0fu) | (bits & 0x10101010u);
+                    *odd = (word >> 3 & 0x1e1e1e1eu) | (bits & 0x20202020u);
+                } else {
+                    *even = (word << 2 & 0x3c3c3c3cu) | (bits & 0x40404040u);
+                    *odd = (word >> 1 & 0x78787878u) | (bits & 0x80808080u);
+                }
+            }
+        }
+    }
 }
 
 template <tsr_type TYPE>
 TSR_DEVICE void q_load_minimum(const unsigned char *const rows[2], int half, int lane, q_weights<TYPE> *w)
 {
-    const int j = lane % 4, quants = TYPE == TSR_TYPE_Q5_K ? 48 : 16;
+    const int j = lane % 4;
     float scale[2], minimum[2];
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        q_scale_min(rows[r], half, j, &scale[r], &minimum[r]);
+        const tsr_bytes_16 words = *reinterpret_cast<const tsr_bytes_16 *>(rows[r]);
+        const q_header header = q_header_of(words.word, half != 0);
+        const float d = header.d * q_share<TYPE>(j);
+        scale[r] = q_scaled(header.scales, j, d, -Q_SCALE_MORE * d);
+        minimum[r] = q_scaled(header.minima, j, -header.m, Q_SCALE_MORE * header.m);
+    }
+    q_words_minimum<TYPE>(rows, half, lane, w->a);
+    q_share_scales(scale, minimum, lane, w);
+}
+
+/* Q6_K's scales are signed bytes: as bytes of 128 more. */
+TSR_DEVICE float q_scaled_signed(uint32_t word, int n, float d)
+{
+    return q_scaled(word ^ 0x80808080u, n, d, -(Q_SCALE_MORE + 128.0f) * d);
+}
+
+/* Four times the quants of 32 less. ALIGNED: the step begins at a multiple of four bytes. */
+template <bool ALIGNED>
+TSR_DEVICE void q_words_q6_k(const unsigned char *const rows[2], int half, int lane, uint32_t a[Q_BLOCKS][4])
+{
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++)
         TSR_UNROLL
-        for (int side = 0; side < 2; side++) { /* words j and j + 4 */
-            const int at = 4 * j + 16 * side;
-            const uint32_t fifth = TYPE == TSR_TYPE_Q5_K ? q_word<TYPE>(rows[r] + 16 + at) >> (4 * half) : 0;
-            TSR_UNROLL
-            for (int pair = 0; pair < 2; pair++) {
-                const uint32_t word = q_word<TYPE>(rows[r] + quants + 64 * half + 32 * pair + at);
-                uint32_t even = word & 0x0f0f0f0fu, odd = word >> 4 & 0x0f0f0f0fu;
-                if (TYPE == TSR_TYPE_Q5_K) {
-                    even |= (fifth >> (2 * pair) & 0x01010101u) << 4;
-                    odd |= (fifth >> (2 * pair + 1) & 0x01010101u) << 4;
-                }
-                w->a[2 * pair][2 * side + r] = even;
-                w->a[2 * pair + 1][2 * side + r] = odd;
-            }
+    for (int side = 0; side < 2; side++) { /* words j and j + 4 */
+        const unsigned char *const at = rows[r] + lane % 4 * 4 + 16 * side;
+        const uint32_t high = q_word<ALIGNED>(at + 128 + 32 * half);
+        TSR_UNROLL
+        for (int pair = 0; pair < 2; pair++) { /* blocks `pair` and pair + 2 */
+            const uint32_t low = q_word<ALIGNED>(at + 64 * half + 32 * pair);
+            a[pair][2 * side + r] = q_four_times(low << 2, high << (6 - 2 * pair));
+            a[pair + 2][2 * side + r] = q_four_times(low >> 2, high << (2 - 2 * pair));
         }
     }
-    q_share_scales(scale, minimum, lane, w);
 }
 
 TSR_DEVICE void q_load_q6_k(const unsigned char *const rows[2], int half, int lane,
@@ -249,22 +328,12 @@ TSR_DEVICE void q_load_q6_k(const unsigned char *const rows[2], int half, int la
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const unsigned char *const block = rows[r];
-        scale[r] = q_half(block + 208) * q_small_signed(block[192 + 8 * half + 2 * j]);
-        second[r] = q_half(block + 208) * q_small_signed(block[192 + 8 * half + 2 * j + 1]);
-        TSR_UNROLL
-        for (int side = 0; side < 2; side++) {
-            const int at = 4 * j + 16 * side;
-            const uint32_t high = q_word<TSR_TYPE_Q6_K>(block + 128 + 32 * half + at);
-            TSR_UNROLL
-            for (int pair = 0; pair < 2; pair++) { /* blocks `pair` and pair + 2 */
-                const uint32_t low = q_word<TSR_TYPE_Q6_K>(block + 64 * half + 32 * pair + at);
-                w->a[pair][2 * side + r] =
-                    q_less_32((low & 0x0f0f0f0fu) | (high >> (2 * pair) & 0x03030303u) << 4);
-                w->a[pair + 2][2 * side + r] =
-                    q_less_32((low >> 4 & 0x0f0f0f0fu) | (high >> (2 * pair + 4) & 0x03030303u) << 4);
-            }
-        }
+        const float d = q_half(block + 208);
+        const uint32_t scales = *reinterpret_cast<const uint16_t *>(block + 192 + 8 * half + 2 * j);
+        scale[r] = q_scaled_signed(scales, 0, d);
+        second[r] = q_scaled_signed(scales, 1, d);
     }
+    q_words_q6_k<false>(rows, half, lane, w->a);
     q_share_scales(scale, second, lane, w);
 }
 
@@ -301,7 +370,7 @@ TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q6_K>, const unsigned char *const rows[2],
     q_load_q6_k(rows, half, lane, w);
 }
 
-/* Load a lane's part of 16 rows of one chunk: rows[r] is the step of row lane / 4 + 8 r. */
+/* Load a lane's part of 16 rows of one chunk: rows[r] is the step of row q_row_in(lane) + 8 r. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_rows_load(const q_args &a, const unsigned char *const rows[2], int chunk, int lane,
                             q_weights<TYPE> *w)
@@ -310,13 +379,13 @@ TSR_DEVICE void q_rows_load(const q_args &a, const unsigned char *const rows[2],
            q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK, lane, w);
 }
 
-/* The distances of rows g and g + 8 of a set of rows from the last multiple of 16. All of a lane's steps of
+/* The distances of a lane's two rows of a set of rows from the last multiple of 16. All of a lane's steps of
  * the set have them in common. */
 TSR_DEVICE void q_phases(const q_args &a, bool even, int64_t first_row, int lane, uint32_t phases[2])
 {
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int64_t row = first_row + lane / 4 + r * (a.set_rows - Q_ROWS / 2);
+        const int64_t row = first_row + q_row_in(lane) + r * (a.set_rows - Q_ROWS / 2);
         phases[r] = even ? 0 : (uint32_t) reinterpret_cast<uintptr_t>(q_row_of(a, row) + r * a.other_at) % 16;
     }
 }
@@ -330,7 +399,7 @@ TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, cons
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const uint32_t offset = q_type<TYPE>::words && a.bytewise ? 0 : (phases[r] + (uint32_t)at) % 16;
-        rows[r] = slots + (lane / 4 + 8 * r) * a.slot_stride + offset;
+        rows[r] = slots + (q_row_in(lane) + 8 * r) * a.slot_stride + offset;
     }
     q_rows_load<TYPE>(a, rows, chunk, lane, w);
 }

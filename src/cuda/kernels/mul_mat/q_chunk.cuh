@@ -84,7 +84,8 @@ struct q_args {
     bool exact, bf16;
     bool bytes;                 /* activations have 8 bits */
     bool units_cut_chunks;      /* units, apart from the last, end inside a chunk */
-    bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */
+    bool bytewise;              /* weights are at no multiple of 16 bytes where words are needed */
+    bool adjacent;              /* which words of activations are neighbours: q_word_at() */
     bool sibling;               /* the op runs beside the one before it, and ends after it */
     bool even;                  /* rows begin at multiples of 16 bytes; a step spans q_type::pieces pieces */
     bool wide_x;                /* activations may be loaded 16 bytes at a time */
@@ -108,15 +109,25 @@ template <tsr_type TYPE> struct q_type {
                                        : TYPE == TSR_TYPE_Q4_K ? sizeof(tsr_block_q4_k)
                                        : TYPE == TSR_TYPE_Q5_K ? sizeof(tsr_block_q5_k)
                                                                : sizeof(tsr_block_q6_k);
-    static constexpr bool words = block_bytes % 4 == 0; /* aligned for loads of four bytes */
-    static constexpr int step_chunks = super ? 2 : 1;   /* fetched together: a super-block, or */
+    static constexpr bool words = block_bytes % 16 == 0; /* aligned for loads of any size */
+    static constexpr int step_chunks = super ? 2 : 1;    /* fetched together: a super-block, or */
     static constexpr int step_bytes = super ? block_bytes : Q_BLOCKS * block_bytes; /* a chunk's blocks */
     static constexpr int
         pieces = /* of 16 bytes that contain a step of a row that begins at a multiple of 16 */
         (step_bytes + 16 - (step_bytes & -step_bytes) + 15) / 16;
     static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
     static constexpr bool halves = TYPE == TSR_TYPE_Q6_K; /* two scales per 32 elements */
+    /* Words for mma_int.cuh have the quants times this number, which saves shifts; minimum: those of blocks
+     * have multiples of their own, for which the blocks' scales make up. */
+    static constexpr int times = TYPE == TSR_TYPE_Q4_0 ? 16 : TYPE == TSR_TYPE_Q6_K ? 4 : 1;
+    using element = std::conditional_t<minimum, uint8_t, int8_t>; /* of these words */
 };
+
+/* Bytes between rows in shared memory: an odd number of pieces puts eight rows' words in different banks. */
+static __host__ __device__ inline int q_slot_stride(int pieces)
+{
+    return 16 * (pieces | 1);
+}
 
 /* -- the position of a chunk -- */
 
@@ -149,8 +160,8 @@ TSR_DEVICE size_t q_place(const q_args &a, int token, int chunk)
 
 /* A place has two sides: the high and the low bytes of one token, or with 8 bits (BYTES 1) the bytes of a
  * token of even number and of the next one. It is 16 pieces of 16 bytes, [pair of blocks][side][j], and a
- * piece has words j and j + 4 of its two blocks. So eight lanes load 128 consecutive bytes at a time, which
- * shared memory serves in one access. */
+ * piece has two words of each of its two blocks (q_word_at()). So eight lanes load 128 consecutive bytes at a
+ * time, which shared memory serves in one access. */
 
 /* Places of a chunk. */
 template <int BYTES> __host__ TSR_DEVICE constexpr int q_places(int n_tokens)
@@ -194,8 +205,15 @@ TSR_DEVICE void q_close(q_sum<float> *sum, float, bool *)
 
 /* -- one chunk: 16 rows times four tokens -- */
 
-/* A lane's part of 16 rows: words of four quants for mma_int.cuh, and for rows g and g + 8 each block's scale
- * and, if the type has one, its minimum or the scale of its second half. */
+/* The row of eight that is row lane / 4 of products. Half a warp has every other row, so that it loads eight
+ * bytes per lane from different banks of shared memory. */
+TSR_DEVICE int q_row_in(int lane)
+{
+    return lane / 4 % 4 * 2 + lane / 16;
+}
+
+/* A lane's part of 16 rows: words of four quants for mma_int.cuh, and for its two rows each block's scale
+ * and, if the type has one, its minimum, negative, or the scale of its second half. */
 template <tsr_type TYPE> struct q_weights {
     uint32_t a[Q_BLOCKS][4];
     float scale[Q_BLOCKS][2], second[Q_BLOCKS][2];
@@ -210,17 +228,23 @@ template <int BYTES, int N> struct q_tokens {
     const q_meta *meta[N];
 };
 
-/* Load from the lane's first piece of the codes of column lane / 4; t->meta is set. */
-template <int BYTES, int N> TSR_DEVICE void q_tokens_load(const unsigned char *codes, q_tokens<BYTES, N> *t)
+/* Load from the lane's first piece of the codes of a column. */
+TSR_DEVICE void q_codes_load(const unsigned char *codes, uint32_t b[Q_BLOCKS][2])
 {
     TSR_UNROLL
     for (int pair = 0; pair < 2; pair++) {
         const tsr_bytes_16 piece = *reinterpret_cast<const tsr_bytes_16 *>(codes + Q_CODE_BYTES / 2 * pair);
-        t->b[2 * pair][0] = piece.word[0];
-        t->b[2 * pair][1] = piece.word[1];
-        t->b[2 * pair + 1][0] = piece.word[2];
-        t->b[2 * pair + 1][1] = piece.word[3];
+        b[2 * pair][0] = piece.word[0];
+        b[2 * pair][1] = piece.word[1];
+        b[2 * pair + 1][0] = piece.word[2];
+        b[2 * pair + 1][1] = piece.word[3];
     }
+}
+
+/* The same of column lane / 4; t->meta is set. */
+template <int BYTES, int N> TSR_DEVICE void q_tokens_load(const unsigned char *codes, q_tokens<BYTES, N> *t)
+{
+    q_codes_load(codes, t->b);
 }
 
 /* Integers of less than 2^22 become floats without a conversion (four times slower than an addition): they
@@ -237,20 +261,27 @@ TSR_DEVICE float q_join(int high, int low)
     return (tsr_bits_to_f32((uint32_t)high) - (Q_HIGH_FLOAT + Q_LOW_FLOAT)) + tsr_bits_to_f32((uint32_t)low);
 }
 
-/* Add the chunk's values for rows g and g + 8 and token lane % 4 to open sums. */
+/* With 8 bits there are but low bytes. */
+TSR_DEVICE float q_join(int low)
+{
+    return tsr_bits_to_f32((uint32_t)low) - Q_LOW_FLOAT;
+}
+
+/* Add the chunk's values for the lane's rows and token lane % 4 to open sums. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
 {
     const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(t.meta[0]->at);
+    const int zero[4] = {Q_HIGH_BITS, Q_LOW_BITS, Q_HIGH_BITS, Q_LOW_BITS};
     float values[2] = {0.0f, 0.0f};
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++) {
         int c[4], second[4];
         if (q_type<TYPE>::halves) {
-            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], Q_HIGH_BITS, Q_LOW_BITS);
-            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, Q_HIGH_BITS, Q_LOW_BITS);
+            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], zero);
+            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, zero);
         } else {
-            tsr_mma_int_16x8x32(c, w.a[b], t.b[b], Q_HIGH_BITS, Q_LOW_BITS);
+            tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(c, w.a[b], t.b[b], zero);
         }
         TSR_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -258,19 +289,20 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
             if (q_type<TYPE>::halves)
                 values[r] = fmaf(w.second[b][r], q_join(second[2 * r], second[2 * r + 1]), values[r]);
             else if (q_type<TYPE>::minimum)
-                values[r] = fmaf(-w.second[b][r], sums.at[b], values[r]);
+                values[r] = fmaf(w.second[b][r], sums.at[b], values[r]);
         }
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)], values[r], *open[r]);
+        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)] * (1.0f / q_type<TYPE>::times), values[r], *open[r]);
 }
 
-/* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row g + 8 r is
+/* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row r is
  * added to open[2 i + r]. */
 template <tsr_type TYPE, int BEGIN, int N>
 TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N> &t, float *const open[2 * N])
 {
+    const int zero[4] = {Q_LOW_BITS, Q_LOW_BITS, Q_LOW_BITS, Q_LOW_BITS};
     tsr_floats_4 meta[N]; /* both blocks' sums and scales */
     TSR_UNROLL
     for (int i = 0; i < N; i++)
@@ -279,10 +311,10 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
     for (int b = BEGIN; b < BEGIN + 2; b++) {
         int c[4], second[4];
         if (q_type<TYPE>::halves) {
-            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], Q_LOW_BITS, Q_LOW_BITS);
-            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, Q_LOW_BITS, Q_LOW_BITS);
+            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], zero);
+            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, zero);
         } else {
-            tsr_mma_int_16x8x32(c, w.a[b], t.b[b], Q_LOW_BITS, Q_LOW_BITS);
+            tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(c, w.a[b], t.b[b], zero);
         }
         TSR_UNROLL
         for (int i = 0; i < N; i++)
@@ -293,11 +325,11 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
             const float d = w.scale[b][r];
             float value = fmaf(d, tsr_bits_to_f32((uint32_t)c[2 * r + i]), -Q_LOW_FLOAT * d);
             if (q_type<TYPE>::halves)
-                value =
-                    fmaf(w.second[b][r], tsr_bits_to_f32((uint32_t)second[2 * r + i]) - Q_LOW_FLOAT, value);
+                value = fmaf(w.second[b][r], q_join(second[2 * r + i]), value);
             else if (q_type<TYPE>::minimum)
-                value = fmaf(-w.second[b][r], meta[i].at[b - BEGIN], value);
-            *open[2 * i + r] = fmaf(meta[i].at[2 + b - BEGIN], value, *open[2 * i + r]);
+                value = fmaf(w.second[b][r], meta[i].at[b - BEGIN], value);
+            *open[2 * i + r] =
+                fmaf(meta[i].at[2 + b - BEGIN] * (1.0f / q_type<TYPE>::times), value, *open[2 * i + r]);
         }
     }
 }

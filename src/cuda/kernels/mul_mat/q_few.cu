@@ -210,7 +210,7 @@ TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums 
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         const int token = few_token<QUADS, BYTES>(quad, p.lane);
-        int64_t *const to = shared + (p.part * a.n_tokens + token) * Q_ROWS + p.lane / 4 + 8 * r;
+        int64_t *const to = shared + (p.part * a.n_tokens + token) * Q_ROWS + q_row_in(p.lane) + 8 * r;
         if (token < a.n_tokens && a.exact)
             *to = sums[quad].fixed[r];
         else if (token < a.n_tokens)

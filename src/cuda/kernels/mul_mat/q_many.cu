@@ -176,7 +176,7 @@ TSR_DEVICE void many_chunk(const q_args &a, const many_place &p, int chunk, q_su
     const unsigned char *rows[2];
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int row = p.down * Q_ROWS + p.lane / 4 + 8 * r;
+        const int row = p.down * Q_ROWS + q_row_in(p.lane) + 8 * r;
         rows[r] = many_weights(a, p, step) + row * a.slot_stride + q_offset<TYPE>(a, p.tile->rows[row] + at);
     }
     constexpr int parts = BYTES == 1 && (sizeof(Total) > sizeof(float) || TYPE == TSR_TYPE_Q6_K) ? 2 : 1;
@@ -214,7 +214,7 @@ TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Tot
     for (int quad = 0; quad < MANY_QUADS; quad++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        const int row = p.tile->row + p.down * Q_ROWS + p.lane / 4 + 8 * r;
+        const int row = p.tile->row + p.down * Q_ROWS + q_row_in(p.lane) + 8 * r;
         const int token =
             p.tile->token + p.across * (MANY_QUADS * Q_TOKENS) + many_token<BYTES>(quad, p.lane);
         if (row < a.n_rows && token < a.n_tokens)

@@ -37,10 +37,13 @@ TSR_DEVICE uint32_t q_bytes_of(const uint32_t word[4], int at)
     return __byte_perm(__byte_perm(word[0], word[1], pairs), __byte_perm(word[2], word[3], pairs), 0x5410);
 }
 
-/* Where word number w of block b of a side is; the other side's are Q_SIDE_BYTES further. */
-TSR_DEVICE uint32_t *q_word_at(unsigned char *codes, int b, int w)
+/* Where word number w of block b of a side is; the other side's are Q_SIDE_BYTES further. A lane's two words
+ * of a block are neighbours or, where the weights' words are not aligned or have the quants of both, two of
+ * which one is 16 elements after the other: sums of integers allow any order, the same for both operands. */
+TSR_DEVICE uint32_t *q_word_at(const q_args &a, unsigned char *codes, int b, int w)
 {
-    return reinterpret_cast<uint32_t *>(codes + 128 * (b / 2) + w % 4 * 16 + b % 2 * 8) + w / 4;
+    const int piece = a.adjacent ? w / 2 : w % 4, second = a.adjacent ? w % 2 : w / 4;
+    return reinterpret_cast<uint32_t *>(codes + 128 * (b / 2) + piece * 16 + b % 2 * 8) + second;
 }
 
 /* Store the codes of a word; the value is their sum. */
@@ -113,7 +116,7 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
         const bool finite = most[s] < 0x7f800000u, some = finite && largest >= Q_SMALLEST;
         TSR_UNROLL
         for (int b = s * blocks; b < (s + 1) * blocks; b++) {
-            uint32_t *const to = q_word_at(codes, b, w);
+            uint32_t *const to = q_word_at(a, codes, b, w);
             sums[b] = 0.0f;
             if (here && some)
                 sums[b] = q_encode<BYTES>(four[b], largest_code / largest, to);
