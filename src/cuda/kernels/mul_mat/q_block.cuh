@@ -87,18 +87,27 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
 }
 
 /* The pieces of a warp's lane, of a step of a set whose rows begin at multiples of 16 bytes (q_args.even):
- * where they begin, counted from the first row's first piece. They are the same for every step, so they are
- * KEPT where there are registers for them. */
+ * where they begin, if the set is the matrix's first and the step a row's. They are the same for every step,
+ * so they are KEPT where there are registers for them. */
 template <tsr_type TYPE, bool KEPT> struct q_even {
     static constexpr int pieces = Q_ROWS * q_type<TYPE>::pieces; /* of all lanes */
     static constexpr int count = (pieces + TSR_WARP - 1) / TSR_WARP;
-    int64_t from[KEPT ? count : 1];
+    const unsigned char *from[KEPT ? count : 1];
 };
 
-template <tsr_type TYPE> TSR_DEVICE int64_t q_even_from(const q_args &a, uint32_t nth)
+/* The same address, which the compiler keeps instead of what it was computed from. */
+TSR_DEVICE const unsigned char *q_kept(const unsigned char *address)
+{
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(address));
+#endif
+    return address;
+}
+
+template <tsr_type TYPE> TSR_DEVICE const unsigned char *q_even_from(const q_args &a, uint32_t nth)
 {
     const uint32_t row = nth / q_type<TYPE>::pieces;
-    return row / (Q_ROWS / 2) * a.lower_at + row % (Q_ROWS / 2) * (uint32_t)a.w_stride +
+    return a.w + row / (Q_ROWS / 2) * a.lower_at + row % (Q_ROWS / 2) * (uint32_t)a.w_stride +
            16 * (nth - row * q_type<TYPE>::pieces);
 }
 
@@ -107,15 +116,16 @@ template <tsr_type TYPE, bool KEPT> TSR_DEVICE q_even<TYPE, KEPT> q_even_of(cons
     q_even<TYPE, KEPT> even = {};
     TSR_UNROLL
     for (int i = 0; KEPT && i < q_even<TYPE, KEPT>::count; i++)
-        even.from[i] = q_even_from<TYPE>(a, lane + i * TSR_WARP);
+        even.from[i] = q_kept(q_even_from<TYPE>(a, lane + i * TSR_WARP));
     return even;
 }
 
-/* As q_copy_rows() does, of rows none of which is the matrix's last: the pieces that contain the end of that
- * one need not be inside the tensor. */
+/* As q_copy_rows() does, of the set and step whose first piece is `at` bytes after the matrix's first. None
+ * of its rows is the matrix's last: the pieces that contain the end of that one need not be inside the
+ * tensor. */
 template <tsr_type TYPE, bool KEPT>
-TSR_DEVICE void q_copy_even(const q_args &a, const q_even<TYPE, KEPT> &even, const unsigned char *first_piece,
-                            unsigned char *slots, int lane)
+TSR_DEVICE void q_copy_even(const q_args &a, const q_even<TYPE, KEPT> &even, size_t at, unsigned char *slots,
+                            int lane)
 {
     TSR_UNROLL
     for (int i = 0; i < q_even<TYPE, KEPT>::count; i++) {
@@ -124,7 +134,7 @@ TSR_DEVICE void q_copy_even(const q_args &a, const q_even<TYPE, KEPT> &even, con
             q_type<TYPE>::pieces % 2 == 0 ? nth / q_type<TYPE>::pieces : 0; /* slot_stride is odd */
         if (nth < q_even<TYPE, KEPT>::pieces)
             tsr_copy_async_16(slots + 16 * (nth + gap),
-                              first_piece + (KEPT ? even.from[i] : q_even_from<TYPE>(a, nth)));
+                              (KEPT ? even.from[i] : q_even_from<TYPE>(a, nth)) + at);
     }
 }
 

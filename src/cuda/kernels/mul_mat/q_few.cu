@@ -10,14 +10,16 @@
  * Bytes in flight: an H200 delivers about 4.8 TB/s some 0.8 us after the request, so 3.8 MB must be in
  * flight, 29 KB per SM. 16 warps with two slots each have 37 KB (Q4_0), 70 KB (Q8_0), 74 KB (Q4_K) to 107 KB
  * (Q6_K). A slot is 16 rows of 72 (Q4_0) to 210 bytes (Q6_K), each a run of consecutive addresses.
- * Instructions: about 250 per warp and 256 x 16 weights, so the four schedulers of an SM could consume 30 to
- * 60 bytes per cycle, where memory delivers 17 to 20. Cards with less shared memory get one group.
+ * Cards with less shared memory get one group.
+ *
+ * One token, in decoding, has a form of its own (q_one.cuh) where rows begin at multiples of 16 bytes, which
+ * those of models do: all that depends on the layout of slots is then known to the compiler.
  *
  * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one launch
  * less per op, which in decoding is worth more than the repeated work. Where they do not fit in addition to
  * the rings, the launcher (q.cu) starts a kernel for it, and the block reads them from memory. */
 #include "cuda/kernels/mul_mat/launch_of.cuh"
-#include "cuda/kernels/mul_mat/q_block.cuh"
+#include "cuda/kernels/mul_mat/q_one.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
 enum {
@@ -30,7 +32,7 @@ enum {
  * warp's ring [slot][Q_ROWS][slot_stride]. */
 struct few_layout {
     int groups;
-    size_t sums, codes, meta, bytes; /* the rings are at 0 */
+    size_t sums, zeros, codes, meta, bytes; /* the rings are at 0 */
 };
 
 struct few_sums {
@@ -48,38 +50,45 @@ struct few_args {
 /* The rows and the part of K of a warp. */
 struct few_place {
     int lane, part;
-    int stride;     /* rows from one turn of the block to its next; no matrix has 2^31 rows */
-    int before;     /* rows of the block's groups before the warp's */
+    int stride; /* rows from one turn of the block to its next; no matrix has 2^31 rows */
+    int before; /* rows of the block's groups before the warp's */
+    int slot_bytes;
     int begin, end; /* chunks */
     unsigned char *ring;
     q_deal deal;
 };
 
-/* The next step to fetch. */
+/* The next step to fetch; the slot in bytes from the ring's first. */
 struct few_ahead {
     int row, chunk, slot;
 };
 
 /* Whether rows are even, where there are registers to make use of it: not with super-blocks and eight
  * tokens. */
-template <tsr_type TYPE, bool KEPT> TSR_DEVICE bool few_even(const q_args &a)
+template <tsr_type TYPE, int QUADS> TSR_DEVICE bool few_even(const q_args &a)
 {
-    return (KEPT || !q_type<TYPE>::super) && a.even;
+    return (QUADS <= 1 || !q_type<TYPE>::super) && a.even;
 }
 
-template <tsr_type TYPE, bool KEPT>
-TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE, KEPT> &even,
+/* The ring's slot after `slot`, in bytes from its first. */
+TSR_DEVICE int few_after(const few_place &p, int slot)
+{
+    return slot < (FEW_SLOTS - 1) * p.slot_bytes ? slot + p.slot_bytes : 0;
+}
+
+template <tsr_type TYPE, int QUADS>
+TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE, QUADS <= 1> &even,
                           few_ahead *ahead)
 {
     if (ahead->row - p.before < (int)a.n_rows && p.begin < p.end) {
         const int row = ahead->row;
         const size_t at = q_step_at<TYPE>(a, ahead->chunk);
-        unsigned char *const slots = p.ring + ahead->slot * Q_ROWS * a.slot_stride;
-        if (few_even<TYPE, KEPT>(a) && row + a.set_rows < (int)a.n_rows)
-            q_copy_even<TYPE, KEPT>(a, even, a.w + (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
+        unsigned char *const slots = p.ring + ahead->slot;
+        if (few_even<TYPE, QUADS>(a) && row + a.set_rows < (int)a.n_rows)
+            q_copy_even(a, even, (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
         else
             q_copy_rows<TYPE, true>(a, p.deal, row, Q_ROWS, at, slots);
-        ahead->slot = ahead->slot + 1 < FEW_SLOTS ? ahead->slot + 1 : 0;
+        ahead->slot = few_after(p, ahead->slot);
         ahead->chunk += q_type<TYPE>::step_chunks;
         if (ahead->chunk >= p.end) {
             ahead->chunk = p.begin;
@@ -136,23 +145,23 @@ template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, 
 
 /* Compute the warp's part of K for 16 rows. */
 template <tsr_type TYPE, int QUADS, int BYTES>
-TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE, QUADS == 1> &even, int row,
+TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE, QUADS <= 1> &even, int row,
                          const unsigned char *codes, const q_meta *meta, few_ahead *ahead, int *slot,
                          few_sums *sums)
 {
     bool bad = false;
     int in_unit = 0;
     uint32_t phases[2];
-    q_phases(a, few_even<TYPE, QUADS == 1>(a), row, p.lane, phases);
+    q_phases(a, few_even<TYPE, QUADS>(a), row, p.lane, phases);
     TSR_UNROLL
     for (int quad = 0; quad < QUADS; quad++)
         sums[quad] = {{0.0f, 0.0f}, {0, 0}};
     for (int step = p.begin; step < p.end; step += q_type<TYPE>::step_chunks) {
-        const unsigned char *const slots = p.ring + *slot * Q_ROWS * a.slot_stride;
+        const unsigned char *const slots = p.ring + *slot;
         tsr_copy_async_wait<FEW_SLOTS - 2>();
         __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-        few_fetch<TYPE, QUADS == 1>(a, p, even, ahead);
-        *slot = *slot + 1 < FEW_SLOTS ? *slot + 1 : 0;
+        few_fetch<TYPE, QUADS>(a, p, even, ahead);
+        *slot = few_after(p, *slot);
         const size_t at = q_step_at<TYPE>(a, step);
         TSR_UNROLL_BY((QUADS == 1 && (BYTES == 2 || TYPE != TSR_TYPE_Q6_K) ? 2 : 1)) /* registers */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
@@ -165,6 +174,92 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
             }
         }
     }
+    if (bad)
+        tsr_fault_raise(a.fault);
+}
+
+/* Add up to four chunks from `group` on, each of which has its values for the lane's rows in a lane of four:
+ * the open sums go from each to the next. */
+template <tsr_type TYPE, int BYTES>
+TSR_DEVICE void few_add(const q_args &a, const few_place &p, int group,
+                        const float values[2][BYTES == 2 ? 1 : Q_BLOCKS], const q_meta *meta, int *in_unit,
+                        few_sums *sums, bool *bad)
+{
+    constexpr int n = BYTES == 2 ? 1 : Q_BLOCKS;
+    const int j = p.lane % 4;
+    float scales[n];
+    TSR_UNROLL
+    for (int b = 0; b < n; b++)
+        scales[b] = meta->scales[b] * (1.0f / q_type<TYPE>::times);
+    TSR_UNROLL
+    for (int i = 0; i < Q_ONE_CHUNKS; i++) {
+        if (group + i >= p.end)
+            break;
+        TSR_UNROLL
+        for (int r = 0; r < 2; r++) {
+            sums->open[r] = __shfl_sync(TSR_ALL_LANES, sums->open[r], (i + 3) % Q_ONE_CHUNKS, Q_ONE_CHUNKS);
+            TSR_UNROLL
+            for (int b = 0; b < n; b++)
+                sums->open[r] = fmaf(scales[b], values[r][b], sums->open[r]);
+        }
+        if (a.exact && (++*in_unit == a.unit_chunks || group + i + 1 == p.end)) {
+            if (j == i)
+                few_close<1>(a, sums, bad);
+            sums->open[0] = sums->open[1] = 0.0f;
+            *in_unit = 0;
+        }
+    }
+}
+
+/* All lanes of four get the sum. */
+TSR_DEVICE void few_gather(const few_place &p, bool exact, few_sums *sums)
+{
+    const int last = (p.end - p.begin + 3) % Q_ONE_CHUNKS;
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        if (!exact)
+            sums->open[r] = __shfl_sync(TSR_ALL_LANES, sums->open[r], last, Q_ONE_CHUNKS);
+        TSR_UNROLL
+        for (int mask = 1; exact && mask < Q_ONE_CHUNKS; mask *= 2)
+            sums->fixed[r] += __shfl_xor_sync(TSR_ALL_LANES, sums->fixed[r], mask);
+    }
+}
+
+/* As few_part() does, for one token and rows that are even: four chunks at a time (q_one.cuh). */
+template <tsr_type TYPE, int BYTES>
+TSR_DEVICE void few_part_of_one(const q_args &a, const few_place &p, const q_even<TYPE, true> &even,
+                                const q_one_token &x, few_ahead *ahead, int *slot, few_sums *sums)
+{
+    const int j = p.lane % 4;
+    bool bad = false;
+    int in_unit = 0;
+    q_one<TYPE> one = {};
+    *sums = {{0.0f, 0.0f}, {0, 0}};
+    for (int group = p.begin; group < p.end; group += Q_ONE_CHUNKS) {
+        const unsigned char *const codes = x.codes + (x.column ? group * Q_CODE_BYTES : 0);
+        q_one_begin<TYPE, BYTES>(&one);
+        for (int step = group; step < p.end && step < group + Q_ONE_CHUNKS;
+             step += q_type<TYPE>::step_chunks) {
+            const int at = (int)(q_step_at<TYPE>(a, step) % 16);
+            const unsigned char *const upper = p.ring + *slot + q_row_in(p.lane) * a.slot_stride + at;
+            const unsigned char *const rows[2] = {upper, upper + 8 * a.slot_stride};
+            tsr_copy_async_wait<FEW_SLOTS - 2>();
+            __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
+            few_fetch<TYPE, 0>(a, p, even, ahead);
+            *slot = few_after(p, *slot);
+            if (j / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == step - group)
+                q_one_scales(rows, j % q_type<TYPE>::step_chunks, &one);
+            TSR_UNROLL
+            for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
+                q_one_multiply(rows, i, p.lane / 8 == step - group + i ? codes : x.zeros, at % 4 == 0, p.lane,
+                               &one);
+        }
+        const q_meta *const meta = x.meta + (group + j < p.end ? group + j : group);
+        float values[2][BYTES == 2 ? 1 : Q_BLOCKS];
+        q_one_values<TYPE, BYTES>(one, meta, p.lane, values);
+        few_add<TYPE, BYTES>(a, p, group, values, meta, &in_unit, sums, &bad);
+    }
+    few_gather(p, a.exact, sums);
     if (bad)
         tsr_fault_raise(a.fault);
 }
@@ -183,8 +278,8 @@ TSR_DEVICE void few_store(const few_args &f, const q_args &a, const few_place &p
                           const int64_t *sums)
 {
     const int outputs = a.n_tokens * Q_ROWS;
-    const int thread = tsr_not_kept(p.part * TSR_WARP + p.lane), token = thread / Q_ROWS,
-              nth = thread % Q_ROWS;
+    const int thread = tsr_not_kept(p.part * TSR_WARP + p.lane);
+    const int token = (int)((unsigned)thread / Q_ROWS), nth = (int)((unsigned)thread % Q_ROWS);
     if (thread >= outputs || nth >= a.set_rows || row + nth >= a.n_rows)
         return;
     const int64_t at = token * a.y_stride + row + nth;
@@ -218,7 +313,8 @@ TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums 
     }
 }
 
-/* The op with the matrix of this block. */
+/* The op with the matrix of this block, and what is known of it. */
+template <tsr_type TYPE, int QUADS>
 TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
 {
     q_args a = f.q;
@@ -227,24 +323,30 @@ TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
     a.y = m.y;
     a.y_stride = m.y_stride;
     a.n_rows = m.n_rows;
+    if (QUADS == 0) {
+        a.n_tokens = 1;
+        a.even = true;
+        a.bytewise = a.units_cut_chunks = false;
+        a.slot_pieces = q_type<TYPE>::pieces;
+        a.slot_stride = q_slot_stride(a.slot_pieces);
+    }
     return a;
 }
 
 /* Quantize all activations into the block's memory. */
 template <int BYTES>
-TSR_DEVICE void few_quantize(const few_args &f, int warp, int lane, unsigned char *codes, q_meta *meta)
+TSR_DEVICE void few_quantize(const q_args &a, const few_layout &layout, int warp, int lane,
+                             unsigned char *codes, q_meta *meta)
 {
-    const q_args &a = f.q;
-    const int all = a.n_tokens * a.chunks, step = f.layout.groups * Q_PARTS * Q_X_CHUNKS;
+    const int all = a.n_tokens * a.chunks, step = layout.groups * Q_PARTS * Q_X_CHUNKS;
     for (int first = warp * Q_X_CHUNKS; first < all; first += step) {
         const int i = first + lane / Q_X_LANES, token = i % a.n_tokens, chunk = i / a.n_tokens;
         q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, lane, i < all,
                           codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i);
     }
-    __syncthreads();
 }
 
-/* QUADS: tokens in units of four. BYTES: of an activation. */
+/* QUADS: tokens in units of four; 0: one token, rows are even. BYTES: of an activation. */
 template <tsr_type TYPE, int QUADS, int BYTES>
 static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     q_few_kernel(const __grid_constant__ few_args f)
@@ -252,42 +354,55 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     TSR_DYNAMIC_SHARED(unsigned char, memory);
     const few_layout &layout = f.layout;
     const tsr_launch_matrix &matrix = tsr_launch_matrix_of(f.of);
-    const q_args a = few_args_of(f, matrix);
-    const int warp = threadIdx.x / TSR_WARP, slot_bytes = Q_ROWS * a.slot_stride;
+    const q_args a = few_args_of<TYPE, QUADS>(f, matrix);
+    const int warp = threadIdx.x / TSR_WARP;
     few_place p = {(int)(threadIdx.x % TSR_WARP), warp % Q_PARTS};
     p.before = warp / Q_PARTS * a.set_rows;
     p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
     p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
     p.stride = matrix.n_blocks * layout.groups * a.set_rows;
-    p.ring = memory + warp * FEW_SLOTS * slot_bytes;
+    p.slot_bytes = Q_ROWS * a.slot_stride;
+    p.ring = memory + warp * FEW_SLOTS * p.slot_bytes;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
-    const q_even<TYPE, QUADS == 1> even = q_even_of<TYPE, QUADS == 1>(a, p.lane);
+    constexpr bool kept = QUADS <= 1;
+    const q_even<TYPE, kept> even = q_even_of<TYPE, kept>(a, p.lane);
 
     const int first = ((int)blockIdx.x - matrix.first_block) * layout.groups * a.set_rows + p.before;
     few_ahead ahead = {first, p.begin, 0};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
-        few_fetch<TYPE, QUADS == 1>(a, p, even, &ahead);
+        few_fetch<TYPE, QUADS>(a, p, even, &ahead);
     if (!a.sibling)
         tsr_wait_for_previous();
     tsr_start_next(); /* of siblings: they do not wait for the activations */
 
+    if (QUADS == 0 && threadIdx.x < Q_CODE_BYTES / sizeof(uint32_t))
+        reinterpret_cast<uint32_t *>(memory + layout.zeros)[threadIdx.x] = 0;
     const unsigned char *codes = a.codes;
     const q_meta *meta = a.meta;
     if (!codes) {
-        few_quantize<BYTES>(f, warp, p.lane, memory + layout.codes,
+        few_quantize<BYTES>(a, layout, warp, p.lane, memory + layout.codes,
                             reinterpret_cast<q_meta *>(memory + layout.meta));
         codes = memory + layout.codes;
         meta = reinterpret_cast<q_meta *>(memory + layout.meta);
     }
+    if (!a.codes || QUADS == 0)
+        __syncthreads();
 
     int64_t *const shared =
         reinterpret_cast<int64_t *>(memory + layout.sums) + warp / Q_PARTS * Q_PARTS * a.n_tokens * Q_ROWS;
+    const unsigned char *const zeros = q_kept(memory + layout.zeros);
+    const bool column = BYTES == 2 || p.lane / 4 % 2 == 0;
+    const q_one_token one = {column ? codes + p.lane / 8 * Q_CODE_BYTES + q_piece_of<BYTES>(p.lane) : zeros,
+                             zeros, column, meta};
     int slot = 0;
     for (int row = first; row - p.before < (int)a.n_rows; row += p.stride) {
-        few_sums sums[QUADS];
-        few_part<TYPE, QUADS, BYTES>(a, p, even, row, codes, meta, &ahead, &slot, sums);
-        few_publish<QUADS, BYTES>(a, p, sums, shared);
+        few_sums sums[QUADS == 2 ? 2 : 1];
+        if constexpr (QUADS == 0)
+            few_part_of_one<TYPE, BYTES>(a, p, even, one, &ahead, &slot, sums);
+        else
+            few_part<TYPE, QUADS, BYTES>(a, p, even, row, codes, meta, &ahead, &slot, sums);
+        few_publish<QUADS == 2 ? 2 : 1, BYTES>(a, p, sums, shared);
         __syncthreads();
         few_store(f, a, p, row, shared);
         __syncthreads();
@@ -298,6 +413,13 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
 
 /* -- host -- */
 
+/* Whether the form for one token computes it. Where rows are even, no unit ends inside a chunk, but the last
+ * may. */
+static bool few_of_one(const q_args &a)
+{
+    return a.n_tokens == 1 && a.even && a.k % Q_CHUNK == 0;
+}
+
 static few_layout few_layout_of(const q_args &a, int groups)
 {
     few_layout l = {};
@@ -305,7 +427,8 @@ static few_layout few_layout_of(const q_args &a, int groups)
     const int places = a.bytes ? q_places<1>(a.n_tokens) : a.n_tokens;
     l.groups = groups;
     l.sums = (size_t)(groups * Q_PARTS * FEW_SLOTS * Q_ROWS) * (size_t)a.slot_stride;
-    l.codes = l.sums + (size_t)(groups * Q_PARTS * a.n_tokens * Q_ROWS) * sizeof(int64_t);
+    l.zeros = l.sums + (size_t)(groups * Q_PARTS * a.n_tokens * Q_ROWS) * sizeof(int64_t);
+    l.codes = l.zeros + (few_of_one(a) ? Q_CODE_BYTES : 0);
     l.meta = l.codes + (a.codes ? 0 : (size_t)places * (size_t)a.chunks * Q_CODE_BYTES);
     l.bytes = l.meta + (a.codes ? 0 : chunks * sizeof(q_meta));
     return l;
@@ -355,10 +478,11 @@ static tsr_status launch_bytes(const q_args &a, const tsr_cuda_products *p, cons
 tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s)
 {
     switch (p->of[0]->type) {
-#define FEW_CASE(constant)                                                 \
-    case constant:                                                         \
-        return a.n_tokens <= Q_TOKENS ? launch_bytes<constant, 1>(a, p, s) \
-                                      : launch_bytes<constant, 2>(a, p, s);
+#define FEW_CASE(constant)                                                   \
+    case constant:                                                           \
+        return few_of_one(a)            ? launch_bytes<constant, 0>(a, p, s) \
+               : a.n_tokens <= Q_TOKENS ? launch_bytes<constant, 1>(a, p, s) \
+                                        : launch_bytes<constant, 2>(a, p, s);
         TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
 #undef FEW_CASE
     default:
