@@ -30,13 +30,6 @@ TSR_DEVICE tsr_floats_4 q_load_x(const float *x, bool here, bool wide)
     return {{x[0], x[1], x[2], x[3]}};
 }
 
-/* Byte number `at` of four words. */
-TSR_DEVICE uint32_t q_bytes_of(const uint32_t word[4], int at)
-{
-    const uint32_t pairs = (uint32_t)(at | (at + 4) << 4);
-    return __byte_perm(__byte_perm(word[0], word[1], pairs), __byte_perm(word[2], word[3], pairs), 0x5410);
-}
-
 /* Where word number w of block b of a side is; the other side's are Q_SIDE_BYTES further. A lane's two words
  * of a block are neighbours or, where the weights' words are not aligned or have the quants of both, two of
  * which one is 16 elements after the other: sums of integers allow any order, the same for both operands. */
@@ -46,31 +39,26 @@ TSR_DEVICE uint32_t *q_word_at(const q_args &a, unsigned char *codes, int b, int
     return reinterpret_cast<uint32_t *>(codes + 128 * (b / 2) + piece * 16 + b % 2 * 8) + second;
 }
 
-/* Store the codes of a word; the value is their sum. */
-template <int BYTES> TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t *to)
+/* The codes of a word, of each side; the value is their sum. With 128 more the upper byte is rounded, and the
+ * lower one has another first bit. */
+template <int BYTES> TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t codes[BYTES])
 {
+    constexpr uint32_t more = BYTES == 2 ? 128 : 0;
     uint32_t word[4], sum = 0;
     TSR_UNROLL
-    for (int i = 0; i < 4; i++) {
-        const float rounded = x.at[i] * reciprocal + Q_ROUND_FLOAT; /* rounded twice: no fused operation */
+    for (int i = 0; i < 4; i++) { /* rounded twice: no fused operation */
+        const float rounded = x.at[i] * reciprocal + (Q_ROUND_FLOAT + (float)more);
         memcpy(&word[i], &rounded, sizeof rounded);
         sum += word[i];
     }
-    to[BYTES == 2 ? Q_SIDE_BYTES / 4 : 0] = q_bytes_of(word, 0);
+    const uint32_t first = __byte_perm(word[0], word[1], 0x5140),
+                   last = __byte_perm(word[2], word[3], 0x5140);
+    codes[BYTES - 1] = __byte_perm(first, last, 0x5410);
     if (BYTES == 2) {
-        TSR_UNROLL
-        for (int i = 0; i < 4; i++)
-            word[i] += 128;
-        to[0] = q_bytes_of(word, 1);
+        codes[0] = __byte_perm(first, last, 0x7632);
+        codes[1] ^= 0x80808080u;
     }
-    return tsr_bits_to_f32(sum - 3 * Q_ROUND_BITS) - Q_ROUND_FLOAT;
-}
-
-template <int BYTES> TSR_DEVICE void q_clear(uint32_t *to)
-{
-    to[0] = 0;
-    if (BYTES == 2)
-        to[Q_SIDE_BYTES / 4] = 0;
+    return tsr_bits_to_f32(sum - 3 * Q_ROUND_BITS - 4 * more) - Q_ROUND_FLOAT;
 }
 
 /* The largest of eight lanes' integers. */
@@ -114,14 +102,14 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
         most[s] = q_most(most[s]);
         const float largest = tsr_bits_to_f32(most[s]);
         const bool finite = most[s] < 0x7f800000u, some = finite && largest >= Q_SMALLEST;
+        const float reciprocal = some ? largest_code / largest : 0.0f;
         TSR_UNROLL
         for (int b = s * blocks; b < (s + 1) * blocks; b++) {
-            uint32_t *const to = q_word_at(a, codes, b, w);
-            sums[b] = 0.0f;
-            if (here && some)
-                sums[b] = q_encode<BYTES>(four[b], largest_code / largest, to);
-            else if (here)
-                q_clear<BYTES>(to);
+            uint32_t *const to = q_word_at(a, codes, b, w), sides[BYTES];
+            sums[b] = q_encode<BYTES>(four[b], reciprocal, sides);
+            TSR_UNROLL
+            for (int side = 0; here && side < BYTES; side++)
+                to[side * (Q_SIDE_BYTES / 4)] = sides[side];
         }
         if (here && w == 0)
             meta->at[q_scale_at<BYTES>(s)] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
