@@ -4,9 +4,9 @@
  *
  * A model of the shape of Llama 3 8B in Q4_K, whose weights are zeros, is decoded token by token, each token
  * sampled with top-k 40. Every row of the table leaves out one mechanism: the median time of a token without
- * it, with all mechanisms, and the ratio. All rows are sessions of one model, measured in turn in every round;
- * rows below 1 are mechanisms that cost more than they save. With several GPUs there is a table for each of
- * the collectives. --small: a small model and one round. */
+ * it, with all mechanisms, and the ratio. All rows are sessions of one model, measured in turn in every
+ * round; rows below 1 are mechanisms that cost more than they save. With several GPUs there is a table for
+ * each of the collectives. --small: a small model and one round. */
 #include <stdio.h>
 
 #ifdef TSR_WITH_CUDA
@@ -31,6 +31,7 @@ typedef enum mechanism {
     GRAPHS,
     EARLY,
     FUSIONS,
+    EIGHT_BITS,
     PINNED_INPUTS,
     CANDIDATES,
     POLLS,
@@ -41,6 +42,7 @@ static const char *const names[N_MECHANISMS] = {"all",
                                                 "graphs",
                                                 "early starts",
                                                 "fused ops",
+                                                "activations of 8 bits",
                                                 "inputs in one pinned block",
                                                 "candidates on the GPU",
                                                 "polls before sleeping"};
@@ -59,10 +61,11 @@ typedef struct usual {
     int polls;
 } usual;
 
-static void leave_out(tsr_runtime *rt, usual *u, mechanism m)
+static void leave_out(const bench_opened *o, usual *u, mechanism m)
 {
-    for (int d = 0; d < rt->n_devices; d++) {
-        tsr_cuda_device *cuda = tsr_cuda(rt->devices[d]);
+    o->model->config.compute.activation_bits = m == EIGHT_BITS ? 16 : 8;
+    for (int d = 0; d < o->rt->n_devices; d++) {
+        tsr_cuda_device *cuda = tsr_cuda(o->rt->devices[d]);
         cuda->without.graphs = m == GRAPHS;
         cuda->without.fusions = m == FUSIONS;
         cuda->props.early = u->early && m != EARLY;
@@ -123,16 +126,16 @@ static void measure(bench_opened *o, int n_rounds, int n_tokens)
     tsr_model_info info;
     tsr_model_get_info(o->model, &info);
     for (int m = 0; m < N_MECHANISMS; m++) {
-        leave_out(o->rt, &u, (mechanism)m);
+        leave_out(o, &u, (mechanism)m);
         bench_check(tsr_session_create(o->model, &rows[m].session));
         bench_check(tsr_sampler_create(NULL, info.n_vocab, &rows[m].sampler));
     }
     for (int r = 0; r < n_rounds; r++)
         for (int m = 0; m < N_MECHANISMS; m++) {
-            leave_out(o->rt, &u, (mechanism)m);
+            leave_out(o, &u, (mechanism)m);
             rows[m].seconds[r] = decode(o, &rows[m], (mechanism)m, n_tokens);
         }
-    leave_out(o->rt, &u, ALL);
+    leave_out(o, &u, ALL);
     const double all = bench_median(rows[ALL].seconds, n_rounds);
     printf("%-28s %12s %12s %8s\n", "mechanism", "without, us", "with, us", "ratio");
     for (int m = ALL + 1; m < N_MECHANISMS; m++) {
