@@ -49,10 +49,10 @@ unsigned char *tsr_emit_pinned(const tsr_emitter *emitter, int value, int d)
 
 bool tsr_emit_inputs(const tsr_emitter *emitter, int d, tsr_op *op)
 {
-    const tsr_item *item = &emitter->layout->devices[d].items[0];
     const unsigned char *block = pinned_block(emitter, d);
     if (!block)
         return false;
+    const tsr_item *item = &emitter->layout->devices[d].items[0];
     unsigned char *chunk = emitter->memory->devices[d].chunks[item->chunk];
     *op = (tsr_op){.kind = TSR_OP_INPUTS,
                    .name = "inputs",
