@@ -18,7 +18,6 @@
 #include "core/quant/fixed.h"
 #include "counts.h"
 #include "support/attention_case.h"
-#include "support/experts_case.h"
 
 enum { SCRATCH = 64 << 20, LINE = 256, MAX_LINES = 128, SKIPPED = 77 };
 
@@ -33,7 +32,7 @@ static void add_line(table *t, const char *name, size_t weight_bytes)
     ptx_counts c;
     assert_true(ptx_take_counts(&c) && t->n < MAX_LINES);
     const double all = (double)c.instructions / 100;
-    snprintf(t->lines[t->n++], LINE, "%-32s %2llu %10llu %7.3f %3.0f %3.0f %3.0f %3.0f %3.0f %6.2f %6.2f\n",
+    snprintf(t->lines[t->n++], LINE, "%-42s %2llu %10llu %7.3f %3.0f %3.0f %3.0f %3.0f %3.0f %6.2f %6.2f\n",
              name, (unsigned long long)c.launches, (unsigned long long)c.instructions,
              weight_bytes ? (double)c.instructions / (double)weight_bytes : 0.0, (double)c.arithmetic / all,
              (double)c.memory / all, (double)c.lane / all, (double)c.mma / all, (double)c.flow / all,
@@ -217,41 +216,87 @@ static void count_reduce(table *t, int n_parts, int64_t n)
 
 /* -- experts -- */
 
-static void count_experts(table *t, tsr_type type, int64_t tokens)
+typedef struct mixture {
+    tsr_type type;
+    int64_t n_embd, n_ff, n_experts, n_used, n_tokens;
+    int x_bits; /* of activations */
+} mixture;
+
+/* A token's experts are random ones; all experts have one memory. */
+static tsr_routing put_routing(gpu *g, const mixture *m)
+{
+    void *words = gpu_alloc(g, (size_t)tsr_routing_words(m->n_tokens, m->n_used, m->n_experts) * 4, true);
+    const tsr_op route = {.kind = TSR_OP_ROUTE,
+                          .route = {.logits = gpu_random(g, m->n_tokens * m->n_experts, -4, 4, 3, NULL),
+                                    .gating = TSR_GATING_SOFTMAX,
+                                    .normalize = true,
+                                    .scale = 1,
+                                    .routing = tsr_routing_at(words, m->n_tokens, m->n_used, m->n_experts)}};
+    assert_false(gpu_run(g, &route));
+    return route.route.routing;
+}
+
+static void count_route(table *t, mixture m)
 {
     char name[64];
-    gpu *g = &t->g;
-    experts_case c = experts_case_create(
-        (experts_setup){type, type, type, 1024, 512, 8, 2, tokens, .granule = 256, .normalize = true}, 1);
-    experts_memory memory = {0};
-    size_t bytes[EXPERTS_MATRICES], touched = 0;
-    for (int64_t e = 0; e < c.s.n_experts; e++)
-        touched += experts_case_is_touched(&c, e);
-    for (int i = 0; i < EXPERTS_MATRICES; i++) {
-        memory.data[i] = gpu_put(g, c.m[i].bytes, c.m[i].expert_bytes * (size_t)c.s.n_experts, true);
-        memory.expert_stride[i] = c.m[i].expert_bytes;
-        bytes[i] = touched * c.m[i].expert_bytes;
-    }
-    void *words = gpu_alloc(g, (size_t)tsr_routing_words(tokens, c.s.n_used, c.s.n_experts) * 4, true);
-    const float *logits = gpu_put(g, c.logits, (size_t)(tokens * c.s.n_experts) * sizeof(float), true);
-    const tsr_op route = experts_case_route_op(&c, logits, NULL, words);
-    assert_false(gpu_run(g, &route));
-    const float *x = gpu_put(g, c.x, (size_t)(tokens * c.s.n_embd) * sizeof(float), true);
-    const experts_shard whole = experts_case_whole(&c);
-    float *hidden = gpu_alloc(g, (size_t)(experts_case_slots(&c) * c.s.n_ff) * sizeof(float), true);
-    void *y = gpu_alloc(g, (size_t)(tokens * c.s.n_embd) * 8, true);
-    const tsr_op glu = experts_case_glu_op(&c, whole, &memory, route.route.routing, x, hidden);
-    const tsr_op down =
-        experts_case_down_op(&c, whole, &memory, route.route.routing, hidden, TSR_REDUCE_EXACT, y);
     forget_counts();
-    assert_false(gpu_run(g, &glu));
-    snprintf(name, sizeof name, "experts_glu %s 512x1024 %lld", tsr_type_name(type), (long long)tokens);
-    add_line(t, name, bytes[EXPERTS_GATE] + bytes[EXPERTS_UP]);
-    assert_false(gpu_run(g, &down));
-    snprintf(name, sizeof name, "experts_down %s 1024x512 %lld", tsr_type_name(type), (long long)tokens);
-    add_line(t, name, bytes[EXPERTS_DOWN]);
+    put_routing(&t->g, &m);
+    snprintf(name, sizeof name, "route %lld/%lld %lld", (long long)m.n_used, (long long)m.n_experts,
+             (long long)m.n_tokens);
+    add_line(t, name, 0);
+    gpu_clear(&t->g);
+}
+
+static void count_experts_op(table *t, const tsr_op *op, const mixture *m, int64_t rows, int64_t k,
+                             size_t weight_bytes)
+{
+    char name[64];
+    forget_counts();
+    assert_false(gpu_run(&t->g, op));
+    snprintf(name, sizeof name, "%s %s %lldx%lld %lld/%lld %lld%s", tsr_op_kind_name(op->kind),
+             tsr_type_name(m->type), (long long)rows, (long long)k, (long long)m->n_used,
+             (long long)m->n_experts, (long long)m->n_tokens, m->x_bits == 8 ? " 8 bits" : "");
+    add_line(t, name, weight_bytes);
+}
+
+static void count_experts(table *t, mixture m)
+{
+    enum { GRANULE = 256 };
+    gpu *g = &t->g;
+    const size_t glu_row = tsr_type_row_bytes(m.type, m.n_embd),
+                 down_row = tsr_type_row_bytes(m.type, m.n_ff), glu_bytes = glu_row * (size_t)m.n_ff,
+                 down_bytes = down_row * (size_t)m.n_embd;
+    const tsr_routing routing = put_routing(g, &m);
+    const int64_t slots = m.n_tokens * m.n_used;
+    int32_t touched;
+    gpu_get(&touched, routing.n_touched, sizeof touched);
+    const tsr_op glu = {
+        .kind = TSR_OP_EXPERTS_GLU,
+        .experts_glu = {.gate = {m.type, put_weights(g, m.type, m.n_ff, m.n_embd), glu_row, 0},
+                        .up = {m.type, put_weights(g, m.type, m.n_ff, m.n_embd), glu_row, 0},
+                        .held = {0, m.n_experts},
+                        .n_rows = m.n_ff,
+                        .k = m.n_embd,
+                        .routing = routing,
+                        .x_bits = m.x_bits,
+                        .x = gpu_random(g, m.n_tokens * m.n_embd, -1, 1, 2, NULL),
+                        .y = gpu_alloc(g, (size_t)(slots * m.n_ff) * sizeof(float), true)}};
+    const tsr_op down = {
+        .kind = TSR_OP_EXPERTS_DOWN,
+        .experts_down = {.down = {m.type, put_weights(g, m.type, m.n_embd, m.n_ff), down_row, 0},
+                         .held = {0, m.n_experts},
+                         .n_rows = m.n_embd,
+                         .k = m.n_ff,
+                         .granule = GRANULE,
+                         .reduce = TSR_REDUCE_EXACT,
+                         .limit = tsr_fixed_limit((m.n_ff + GRANULE - 1) / GRANULE * m.n_used),
+                         .routing = routing,
+                         .x_bits = m.x_bits,
+                         .x = glu.experts_glu.y,
+                         .y = gpu_alloc(g, (size_t)(m.n_tokens * m.n_embd) * sizeof(int64_t), true)}};
+    count_experts_op(t, &glu, &m, m.n_ff, m.n_embd, 2 * (size_t)touched * glu_bytes);
+    count_experts_op(t, &down, &m, m.n_embd, m.n_ff, (size_t)touched * down_bytes);
     gpu_clear(g);
-    experts_case_destroy(&c);
 }
 
 /* -- the table -- */
@@ -259,7 +304,7 @@ static void count_experts(table *t, tsr_type type, int64_t tokens)
 static void fill(table *t)
 {
     snprintf(t->lines[t->n++], LINE, "# nvcc %s\n", TSR_PTX_NVCC_RELEASE);
-    snprintf(t->lines[t->n++], LINE, "%-32s %2s %10s %7s %3s %3s %3s %3s %3s %6s %6s\n", "# op", "n",
+    snprintf(t->lines[t->n++], LINE, "%-42s %2s %10s %7s %3s %3s %3s %3s %3s %6s %6s\n", "# op", "n",
              "warp instr", "per B", "ar%", "me%", "la%", "mm%", "fl%", "32B/B", "banks");
     count_products(t);
     count_attention(t, TSR_TYPE_F16, 8, 4095, 1);
@@ -271,9 +316,17 @@ static void fill(table *t)
     count_reduce(t, 1, 4096);
     count_reduce(t, 2, 4096);
     count_reduce(t, 8, 4096);
-    count_experts(t, TSR_TYPE_Q4_K, 1);
-    count_experts(t, TSR_TYPE_Q6_K, 1);
-    count_experts(t, TSR_TYPE_Q4_K, 32);
+    count_route(t, (mixture){.n_experts = 128, .n_used = 8, .n_tokens = 1});
+    count_experts(t, (mixture){TSR_TYPE_Q4_K, 1024, 512, 8, 2, 1, 16});
+    count_experts(t, (mixture){TSR_TYPE_Q6_K, 1024, 512, 8, 2, 1, 16});
+    count_experts(t, (mixture){TSR_TYPE_Q4_K, 2048, 768, 128, 8, 1, 16}); /* Qwen3 30B-A3B */
+    count_experts(t, (mixture){TSR_TYPE_Q4_K, 2048, 768, 128, 8, 1, 8});
+    count_experts(t, (mixture){TSR_TYPE_Q6_K, 2048, 768, 128, 8, 1, 16});
+    count_experts(t, (mixture){TSR_TYPE_MXFP4, 2880, 2880, 32, 4, 1, 16}); /* gpt-oss 20B */
+    /* Prompts of 48 and 256 tokens of the first have as many tokens per expert. */
+    count_experts(t, (mixture){TSR_TYPE_Q4_K, 2048, 768, 8, 2, 12, 16});
+    count_experts(t, (mixture){TSR_TYPE_Q4_K, 2048, 768, 8, 2, 64, 16});
+    count_experts(t, (mixture){TSR_TYPE_Q4_K, 2048, 768, 8, 2, 64, 8});
 }
 
 /* Lines that differ, as stored and as counted. An exit code. */
