@@ -190,7 +190,7 @@ TSR_DEVICE void few_add(const q_args &a, const few_place &p, int group,
     float scales[n];
     TSR_UNROLL
     for (int b = 0; b < n; b++)
-        scales[b] = meta->scales[b] * (1.0f / q_type<TYPE>::times);
+        scales[b] = meta->at[q_scale_at<BYTES>(b)] * (1.0f / q_type<TYPE>::times);
     TSR_UNROLL
     for (int i = 0; i < Q_ONE_CHUNKS; i++) {
         if (group + i >= p.end)

@@ -136,7 +136,12 @@ template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void q_one_values(const q_one<TYPE> &one, const q_meta *meta, int lane,
                              float values[2][BYTES == 2 ? 1 : Q_BLOCKS])
 {
-    const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(meta->sums);
+    const tsr_floats_4 *const four = reinterpret_cast<const tsr_floats_4 *>(meta->at);
+    const tsr_floats_4 loaded[2] = {four[0], four[BYTES == 2 ? 0 : 1]};
+    float sums[Q_BLOCKS];
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        sums[b] = loaded[q_sum_at<BYTES>(b) / 4].at[q_sum_at<BYTES>(b) % 4];
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
         float scale[Q_BLOCKS], second[Q_BLOCKS];
@@ -147,7 +152,7 @@ TSR_DEVICE void q_one_values(const q_one<TYPE> &one, const q_meta *meta, int lan
             const float sum = q_one_sum<TYPE, BYTES>(one, b, r, false);
             *value = BYTES == 2 ? fmaf(scale[b], sum, b == 0 ? 0.0f : *value) : scale[b] * sum;
             if (q_type<TYPE>::minimum)
-                *value = fmaf(second[b], sums.at[b], *value);
+                *value = fmaf(second[b], sums[b], *value);
             else if (q_type<TYPE>::halves)
                 *value = fmaf(second[b], q_one_sum<TYPE, BYTES>(one, b, r, true), *value);
         }
