@@ -452,7 +452,7 @@ static void products_of_fragments_are_summed(void **)
     for (const char *type : {"u8", "s8"})
         assert_int_equal(value(start + "mov.u32 %r2, 255; mma.sync.aligned.m16n8k32.row.col.s32." + type +
                                ".s8.s32 {%r1,%r5,%r6,%r7}, {%r2,%r9,%r9,%r9}, {%r0,%r4}, {%r9,%r9,%r9,%r9};"),
-                         strcmp(type, "u8") == 0 ? 255 * 102 : -102);
+                         strcmp(type, "u8") == 0 ? 255u * 102 : 0u - 102);
     /* the same in halves: 1 at (g, 2t), 2 at (g, 2t + 9), and 0.5 in c */
     for (const char *type : {"f16", "bf16"}) {
         const bool half = strcmp(type, "f16") == 0;
