@@ -52,7 +52,6 @@ struct few_place {
     int lane, part;
     int stride; /* rows from one turn of the block to its next; no matrix has 2^31 rows */
     int before; /* rows of the block's groups before the warp's */
-    int slot_bytes;
     int begin, end; /* chunks */
     unsigned char *ring;
     q_deal deal;
@@ -71,9 +70,10 @@ template <tsr_type TYPE, int QUADS> TSR_DEVICE bool few_even(const q_args &a)
 }
 
 /* The ring's slot after `slot`, in bytes from its first. */
-TSR_DEVICE int few_after(const few_place &p, int slot)
+TSR_DEVICE int few_after(const q_args &a, int slot)
 {
-    return slot < (FEW_SLOTS - 1) * p.slot_bytes ? slot + p.slot_bytes : 0;
+    const int bytes = Q_ROWS * a.slot_stride;
+    return slot < (FEW_SLOTS - 1) * bytes ? slot + bytes : 0;
 }
 
 template <tsr_type TYPE, int QUADS>
@@ -84,11 +84,12 @@ TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE
         const int row = ahead->row;
         const size_t at = q_step_at<TYPE>(a, ahead->chunk);
         unsigned char *const slots = p.ring + ahead->slot;
-        if (few_even<TYPE, QUADS>(a) && row + a.set_rows < (int)a.n_rows)
+        if (few_even<TYPE, QUADS>(a) &&
+            row + a.set_rows < (int)a.n_rows + (q_type<TYPE>::step_bytes % 16 == 0))
             q_copy_even(a, even, (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
         else
             q_copy_rows<TYPE, true>(a, p.deal, row, Q_ROWS, at, slots);
-        ahead->slot = few_after(p, ahead->slot);
+        ahead->slot = few_after(a, ahead->slot);
         ahead->chunk += q_type<TYPE>::step_chunks;
         if (ahead->chunk >= p.end) {
             ahead->chunk = p.begin;
@@ -161,7 +162,7 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
         tsr_copy_async_wait<FEW_SLOTS - 2>();
         __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
         few_fetch<TYPE, QUADS>(a, p, even, ahead);
-        *slot = few_after(p, *slot);
+        *slot = few_after(a, *slot);
         const size_t at = q_step_at<TYPE>(a, step);
         TSR_UNROLL_BY((QUADS == 1 && (BYTES == 2 || TYPE != TSR_TYPE_Q6_K) ? 2 : 1)) /* registers */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
@@ -246,7 +247,7 @@ TSR_DEVICE void few_part_of_one(const q_args &a, const few_place &p, const q_eve
             tsr_copy_async_wait<FEW_SLOTS - 2>();
             __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
             few_fetch<TYPE, 0>(a, p, even, ahead);
-            *slot = few_after(p, *slot);
+            *slot = few_after(a, *slot);
             if (j / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == step - group)
                 q_one_scales(rows, j % q_type<TYPE>::step_chunks, &one);
             TSR_UNROLL
@@ -361,8 +362,7 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
     p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
     p.stride = matrix.n_blocks * layout.groups * a.set_rows;
-    p.slot_bytes = Q_ROWS * a.slot_stride;
-    p.ring = memory + warp * FEW_SLOTS * p.slot_bytes;
+    p.ring = memory + warp * FEW_SLOTS * Q_ROWS * a.slot_stride;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
     constexpr bool kept = QUADS <= 1;
     const q_even<TYPE, kept> even = q_even_of<TYPE, kept>(a, p.lane);
