@@ -140,6 +140,17 @@ uint16_t float_bfloat(float x)
     return isnan(x) ? 0x7fff : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* Of the upper halves. The sum is rounded to odd first, so that rounding again changes nothing. */
+uint16_t bfloat_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    const auto number = [](uint32_t x) { return (double)bits_float(x & 0xffff0000u); };
+    const double sum = number(a) * number(b) + number(c);
+    const float nearest = (float)sum;
+    if (isfinite(nearest) && nearest != sum && (float_bits(nearest) & 1) == 0)
+        return float_bfloat(nextafterf(nearest, nearest < sum ? INFINITY : -INFINITY));
+    return float_bfloat(nearest);
+}
+
 /* "cvt": out of range clamps, NaN gives 0. */
 int64_t clamp(float x, double low, double high, int64_t lowest, int64_t highest)
 {
@@ -284,6 +295,17 @@ void add_conversions(Table &t)
     t["cvt.f32.f16"] = one<F, H>([](H a) { return half_float(a); });
     t["cvt.rn.f16.f32"] = one<H, F>([](F a) { return float_half(a); });
     t["cvt.rn.bf16.f32"] = one<H, F>([](F a) { return float_bfloat(a); });
+    t["cvt.rn.f16x2.f32"] = two<I, F, F>([](F a, F b) { return (I)float_half(a) << 16 | float_half(b); });
+    t["cvt.rn.bf16x2.f32"] =
+        two<I, F, F>([](F a, F b) { return (I)float_bfloat(a) << 16 | float_bfloat(b); });
+    t["add.rn.f16x2"] =
+        two<I, I, I>([](I a, I b) { /* binary32 is wide enough to round twice */
+                                    return (I)float_half(half_float((H)(a >> 16)) + half_float((H)(b >> 16)))
+                                               << 16 |
+                                           float_half(half_float((H)a) + half_float((H)b));
+        });
+    t["fma.rn.bf16x2"] = three<I, I, I>(
+        [](I a, I b, I c) { return (I)bfloat_fma(a, b, c) << 16 | bfloat_fma(a << 16, b << 16, c << 16); });
     t["cvt.rn.f32.s16"] = one<F, int16_t>([](int16_t a) { return (F)a; });
     t["cvt.rn.f32.s32"] = one<F, int32_t>([](int32_t a) { return (F)a; });
     t["cvt.rn.f32.u32"] = one<F, I>([](I a) { return (F)a; });

@@ -194,6 +194,18 @@ static void conversions_round_and_saturate(void **)
                      0x3f80);
     assert_int_equal(value("mov.f32 %f2, 0f3F818000; cvt.rn.bf16.f32 %rs1, %f2; cvt.u32.u16 %r1, %rs1;"),
                      0x3f82);
+    /* two at a time, the first operand above */
+    const std::string pair = "mov.f32 %f2, 0f3F818000; mov.f32 %f3, 0fBF800000; ";
+    assert_int_equal(value(pair + "cvt.rn.f16x2.f32 %r1, %f2, %f3;"), 0x3c0cbc00);
+    assert_int_equal(value(pair + "cvt.rn.bf16x2.f32 %r1, %f2, %f3;"), 0x3f82bf80);
+    assert_int_equal(value("mov.u32 %r2, 0x64ff6401; mov.u32 %r3, 0xe480e480; add.rn.f16x2 %r1, %r2, %r3;"),
+                     0x57f0d7f0); /* 1279 - 1152, 1025 - 1152 */
+    assert_int_equal(value("mov.u32 %r2, 0x437f4301; mov.u32 %r3, 0x3f803f80; mov.u32 %r4, 0xc300c380; "
+                           "fma.rn.bf16x2 %r1, %r2, %r3, %r4;"),
+                     0x42fec2fe); /* 255 - 128, 129 - 256 */
+    assert_int_equal(value("mov.u32 %r2, 0x3f813f81; mov.u32 %r3, 0x3f803f81; mov.u32 %r4, 0x2e800000; "
+                           "fma.rn.bf16x2 %r1, %r2, %r3, %r4;"),
+                     0x3f813f82); /* 1.0078125, and its square rounded */
     assert_int_equal(value("mov.u16 %rs1, 1; mov.u16 %rs2, 2; mov.b32 %r1, {%rs1, %rs2};"), 0x20001);
     assert_int_equal(value("mov.u32 %r2, 0x20001; mov.b32 {%rs1, %rs2}, %r2; cvt.u32.u16 %r1, %rs2;"), 2);
 }
