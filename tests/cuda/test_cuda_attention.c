@@ -52,17 +52,37 @@ static void cache_batch(cache *c, int64_t past, int64_t n, uint64_t seed)
     cache_write(c);
 }
 
+/* Keys and values, of one type, of many positions: eight rows again and again. */
+static void cache_fill(cache *c)
+{
+    enum { ROWS = 8 };
+    const size_t row_bytes = c->a.kv.k_row_bytes, n = c->a.bytes / row_bytes;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char *row = c->bytes_back + i * row_bytes;
+        if (i >= ROWS) {
+            memcpy(row, row - ROWS * row_bytes, row_bytes);
+            continue;
+        }
+        float *x = random_floats(c->a.kv.k_dim, -1, 1, i);
+        assert_int_equal(tsr_type_from_f32(c->a.kv.type_k, x, row, c->a.kv.k_dim), TSR_OK);
+        free(x);
+    }
+    GPU_OK(cudaMemcpy(c->a.kv.base, c->bytes_back, c->a.bytes, cudaMemcpyHostToDevice));
+}
+
 /* The cache holds `past` positions of each sequence and the batch's n more. */
 static cache cache_create(gpu *g, setup s, int64_t past, int64_t n)
 {
-    enum { STEP = MAX_TOKENS / N_SEQUENCES };
+    enum { STEP = MAX_TOKENS / N_SEQUENCES, MANY = 32 * STEP };
     cache c = {.g = g};
     attention_case_layout(&c.a, s, N_SEQUENCES, past + n);
     c.a.kv.base = gpu_alloc(g, c.a.bytes, s.head_dim % 32 == 0);
     c.a.cache = c.bytes_back = malloc(c.a.bytes);
     c.gpu_page_table =
         gpu_put(g, c.a.page_table, (size_t)(N_SEQUENCES * c.a.pages_per_sequence) * sizeof(int32_t), false);
-    for (int64_t i = 0; i < past; i += STEP)
+    if (past > MANY)
+        cache_fill(&c);
+    for (int64_t i = 0; i < past && past <= MANY; i += STEP)
         cache_batch(&c, i, past - i < STEP ? past - i : STEP, (uint64_t)i);
     cache_batch(&c, past, n, (uint64_t)past);
     gpu_get(c.bytes_back, c.a.kv.base, c.a.bytes);
@@ -130,6 +150,7 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
         {TSR_TYPE_F32, TSR_TYPE_F32, 1, 1, 20, 7, 0, 0},
         {TSR_TYPE_BF16, TSR_TYPE_F16, 3, 2, 80, 16, 0, 30},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 2, 3, 128, 64, 0, 0},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 1, 19, 128, 32, 0, 0},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 7, 96, 33, 0, 0},
         {TSR_TYPE_F16, TSR_TYPE_Q8_0, 2, 2, 32, 40, 21, 0},
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 19, 32, 32, 140, 0},
@@ -140,6 +161,9 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
         {TSR_TYPE_F16, TSR_TYPE_F32, 2, 3, 64, 32, 0, 0, .value_dim = 100},
         {TSR_TYPE_F32, TSR_TYPE_F32, 1, 5, 40, 7, 0, 0, .value_dim = 24, .v_in_k = true},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 33, 0, 0, .value_dim = 64, .v_in_k = true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 6, 96, 16, 0, 30, .value_dim = 64, .v_in_k = true},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 2, 5, 192, 16, 100, 0, .sinks = true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 2, 256, 48, 0, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 6, 576, 32, 0, 0, .value_dim = 512, .v_in_k = true},
         {TSR_TYPE_BF16, TSR_TYPE_BF16, 1, 19, 128, 32, 0, 30},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 256, 32, 150, 0, .value_dim = 72},
@@ -155,6 +179,16 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
     gpu_close(&g);
 }
 
+/* They are combined by 128 threads. */
+static void more_groups_than_are_combined_at_a_time(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    check_setup(&g, (setup){TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 2, 32, 64, 0, 0}, 33000, 1);
+    check_setup(&g, (setup){TSR_TYPE_F32, TSR_TYPE_F32, 1, 1, 40, 64, 0, 0, .sinks = true}, 33000, 1);
+    gpu_close(&g);
+}
+
 /* One token alone gives the bits it has in a batch of several sequences. */
 static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
 {
@@ -162,6 +196,7 @@ static void attention_of_a_token_does_not_depend_on_its_batch(void **state)
     static const setup setups[] = {
         {TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 5, 96, 10, 0, 0, .value_dim = 40, .v_in_k = true},
         {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
     gpu g = gpu_open();
@@ -220,6 +255,12 @@ static void a_prompt_gives_the_bits_of_its_tokens(void **state)
         {TSR_TYPE_F16, TSR_TYPE_F16, 2, 1, 256, 32, 70, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 32, 32, 48, 100, 0, .chunked = true},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 3, 128, 32, 0, 0, .sinks = true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 1, 64, 64, 0, 0, .sinks = true},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 2, 4, 96, 32, 0, 30},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 2, 256, 16, 100, 0, .chunked = true},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 1, 7, 128, 32, 0, 0},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 1, 2, 192, 48, 70, 0},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 1, 16, 32, 16, 9, 0},
     };
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
@@ -231,18 +272,22 @@ static void a_prompt_gives_the_bits_of_its_tokens(void **state)
     gpu_close(&g);
 }
 
-/* Cards with less shared memory hold fewer positions or queries in it at a time. */
-static void the_size_of_shared_memory_does_not_change_the_bits(void **state)
+/* Cards with less shared memory hold fewer positions or queries in it at a time; on a small card, a block
+ * takes several tokens in turn. */
+static void the_size_of_the_card_does_not_change_the_bits(void **state)
 {
     (void)state;
     static const setup setups[] = {
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 4, 64, 32, 0, 0},
         {TSR_TYPE_BF16, TSR_TYPE_BF16, 1, 2, 128, 32, 0, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 128, 32, 90, 0},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 4, 256, 32, 0, 0},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 1, 4, 256, 32, 90, 0},
     };
     static const size_t sizes[] = {160 << 10, 99 << 10, 76 << 10};
     gpu g = gpu_open();
     const size_t most = g.props.shared_bytes;
+    const int n_sms = g.props.n_sms;
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         cache c = cache_create(&g, setups[i], 280, 20);
         tsr_op op = attention_op(&c);
@@ -250,11 +295,13 @@ static void the_size_of_shared_memory_does_not_change_the_bits(void **state)
         float *whole = outputs_of(&g, &op);
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             g.props.shared_bytes = sizes[k] < most ? sizes[k] : most;
+            g.props.n_sms = k == 0 ? 1 : n_sms;
             float *again = outputs_of(&g, &op);
             assert_memory_equal(whole, again, bytes);
             free(again);
         }
         g.props.shared_bytes = most;
+        g.props.n_sms = n_sms;
         free(whole);
         cache_destroy(&c);
     }
@@ -290,6 +337,34 @@ static void what_a_token_may_not_see_cannot_reach_it(void **state)
     check_hidden_infinities(&g, TSR_TYPE_F32);
     check_hidden_infinities(&g, TSR_TYPE_F16);
     check_hidden_infinities(&g, TSR_TYPE_BF16);
+    check_hidden_infinities(&g, TSR_TYPE_Q8_0);
+    check_hidden_infinities(&g, TSR_TYPE_Q4_0);
+    gpu_close(&g);
+}
+
+/* Values times 2^14, far beyond the range of halves in products with weights, give outputs times 2^14. */
+static void the_size_of_values_does_not_change_the_bits(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    gpu g = gpu_open();
+    for (int i = 0; i < 2; i++) {
+        cache c = cache_create(&g, (setup){types[i], types[i], 1, 2, 64, 32, 0, 0}, 0, 40);
+        tsr_op op = attention_op(&c);
+        float *small = outputs_of(&g, &op);
+        for (int64_t k = 0; k < kv_floats(&c); k++)
+            c.v[k] *= 0x1p14f;
+        c.gpu_v = gpu_put(&g, c.v, (size_t)kv_floats(&c) * sizeof(float), false);
+        cache_write(&c);
+        float *large = outputs_of(&g, &op);
+        const int64_t n = c.a.n_tokens * attention_case_y_floats(&c.a);
+        for (int64_t k = 0; k < n; k++)
+            small[k] *= 0x1p14f;
+        assert_memory_equal(small, large, (size_t)n * sizeof(float));
+        free(small);
+        free(large);
+        cache_destroy(&c);
+    }
     gpu_close(&g);
 }
 
@@ -305,22 +380,20 @@ static float *put_head(gpu *g, const float *x, int64_t n_tokens, int64_t heads, 
 }
 
 /* Head by head on different devices: a device holds some KV heads and their query heads. */
-static void head_shards_give_the_bits_of_the_whole(void **state)
+static void check_head_shards(gpu *g, tsr_type type)
 {
-    (void)state;
     enum { HEADS = 4, GROUP = 3, DIM = 64, TOKENS = 10 };
-    gpu g = gpu_open();
-    cache whole = cache_create(&g, (setup){TSR_TYPE_F16, TSR_TYPE_F16, HEADS, GROUP, DIM, 32, 0, 0}, 0, 5);
-    cache part = cache_create(&g, (setup){TSR_TYPE_F16, TSR_TYPE_F16, 1, GROUP, DIM, 32, 0, 0}, 0, 5);
+    cache whole = cache_create(g, (setup){type, type, HEADS, GROUP, DIM, 32, 0, 0}, 0, 5);
+    cache part = cache_create(g, (setup){type, type, 1, GROUP, DIM, 32, 0, 0}, 0, 5);
     tsr_op op = attention_op(&whole);
-    float *y = outputs_of(&g, &op);
+    float *y = outputs_of(g, &op);
     for (int head = 0; head < HEADS; head++) {
-        part.gpu_k = put_head(&g, whole.k, TOKENS, HEADS, head, DIM);
-        part.gpu_v = put_head(&g, whole.v, TOKENS, HEADS, head, DIM);
-        part.gpu_q = put_head(&g, whole.q, TOKENS, HEADS, head, GROUP * DIM);
+        part.gpu_k = put_head(g, whole.k, TOKENS, HEADS, head, DIM);
+        part.gpu_v = put_head(g, whole.v, TOKENS, HEADS, head, DIM);
+        part.gpu_q = put_head(g, whole.q, TOKENS, HEADS, head, GROUP * DIM);
         cache_write(&part);
         op = attention_op(&part);
-        float *one = outputs_of(&g, &op);
+        float *one = outputs_of(g, &op);
         for (int t = 0; t < TOKENS; t++)
             assert_memory_equal(one + t * GROUP * DIM, y + (t * HEADS + head) * GROUP * DIM,
                                 GROUP * DIM * sizeof(float));
@@ -329,6 +402,15 @@ static void head_shards_give_the_bits_of_the_whole(void **state)
     free(y);
     cache_destroy(&whole);
     cache_destroy(&part);
+}
+
+static void head_shards_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    check_head_shards(&g, TSR_TYPE_F16);
+    check_head_shards(&g, TSR_TYPE_Q8_0);
+    check_head_shards(&g, TSR_TYPE_Q4_0);
     gpu_close(&g);
 }
 
@@ -359,10 +441,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kv_write_stores_what_the_encoders_make),
         cmocka_unit_test(attention_is_close_to_exact_in_one_segment_and_in_many),
+        cmocka_unit_test(more_groups_than_are_combined_at_a_time),
         cmocka_unit_test(attention_of_a_token_does_not_depend_on_its_batch),
         cmocka_unit_test(a_prompt_gives_the_bits_of_its_tokens),
-        cmocka_unit_test(the_size_of_shared_memory_does_not_change_the_bits),
+        cmocka_unit_test(the_size_of_the_card_does_not_change_the_bits),
         cmocka_unit_test(what_a_token_may_not_see_cannot_reach_it),
+        cmocka_unit_test(the_size_of_values_does_not_change_the_bits),
         cmocka_unit_test(head_shards_give_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

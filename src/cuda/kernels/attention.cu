@@ -19,8 +19,9 @@
  * further groups, behind those of the op's own, and make no tiles. All variants merge in the same order with
  * the same function, so the result is the same.
  *
- * Keys and values of F16 or BF16 are multiplied on tensor cores by other kernels, attention/halves.cuh, in
- * groups of the same length, which are distributed and combined here in the same way. */
+ * Keys and values of F16, BF16, Q8_0 or Q4_0, both of one type, are multiplied on tensor cores by other
+ * kernels, attention/halves.cuh, in groups of the same length, which are distributed and combined here in the
+ * same way. */
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/mul_mat/mma.cuh"
 
@@ -403,39 +404,93 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
                 item.total[h * stride + i] * attention_end(a, item.first_head + h, b.total[h]);
 }
 
-/* Merge the groups that attention_kernel stored in scratch in this round: one block per token and head, one
- * thread per element. The round that has a token's last group writes the result. */
-static __global__ void combine_kernel(const attention_args a)
+/* The factors with which combine_kernel merges a run of groups, one per thread, and the groups' sums. */
+struct combine_block {
+    float keep[ATTENTION_THREADS], take[ATTENTION_THREADS], sum[ATTENTION_THREADS], top[ATTENTION_WARPS];
+};
+
+/* What merge_piece() computes group after group, of all groups of a run together: only sums are added in
+ * order. *top: the highest score so far, before and after. */
+TSR_DEVICE void combine_factors(const float *groups, int64_t stride, int n, float *top, combine_block *b)
 {
-    const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x;
+    const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
+    const float *piece = groups + threadIdx.x * stride;
+    const float mine = (int)threadIdx.x < n ? piece[0] : -INFINITY;
+    const float sum = (int)threadIdx.x < n ? piece[1] : 0.0f;
+    float higher = sum == 0.0f ? -INFINITY : mine; /* of the lanes up to this one */
+    TSR_UNROLL
+    for (int step = 1; step < TSR_WARP; step *= 2) {
+        const float other = __shfl_up_sync(TSR_ALL_LANES, higher, step);
+        higher = lane >= step ? fmaxf(higher, other) : higher;
+    }
+    __syncthreads(); /* the previous run is finished */
+    if (lane == TSR_WARP - 1)
+        b->top[warp] = higher;
+    float before = __shfl_up_sync(TSR_ALL_LANES, higher, 1), all = *top;
+    __syncthreads();
+    if (lane == 0)
+        before = -INFINITY;
+    for (int i = 0; i < ATTENTION_WARPS; i++) {
+        if (i == warp)
+            before = fmaxf(all, before);
+        all = fmaxf(all, b->top[i]);
+    }
+    higher = fmaxf(before, mine);
+    b->keep[threadIdx.x] = sum == 0.0f ? 1.0f : expf(before - higher);
+    b->take[threadIdx.x] = sum == 0.0f ? 0.0f : expf(mine - higher);
+    b->sum[threadIdx.x] = sum;
+    *top = all;
+    __syncthreads();
+}
+
+/* Merge the groups that attention_kernel stored in scratch in this round: one block per token and head, each
+ * thread some elements. The round that has a token's last group writes the result. */
+static __global__ void __launch_bounds__(ATTENTION_THREADS) combine_kernel(const attention_args a)
+{
+    enum { MOST = TSR_MAX_HEAD_DIM / ATTENTION_THREADS };
+    __shared__ combine_block b;
+    const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x, stride = v_dim + 2;
     tsr_begin_early();
     const tsr_quotient token = tsr_divide(head, a.op.n_heads);
     const int64_t left = all_groups(a.op, token.of) - a.first_group;
-    const int64_t n = left < a.round_groups ? left : a.round_groups;
+    const int n = (int)(left < a.round_groups ? left : a.round_groups);
     if (left <= 0 || is_tile(a, token.of) || (a.span > 0 && groups_of(range_of(a.op, token.of)) == 1))
         return; /* of a single group halves_token_kernel has written the result */
-    const float *groups = a.groups + head * a.round_groups * (v_dim + 2);
-    float *so_far = a.so_far + head * (v_dim + 2);
-    attention_merge before = merge_nothing(), total = before;
+    float *so_far = a.so_far + head * stride, out[MOST] = {};
+    attention_merge total = merge_nothing();
+    TSR_UNROLL
+    for (int k = 0; k < MOST; k++)
+        if (a.first_group > 0 && k * ATTENTION_THREADS + (int)threadIdx.x < v_dim)
+            out[k] = so_far[2 + k * ATTENTION_THREADS + threadIdx.x];
     if (a.first_group > 0) {
-        before.top = so_far[0];
-        before.sum = so_far[1];
-        __syncthreads(); /* all threads have read them */
+        total.top = so_far[0];
+        total.sum = so_far[1];
     }
-    for (int64_t i = threadIdx.x; i < v_dim; i += ATTENTION_THREADS) {
-        float out = a.first_group > 0 ? so_far[2 + i] : 0.0f;
-        total = before;
-        for (int64_t group = 0; group < n; group++) {
-            const float *piece = groups + group * (v_dim + 2);
-            merge_piece(&total, piece[0], piece[1]);
-            out = merge_output(total, out, piece[2 + i]);
+    TSR_UNROLL_BY(1)
+    for (int first = 0; first < n; first += ATTENTION_THREADS) {
+        const int run = n - first < ATTENTION_THREADS ? n - first : (int)ATTENTION_THREADS;
+        const float *groups = a.groups + (head * a.round_groups + first) * stride;
+        combine_factors(groups, stride, run, &total.top, &b);
+        for (int i = 0; i < run; i++)
+            total.sum = fmaf(total.sum, b.keep[i], b.sum[i] * b.take[i]);
+        TSR_UNROLL
+        for (int k = 0; k < MOST; k++) {
+            const int at = k * ATTENTION_THREADS + threadIdx.x;
+            if (at >= v_dim)
+                break;
+            TSR_UNROLL_BY(8) /* loads in flight together */
+            for (int i = 0; i < run; i++)
+                out[k] = fmaf(out[k], b.keep[i], groups[i * stride + 2 + at] * b.take[i]);
         }
-        if (left <= a.round_groups)
-            a.op.y[head * v_dim + i] = out * attention_end(a, token.rest, total);
-        else
-            so_far[2 + i] = out;
     }
-    if (threadIdx.x == 0 && left > a.round_groups) {
+    const bool ends = left <= a.round_groups;
+    const float factor = ends ? attention_end(a, token.rest, total) : 1.0f;
+    TSR_UNROLL
+    for (int k = 0; k < MOST; k++)
+        if (k * ATTENTION_THREADS + (int)threadIdx.x < v_dim)
+            (ends ? a.op.y + head * v_dim : so_far + 2)[k * ATTENTION_THREADS + threadIdx.x] =
+                out[k] * factor;
+    if (threadIdx.x == 0 && !ends) {
         so_far[0] = total.top;
         so_far[1] = total.sum;
     }
@@ -584,14 +639,20 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
             a.span > 0 ? tsr_cuda_attention_halves_tile_tokens(a, s) : tsr_cuda_attention_tile_tokens(op, s);
     a.staged = a.span == 0 && is_staged(a, heads, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
-    const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
+    /* Blocks for a full card: of those with keys and values in shared memory two fit on a multiprocessor, and
+     * more would wait for the first ones only to find that short sequences left them no group. */
+    const int64_t resident = a.span > 0 ? 2 : 8;
+    const int64_t wanted = s->props->n_sms * resident / items + 1;
     a.round_groups = worth_splitting(op) ? groups_in_round(op, s->scratch_bytes) : 0;
     const int64_t splits = wanted < a.round_groups ? wanted : a.round_groups;
+    /* Of a prompt, most tokens are in tiles, and nothing is left to do for blocks of single ones. */
+    const int64_t full = s->props->n_sms * resident;
+    const int64_t blocks = a.span > 0 && a.tile_tokens > 0 && items > full ? full : items;
     if (a.tile_tokens > 0)
         TSR_TRY(a.span > 0 ? tsr_cuda_attention_halves_tiles(a, s) : tsr_cuda_attention_tiles(a, s));
     if (splits > 1)
         return enqueue_rounds(a, heads, dim3((unsigned)items, (unsigned)splits), s);
-    TSR_TRY(enqueue(a, heads, dim3((unsigned)items), s));
+    TSR_TRY(enqueue(a, heads, dim3((unsigned)blocks), s));
 out:
     return status;
 }

@@ -144,16 +144,17 @@ TSR_DEVICE void attention_weigh(float *scores, int stride, int from, int to, con
 
 /* Whether the tokens of the tile that contains t belong to one sequence, so that they can share keys and
  * values. If so, attention_tile.cu computes the tile, otherwise attention.cu computes its tokens. Known on
- * the card only. */
+ * the card only. All lanes of a warp call it. */
 TSR_DEVICE bool is_tile(const attention_args &a, int64_t t)
 {
     if (a.tile_tokens == 0)
         return false;
-    const int64_t first = t / a.tile_tokens * a.tile_tokens;
-    for (int64_t i = first + 1; i < first + a.tile_tokens && i < a.op.n_tokens; i++)
-        if (a.op.index.seq_row[i] != a.op.index.seq_row[first])
-            return false;
-    return true;
+    const int tokens = (int)a.tile_tokens, first = tsr_divide(t, tokens).of * tokens;
+    const int left = (int)a.op.n_tokens - first, n = left < tokens ? left : tokens;
+    bool same = true;
+    for (int i = threadIdx.x % TSR_WARP; i < n; i += TSR_WARP)
+        same = same && a.op.index.seq_row[first + i] == a.op.index.seq_row[first];
+    return __all_sync(TSR_ALL_LANES, same) != 0;
 }
 
 /* Tokens of a tile; 0 if tiles do not help this op, or are too large for this card. */

@@ -19,8 +19,9 @@
  *   attention Positions are cut into groups of 256, counted from position 0. A group has its own top score,
  *             sum of weights and output; groups are merged into the result, in order, as the online softmax
  *             does (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
- *             Inside a group F16 and BF16 caches have the order of attention/halves.cuh. All others have two
- *             segments of 128 that are merged like groups, positions in order.
+ *             Inside a group F16 and BF16 caches have the order of attention/halves.cuh, Q8_0 and Q4_0 caches
+ *             that of attention/codes.cuh. All others have two segments of 128 that are merged like groups,
+ *             positions in order.
  *             More keys are groups behind those of the op's own.
  *   heads     as F32 of mul_mat, for all types of weights.
  *   experts   common quantized types: experts/experts_q.cuh. All others: experts/experts.cuh; a granule's

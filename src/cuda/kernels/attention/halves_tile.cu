@@ -1,13 +1,14 @@
-/* Attention of prompts over keys and values of 16 bits (halves.cuh). A block takes a tile of consecutive
- * tokens of one sequence, times the query heads of one KV head, 16 queries (slots) per warp. It goes over the
- * positions piece by piece, 64 of them: keys arrive while the values of the piece before are added, and
- * values while scores are computed. A warp has the scores of a piece, then its weights, in registers, and the
- * outputs of a group; outputs of the previous groups are in shared memory. Nothing passes from warp to warp.
+/* Attention of prompts over keys and values of 16 bits (halves.cuh) or quantized ones (codes.cuh). A block
+ * takes a tile of consecutive tokens of one sequence, times the query heads of one KV head, 16 queries
+ * (slots) per warp. It goes over the positions piece by piece, 64 of them: keys arrive while the values of
+ * the piece before are added, and values while scores are computed. A warp has the scores of a piece, then
+ * its weights, in registers, and the outputs of a group; outputs of the previous groups are in shared memory.
+ * Nothing passes from warp to warp.
  *
  * Queries of a tile see different ranges. In a step of 16 positions that all queries of the warp see, a
  * product is added for all of them. In others, a few at the end of a range, tokens are added one by one, with
  * the values that each sees (halves.cuh). The last tiles have the most work, so they come first. */
-#include "cuda/kernels/attention/halves.cuh"
+#include "cuda/kernels/attention/codes.cuh"
 
 enum {
     TILE_WARPS = 4, /* 2 or 1 where shared memory is short */
@@ -25,11 +26,12 @@ struct tile_block {
 struct tile_item {
     int first_token, n_slots, slot; /* the first slot of the warp */
     int kv_head, share, k_windows;
-    int v_begin, v_windows;      /* windows of the values */
-    int token[2];                /* of the tile: of the lane's queries g and g + 8 */
-    const tsr_bytes_16 *queries; /* shared: fragments of the warp's queries */
-    tsr_floats_4 *totals;        /* shared: [tile of 8 elements][lane] */
-    tsr_bytes_16 *keys, *values; /* shared: of a piece */
+    int v_begin, v_windows;       /* windows of the values */
+    int k_row_bytes, v_row_bytes; /* as stored */
+    int token[2];                 /* of the tile: of the lane's queries g and g + 8 */
+    const uint32_t *queries;      /* shared: fragments of the warp's queries */
+    tsr_floats_4 *totals;         /* shared: [tile of 8 elements][lane] */
+    tsr_bytes_16 *keys, *values;  /* shared: of a piece */
     const tile_block *b;
 };
 
@@ -79,9 +81,26 @@ TSR_DEVICE void tile_add_step(const tile_item &item, const halves_step<TYPE> &st
     }
 }
 
+/* Add a step of 16 positions with these weights. MASKED: as above. */
+template <tsr_type TYPE, int WINDOWS, bool MASKED>
+TSR_DEVICE void tile_add(const tile_item &item, const float weights[2][4], int slot, uint32_t seen,
+                         uint32_t mine, tile_sums<WINDOWS> *sums)
+{
+    if constexpr (halves_type<TYPE>::codes) {
+        const unsigned char *rows = codes_row(item.values, item.v_row_bytes) + slot * item.v_row_bytes +
+                                    item.v_begin * codes_block<TYPE>::bytes;
+        codes_add_step<TYPE, WINDOWS, 1, 2, MASKED>(rows, item.v_row_bytes, item.v_windows, weights, seen,
+                                                    mine, sums->out, sums->weights);
+    } else {
+        const halves_step<TYPE> step =
+            halves_step_of<TYPE, 2>(halves_split<TYPE, 2>(weights[0]), halves_split<TYPE, 2>(weights[1]));
+        tile_add_step<TYPE, WINDOWS, MASKED>(item, step, slot, seen, mine, sums);
+    }
+}
+
 /* Add the step token by token. */
 template <tsr_type TYPE, int WINDOWS>
-TSR_DEVICE void tile_add_tokens(const tile_item &item, const halves_step<TYPE> &step, int64_t start, int slot,
+TSR_DEVICE void tile_add_tokens(const tile_item &item, const float weights[2][4], int64_t start, int slot,
                                 tile_sums<WINDOWS> *sums)
 {
     const int first = item.slot / item.share;
@@ -94,8 +113,7 @@ TSR_DEVICE void tile_add_tokens(const tile_item &item, const halves_step<TYPE> &
         const int from = (int)(range.begin > start ? range.begin - start : 0);
         const int to = (int)(range.end - start < HALVES_PIECE ? range.end - start : (int64_t)HALVES_PIECE);
         const uint32_t mine = (uint32_t)(item.token[0] == token) | (uint32_t)(item.token[1] == token) << 1;
-        tile_add_step<TYPE, WINDOWS, true>(item, step, slot, halves_seen(slot + threadIdx.x % 4, from, to),
-                                           mine, sums);
+        tile_add<TYPE, WINDOWS, true>(item, weights, slot, halves_seen<TYPE>(slot, from, to), mine, sums);
     }
 }
 
@@ -136,11 +154,17 @@ TSR_DEVICE void tile_weights(const attention_args &a, const tile_item &item, con
     TSR_UNROLL
     for (int i = 0; i < PIECE_TILES * 4; i++)
         weights[i / 4][i % 4] = 0.0f;
-    halves_products<TYPE, PIECE_TILES>(item.queries, item.keys, HALVES_PIECE, item.k_windows, 0, 1, weights);
+    if constexpr (halves_type<TYPE>::codes)
+        codes_products<TYPE, PIECE_TILES / 2, 2>(
+            item.queries, reinterpret_cast<const unsigned char *>(item.keys), item.k_row_bytes,
+            HALVES_STEP * item.k_row_bytes, item.k_windows, weights);
+    else
+        halves_products<TYPE, PIECE_TILES, 2>(item.queries, item.keys, HALVES_PIECE, item.k_windows, 0, 1,
+                                              weights);
     const float factor[2] = {item.b->factor[item.slot + lane / 4], item.b->factor[item.slot + lane / 4 + 8]};
     TSR_UNROLL
     for (int i = 0; i < PIECE_TILES * 4; i++) {
-        const int r = i % 4 / 2, slot = i / 4 * HALVES_COLUMNS + lane % 4 + i % 2 * 4;
+        const int r = i % 4 / 2, slot = halves_slot<TYPE>(i / 4, i);
         float *score = &weights[i / 4][i % 4];
         *score = slot >= seen.from[r] && slot < seen.to[r] ? *score * factor[r] : -INFINITY;
     }
@@ -178,21 +202,19 @@ TSR_DEVICE void tile_values(const tile_item &item, const tile_seen &seen, int64_
 {
     TSR_UNROLL
     for (int i = 0; i < HALVES_PIECE / HALVES_STEP; i++) {
-        halves_parts<TYPE> low, high;
-        half_split<TYPE>(weights[2 * i], 1.0f, low.part);
-        half_split<TYPE>(weights[2 * i + 1], 1.0f, high.part);
-        const halves_step<TYPE> step = halves_step_of<TYPE>(low, high);
         if (seen.whole)
-            tile_add_step<TYPE, WINDOWS, false>(item, step, i * HALVES_STEP, 15u, 3u, sums);
+            tile_add<TYPE, WINDOWS, false>(item, weights + 2 * i, i * HALVES_STEP, 15u, 3u, sums);
         else
-            tile_add_tokens<TYPE, WINDOWS>(item, step, start, i * HALVES_STEP, sums);
+            tile_add_tokens<TYPE, WINDOWS>(item, weights + 2 * i, start, i * HALVES_STEP, sums);
     }
 }
 
 /* Merge a group into the totals, and start the next one. */
-template <int WINDOWS>
+template <tsr_type TYPE, int WINDOWS>
 TSR_DEVICE void tile_merge(const tile_item &item, attention_merge total[2], tile_sums<WINDOWS> *sums)
 {
+    if constexpr (halves_type<TYPE>::codes)
+        codes_sum_weights<2>(sums->weights);
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
         merge_piece(&total[r], sums->top[r], sums->weights[2 * r]);
@@ -222,15 +244,13 @@ struct tile_layout {
 template <tsr_type TYPE>
 static inline __host__ __device__ tile_layout tile_layout_of(const tsr_op_attention &op, int warps)
 {
-    const size_t window = HALVES_PIECE * HALF_PIECES * sizeof(tsr_bytes_16);
     tile_layout l;
-    l.queries = halves_query_bytes(op, half_type<TYPE>::parts);
-    const size_t v_windows =
-        op.kv.v_dim < MAX_WINDOWS * HALF_WINDOW ? halves_windows(op.kv.v_dim) : (int)MAX_WINDOWS;
-    l.totals = v_windows * WINDOW_TILES * TSR_WARP * sizeof(tsr_floats_4);
+    l.queries = halves_query_bytes(op, halves_type<TYPE>::parts);
+    const int64_t v_dim = op.kv.v_dim < MAX_WINDOWS * HALF_WINDOW ? op.kv.v_dim : MAX_WINDOWS * HALF_WINDOW;
+    l.totals = (size_t)halves_windows(v_dim) * WINDOW_TILES * TSR_WARP * sizeof(tsr_floats_4);
     l.keys = (size_t)warps * (l.queries + l.totals);
-    l.values = l.keys + (size_t)halves_windows(op.kv.k_dim) * window;
-    l.bytes = l.values + v_windows * window;
+    l.values = l.keys + halves_bytes<TYPE>(op.kv.k_dim, op.kv.k_row_bytes, HALVES_PIECE);
+    l.bytes = l.values + halves_bytes<TYPE>(v_dim, op.kv.v_row_bytes, HALVES_PIECE);
     return l;
 }
 
@@ -254,21 +274,21 @@ TSR_DEVICE void tile_ranges(const attention_args &a, const tile_item &item, tile
 
 /* Divide the warp's queries, and clear its totals. Slot i is head i % share of token i / share. */
 template <tsr_type TYPE>
-TSR_DEVICE void tile_queries(const attention_args &a, const tile_item &item, tsr_bytes_16 *queries,
-                             tile_block *b)
+TSR_DEVICE void tile_queries(const attention_args &a, const tile_item &item, uint32_t *queries, tile_block *b)
 {
     for (int row = 0; row < HALVES_ROWS; row++) {
         const int slot = item.slot + row;
         const int64_t token = item.first_token + slot / item.share;
         const int64_t head = token * a.op.n_heads + item.kv_head * item.share + slot % item.share;
-        halves_query<TYPE>(a, slot < item.n_slots ? a.op.q + head * a.op.kv.k_dim : NULL, row, queries,
-                           &b->factor[slot]);
+        halves_query<TYPE, 2>(a, slot < item.n_slots ? a.op.q + head * a.op.kv.k_dim : NULL, row, queries,
+                              &b->factor[slot]);
     }
     for (int i = 0; i < item.v_windows * WINDOW_TILES; i++)
         item.totals[i * TSR_WARP + threadIdx.x % TSR_WARP] = {{0.0f, 0.0f, 0.0f, 0.0f}};
     __syncwarp();
 }
 
+template <tsr_type TYPE>
 TSR_DEVICE void tile_store(const attention_args &a, const tile_item &item, const attention_merge total[2])
 {
     const int lane = threadIdx.x % TSR_WARP;
@@ -285,8 +305,10 @@ TSR_DEVICE void tile_store(const attention_args &a, const tile_item &item, const
             const float *four = item.totals[i * TSR_WARP + lane].at + 2 * r;
             TSR_UNROLL
             for (int e = 0; e < 2; e++) {
-                const int dim =
-                    (item.v_begin + i / WINDOW_TILES) * HALF_WINDOW + lane % 4 * 8 + e * 4 + i % WINDOW_TILES;
+                const int element = halves_type<TYPE>::codes
+                                        ? codes_element<TYPE>(i % WINDOW_TILES, lane % 4 * 2 + e)
+                                        : lane % 4 * 8 + e * 4 + i % (int)WINDOW_TILES;
+                const int dim = (item.v_begin + i / WINDOW_TILES) * HALF_WINDOW + element;
                 if (dim < a.op.kv.v_dim)
                     y[dim] = four[e] * factor;
             }
@@ -305,6 +327,20 @@ TSR_DEVICE void tile_next(const tile_block &b, halves_slots *slots)
     slots->high = HALVES_PIECE;
 }
 
+/* Start to copy a piece's keys or values. */
+template <tsr_type TYPE>
+TSR_DEVICE void tile_fill(const attention_args &a, const tile_item &item, const halves_slots &slots,
+                          bool values)
+{
+    tsr_bytes_16 *into = values ? item.values : item.keys;
+    if constexpr (halves_type<TYPE>::codes)
+        codes_fill(a, slots, values, 0, HALVES_PIECE, into);
+    else
+        halves_fill(a, slots, {values, values ? item.v_begin : 0, values ? item.v_windows : item.k_windows},
+                    0, HALVES_PIECE, into);
+    tsr_copy_async_commit();
+}
+
 /* Compute a piece, whose keys and values are on their way, and start to copy those of the next. */
 template <tsr_type TYPE, int WINDOWS>
 TSR_DEVICE void tile_piece(const attention_args &a, const tile_item &item, halves_slots slots,
@@ -321,18 +357,18 @@ TSR_DEVICE void tile_piece(const attention_args &a, const tile_item &item, halve
         tile_weights<TYPE, WINDOWS>(a, item, seen, weights, sums);
     if (more) {
         __syncthreads(); /* and no longer needed */
-        halves_fill(a, slots, {false, 0, item.k_windows}, 0, HALVES_PIECE, item.keys);
+        tile_fill<TYPE>(a, item, slots, false);
+    } else {
+        tsr_copy_async_commit();
     }
-    tsr_copy_async_commit();
     tsr_copy_async_wait<1>();
     __syncthreads(); /* the values are there */
     if (seen.any)
         tile_values<TYPE, WINDOWS>(item, seen, start, weights, sums);
     if (more) {
         __syncthreads(); /* and no longer needed */
-        halves_fill(a, slots, {true, item.v_begin, item.v_windows}, 0, HALVES_PIECE, item.values);
+        tile_fill<TYPE>(a, item, slots, true);
     }
-    tsr_copy_async_commit();
 }
 
 /* Grid: x = tiles, the last first, times KV heads; y = parts of the values, each with all scores. */
@@ -353,6 +389,8 @@ static __global__ void __launch_bounds__(TILE_WARPS *TSR_WARP, 2) halves_tile_ke
     item.slot = warp * HALVES_ROWS;
     item.kv_head = (int)(blockIdx.x % a.op.kv.n_heads);
     item.k_windows = halves_windows(a.op.kv.k_dim);
+    item.k_row_bytes = (int)a.op.kv.k_row_bytes;
+    item.v_row_bytes = (int)a.op.kv.v_row_bytes;
     item.v_begin = blockIdx.y * MAX_WINDOWS;
     item.v_windows = halves_windows(a.op.kv.v_dim) - item.v_begin;
     if (item.v_windows > MAX_WINDOWS)
@@ -361,8 +399,7 @@ static __global__ void __launch_bounds__(TILE_WARPS *TSR_WARP, 2) halves_tile_ke
         const int slot = item.slot + lane / 4 + 8 * r;
         item.token[r] = (slot < item.n_slots ? slot : item.n_slots - 1) / item.share;
     }
-    tsr_bytes_16 *queries =
-        reinterpret_cast<tsr_bytes_16 *>(shared + warp * (layout.queries + layout.totals));
+    uint32_t *queries = reinterpret_cast<uint32_t *>(shared + warp * (layout.queries + layout.totals));
     item.queries = queries;
     item.totals =
         reinterpret_cast<tsr_floats_4 *>(shared + warp * (layout.queries + layout.totals) + layout.queries);
@@ -374,10 +411,8 @@ static __global__ void __launch_bounds__(TILE_WARPS *TSR_WARP, 2) halves_tile_ke
     halves_slots slots = {a.op.index.seq_row[item.first_token], item.kv_head};
     slots.start = b.all.begin / HALVES_PIECE * HALVES_PIECE - HALVES_PIECE;
     tile_next(b, &slots);
-    halves_fill(a, slots, {false, 0, item.k_windows}, 0, HALVES_PIECE, item.keys);
-    tsr_copy_async_commit();
-    halves_fill(a, slots, {true, item.v_begin, item.v_windows}, 0, HALVES_PIECE, item.values);
-    tsr_copy_async_commit();
+    tile_fill<TYPE>(a, item, slots, false);
+    tile_fill<TYPE>(a, item, slots, true);
     tile_queries<TYPE>(a, item, queries, &b);
 
     attention_merge total[2] = {merge_nothing(), merge_nothing()};
@@ -386,17 +421,24 @@ static __global__ void __launch_bounds__(TILE_WARPS *TSR_WARP, 2) halves_tile_ke
     for (; slots.start < b.all.end; tile_next(b, &slots)) {
         tile_piece<TYPE, WINDOWS>(a, item, slots, &sums);
         if (slots.start % GROUP == GROUP - HALVES_PIECE || slots.start + HALVES_PIECE >= b.all.end)
-            tile_merge<WINDOWS>(item, total, &sums);
+            tile_merge<TYPE, WINDOWS>(item, total, &sums);
     }
-    tile_store(a, item, total);
+    tile_store<TYPE>(a, item, total);
 }
 
 /* -- launchers -- */
 
 static size_t bytes_of(const attention_args &a, int warps)
 {
-    return a.op.kv.type_k == TSR_TYPE_F16 ? tile_layout_of<TSR_TYPE_F16>(a.op, warps).bytes
-                                          : tile_layout_of<TSR_TYPE_BF16>(a.op, warps).bytes;
+    switch (a.op.kv.type_k) {
+#define BYTES_CASE(type) \
+    case type:           \
+        return tile_layout_of<type>(a.op, warps).bytes;
+        TSR_FOR_EACH_HALVES_TYPE(BYTES_CASE)
+#undef BYTES_CASE
+    default:
+        return 0; /* tsr_cuda_attention_halves_span() */
+    }
 }
 
 /* Warps of a block; 0: the card has no room for one. */
@@ -441,6 +483,13 @@ template <tsr_type TYPE> static tsr_status enqueue_type(const attention_args &a,
 
 tsr_status tsr_cuda_attention_halves_tiles(const attention_args &a, const tsr_cuda_stream *s)
 {
-    return a.op.kv.type_k == TSR_TYPE_F16 ? enqueue_type<TSR_TYPE_F16>(a, s)
-                                          : enqueue_type<TSR_TYPE_BF16>(a, s);
+    switch (a.op.kv.type_k) {
+#define ENQUEUE_CASE(type) \
+    case type:             \
+        return enqueue_type<type>(a, s);
+        TSR_FOR_EACH_HALVES_TYPE(ENQUEUE_CASE)
+#undef ENQUEUE_CASE
+    default:
+        return TSR_OK; /* tsr_cuda_attention_halves_span() */
+    }
 }

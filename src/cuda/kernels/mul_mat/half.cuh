@@ -26,8 +26,6 @@
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_HALF_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_HALF_CUH
 
-#include <cuda_bf16.h>
-
 #include "cuda/kernels/mul_mat/mma.cuh"
 #include "cuda/kernels/mul_mat/half.h"
 #include "cuda/kernels/mul_mat/quant.cuh"
@@ -140,24 +138,19 @@ TSR_DEVICE int half_scale_of(const float values[4])
     return exponent == 128 ? 0 : 14 - exponent < 126 ? 14 - exponent : 126;
 }
 
-template <tsr_type TYPE> TSR_DEVICE uint16_t half_round(float value)
-{
-    return TYPE == TSR_TYPE_F16 ? tsr_half_from_f32(value) : __bfloat16_as_ushort(__float2bfloat16_rn(value));
-}
-
-/* Four values times `scale` in parts, largest first. */
-template <tsr_type TYPE>
+/* Two values, or with PAIRS 2 four, times `scale` in parts, largest first. */
+template <tsr_type TYPE, int PAIRS = 2>
 TSR_DEVICE void half_split(const float values[4], float scale, tsr_bytes_8 parts[half_type<TYPE>::parts])
 {
     TSR_UNROLL
-    for (int pair = 0; pair < 2; pair++) {
+    for (int pair = 0; pair < PAIRS; pair++) {
         float low = values[2 * pair] * scale, high = values[2 * pair + 1] * scale;
         TSR_UNROLL
         for (int p = 0; p < half_type<TYPE>::parts; p++) {
-            const uint16_t low_bits = half_round<TYPE>(low), high_bits = half_round<TYPE>(high);
-            parts[p].word[pair] = low_bits | (uint32_t)high_bits << 16;
-            low = low - tsr_from_16_bits<TYPE>(low_bits);
-            high = high - tsr_from_16_bits<TYPE>(high_bits);
+            const uint32_t two = tsr_round_two<TYPE>(low, high);
+            parts[p].word[pair] = two;
+            low = low - tsr_from_16_bits<TYPE>((uint16_t)two);
+            high = high - tsr_from_16_bits<TYPE>((uint16_t)(two >> 16));
         }
     }
 }

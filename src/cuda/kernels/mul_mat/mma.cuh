@@ -14,6 +14,7 @@
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_MMA_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_MMA_CUH
 
+#include <cuda_bf16.h>
 #include <tsr/types.h>
 
 #include "cuda/kernels/common.cuh"
@@ -91,6 +92,22 @@ TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, ui
     cudasim_together("mma.sync", TSR_ALL_LANES, &mine, tsr_mma_product<TYPE>);
 }
 
+/* Two numbers rounded to 16 bits, `low` below. */
+template <tsr_type TYPE> TSR_DEVICE uint32_t tsr_round_two(float low, float high)
+{
+    if (TYPE == TSR_TYPE_F16)
+        return tsr_half_from_f32(low) | (uint32_t)tsr_half_from_f32(high) << 16;
+    return __bfloat16_as_ushort(__float2bfloat16_rn(low)) |
+           (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
+}
+
+/* Two sums of numbers of 16 bits. */
+template <tsr_type TYPE> TSR_DEVICE uint32_t tsr_add_two(uint32_t a, uint32_t b)
+{
+    return tsr_round_two<TYPE>((float)(tsr_mma_number<TYPE>(a) + tsr_mma_number<TYPE>(b)),
+                               (float)(tsr_mma_number<TYPE>(a >> 16) + tsr_mma_number<TYPE>(b >> 16)));
+}
+
 /* 16 bytes from global to shared memory, both aligned to 16 bytes; complete after the wait for its group. */
 TSR_DEVICE void tsr_copy_async_16(void *shared, const void *global)
 {
@@ -130,6 +147,26 @@ TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, ui
             "{%0,%1,%2,%3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <tsr_type TYPE> TSR_DEVICE uint32_t tsr_round_two(float low, float high)
+{
+    uint32_t two;
+    if (TYPE == TSR_TYPE_F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+
+template <tsr_type TYPE> TSR_DEVICE uint32_t tsr_add_two(uint32_t a, uint32_t b)
+{
+    uint32_t sums;
+    if (TYPE == TSR_TYPE_F16)
+        asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
+    else /* sm_80 has no addition of bfloat16 */
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sums) : "r"(a), "r"(0x3f803f80u), "r"(b));
+    return sums;
 }
 
 TSR_DEVICE void tsr_copy_async_16(void *shared, const void *global)
