@@ -76,7 +76,8 @@ static void *put_weights(gpu *g, tsr_type type, int64_t rows, int64_t k)
     return device;
 }
 
-static void count_mul_mat(table *t, tsr_type type, int64_t rows, int64_t k, int64_t tokens, bool partial)
+static void count_mul_mat(table *t, tsr_type type, int64_t rows, int64_t k, int64_t tokens, bool partial,
+                          int x_bits)
 {
     char name[64];
     const size_t row_bytes = tsr_type_row_bytes(type, k);
@@ -94,9 +95,10 @@ static void count_mul_mat(table *t, tsr_type type, int64_t rows, int64_t k, int6
                     .granule = 256,
                     .limit = tsr_fixed_limit(k / 256),
                     .y = gpu_alloc(&t->g, (size_t)(rows * tokens) * 8, true),
-                    .y_stride = rows}};
-    snprintf(name, sizeof name, "mul_mat %s %lldx%lld %lld%s", tsr_type_name(type), (long long)rows,
-             (long long)k, (long long)tokens, partial ? " exact" : "");
+                    .y_stride = rows,
+                    .x_bits = x_bits}};
+    snprintf(name, sizeof name, "mul_mat %s %lldx%lld %lld%s%s", tsr_type_name(type), (long long)rows,
+             (long long)k, (long long)tokens, partial ? " exact" : "", x_bits == 8 ? " 8 bits" : "");
     count_op(t, &op, name, (size_t)rows * row_bytes);
 }
 
@@ -107,14 +109,22 @@ static void count_products(table *t)
                                      TSR_TYPE_BF16, TSR_TYPE_F32,  TSR_TYPE_IQ4_NL};
     static const tsr_type prompts[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_K, TSR_TYPE_Q6_K, TSR_TYPE_F16,
                                        TSR_TYPE_BF16};
+    static const tsr_type bytes[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_K, TSR_TYPE_Q6_K};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        count_mul_mat(t, types[i], 4096, 4096, 1, false);
-    count_mul_mat(t, TSR_TYPE_Q4_K, 4096, 4096, 1, true);
-    count_mul_mat(t, TSR_TYPE_Q4_K, 14336, 4096, 1, false);
-    count_mul_mat(t, TSR_TYPE_Q4_K, 4096, 4096, 8, false);
-    count_mul_mat(t, TSR_TYPE_F16, 4096, 4096, 8, false);
+        count_mul_mat(t, types[i], 4096, 4096, 1, false, 16);
+    count_mul_mat(t, TSR_TYPE_Q4_K, 4096, 4096, 1, true, 16);
+    count_mul_mat(t, TSR_TYPE_Q4_K, 14336, 4096, 1, false, 16);
+    count_mul_mat(t, TSR_TYPE_Q4_K, 4096, 4096, 8, false, 16);
+    count_mul_mat(t, TSR_TYPE_F16, 4096, 4096, 8, false, 16);
     for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++)
-        count_mul_mat(t, prompts[i], 1024, 4096, 256, false);
+        count_mul_mat(t, prompts[i], 1024, 4096, 256, false, 16);
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        count_mul_mat(t, bytes[i], 4096, 4096, 1, false, 8);
+        count_mul_mat(t, bytes[i], 4096, 4096, 8, false, 8);
+        count_mul_mat(t, bytes[i], 1024, 4096, 256, false, 8);
+    }
+    for (int bits = 16; bits >= 8; bits -= 8)
+        count_mul_mat(t, TSR_TYPE_Q4_K, 1024, 4096, 256, true, bits);
 }
 
 /* -- attention -- */
