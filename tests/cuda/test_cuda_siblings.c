@@ -9,7 +9,7 @@
 
 #include "cuda/device/fuse.h"
 
-enum { K = 64, ROWS = 32, TOKENS = 2, N_OPS = 4 };
+enum { K = 64, ROWS = 64, TOKENS = 2, N_OPS = 4 };
 
 /* Activations and results of up to four products, apart from each other. */
 static struct memory {
@@ -301,6 +301,109 @@ static void and_leaves_a_running_product_alone(void **state)
     check_found(ops, 0, 1, 4, 2, 3, true);
 }
 
+/* -- queries, keys and values -- */
+
+enum { DIM = 16, CACHED = ROWS };
+
+/* Products whose results are ROWS / DIM heads of DIM elements, or one of CACHED, and the ops after them. */
+static void make_heads(tsr_op ops[6], int64_t dim)
+{
+    const int64_t n_heads = ROWS / dim;
+    for (int i = 0; i < 3; i++)
+        ops[i] = product(i);
+    for (int i = 3; i < 5; i++)
+        ops[i] = (tsr_op){.kind = TSR_OP_ROPE,
+                          .rope = {.x = memory.y[i - 3],
+                                   .y = memory.y[i - 3],
+                                   .n_tokens = TOKENS,
+                                   .n_heads = n_heads,
+                                   .head_dim = dim,
+                                   .n_rot = dim,
+                                   .interleaved = true}};
+    ops[5] = (tsr_op){.kind = TSR_OP_KV_WRITE,
+                      .kv_write = {.k = memory.y[1], .v = memory.y[2], .n_tokens = TOKENS}};
+    ops[5].kv_write.kv = (tsr_kv_view){
+        .type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .n_heads = n_heads, .k_dim = dim, .v_dim = dim};
+}
+
+static void check_heads(int64_t dim, void (*change)(tsr_op ops[6]), bool taken)
+{
+    tsr_op ops[6];
+    make_heads(ops, dim);
+    if (change)
+        change(ops);
+    check_found(ops, 0, 0, 6, 3, taken ? 6 : 3, false);
+}
+
+static void in_halves(tsr_op ops[6])
+{
+    ops[3].rope.interleaved = ops[4].rope.interleaved = false;
+}
+
+static void with_quantized_keys(tsr_op ops[6])
+{
+    ops[5].kv_write.kv.type_k = TSR_TYPE_Q8_0;
+}
+
+static void with_quantized_values(tsr_op ops[6])
+{
+    ops[5].kv_write.kv.type_v = TSR_TYPE_Q4_0;
+}
+
+static void in_halves_and_quantized(tsr_op ops[6])
+{
+    in_halves(ops);
+    with_quantized_keys(ops);
+}
+
+static void in_halves_of_a_part(tsr_op ops[6])
+{
+    in_halves(ops);
+    ops[3].rope.n_rot = DIM;
+}
+
+static void of_two_kinds(tsr_op ops[6])
+{
+    ops[3].rope.interleaved = false;
+}
+
+static void of_values_elsewhere(tsr_op ops[6])
+{
+    ops[5].kv_write.v = memory.y[3];
+}
+
+static void of_results_apart(tsr_op ops[6])
+{
+    ops[0].mul_mat.y_stride--;
+}
+
+static void over_what_is_multiplied(tsr_op ops[6])
+{
+    ops[3].rope.y = memory.x;
+}
+
+static void ropes_and_the_write_are_taken_with_their_products(void **state)
+{
+    (void)state;
+    tsr_op ops[6];
+    check_heads(DIM, NULL, true);
+    check_heads(CACHED, in_halves, true);
+    check_heads(CACHED, with_quantized_keys, true);
+    check_heads(CACHED, with_quantized_values, true);
+    check_heads(DIM, in_halves, false); /* half a head is less than the rows of a block */
+    check_heads(DIM, with_quantized_keys, false);
+    check_heads(DIM, with_quantized_values, false);
+    check_heads(CACHED, in_halves_and_quantized, false);
+    check_heads(CACHED, in_halves_of_a_part, false);
+    check_heads(CACHED, of_two_kinds, false);
+    check_heads(CACHED, of_values_elsewhere, false);
+    check_heads(CACHED, of_results_apart, false);
+    check_heads(CACHED, over_what_is_multiplied, false);
+    make_heads(ops, DIM);
+    check_found(ops, 0, 0, 5, 3, 3, false); /* the write is not of the segment */
+    check_found(ops, 0, 1, 6, 2, 2, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +413,7 @@ int main(void)
         cmocka_unit_test(up_to_three_siblings_are_taken_together),
         cmocka_unit_test(those_of_another_kind_of_weights_are_not_taken),
         cmocka_unit_test(gate_and_up_are_taken_with_their_product),
+        cmocka_unit_test(ropes_and_the_write_are_taken_with_their_products),
         cmocka_unit_test(and_leaves_a_running_product_alone),
     };
     return cmocka_run_group_tests_name("products side by side", tests, NULL, NULL);

@@ -127,13 +127,63 @@ static bool are_gate_and_up(const tsr_op *ops, int n)
            (glu->y == glu->up || !tsr_op_floats_overlap(glu->y, glu->n, glu->up, glu->n));
 }
 
-/* Whether a GLU overwrites no result of ops[0, n), which are products. */
-static bool is_apart_from(const tsr_op_glu *glu, const tsr_op *ops, int n)
+/* Whether n_y floats overwrite no result of ops[0, n), which are products. */
+static bool is_apart_from(const float *y, int64_t n_y, const tsr_op *ops, int n)
 {
     for (int i = 0; i < n; i++)
-        if (writes_into(&ops[i].mul_mat, glu->y, (size_t)glu->n * sizeof(float)))
+        if (writes_into(&ops[i].mul_mat, y, (size_t)n_y * sizeof(float)))
             return false;
     return true;
+}
+
+/* Whether the results of a product are n_heads heads of `dim` elements for each token, dense. */
+static bool makes_heads(const tsr_op_mul_mat *op, const float *y, int64_t n_tokens, int64_t n_heads,
+                        int64_t dim)
+{
+    return op->y == y && op->n_tokens == n_tokens && op->n_rows == n_heads * dim &&
+           (op->n_tokens == 1 || op->y_stride == op->n_rows);
+}
+
+static bool is_quantized(tsr_type type)
+{
+    return type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0;
+}
+
+/* Whether the kernels that compute queries, keys and values, in of[0] to of[2], can do what comes after them:
+ * a block has neighbouring rows, or the rows of two halves of a head, and both elements of each pair among
+ * them. Only of neighbouring rows it has those of whole blocks of 32 that are quantized together. */
+static bool end_in_heads(const tsr_cuda_products *p, const tsr_cuda_rope_kv_ops *heads)
+{
+    enum { HALVES = 32, GROUP = 32 };
+    const tsr_op_rope *q = heads->q, *k = heads->k;
+    const tsr_kv_view *kv = &heads->write->kv;
+    const tsr_op_mul_mat *x = p->of[0];
+    const int64_t n_x = (x->n_tokens - 1) * x->x_stride + x->k;
+    const bool whole = q->n_rot == q->head_dim && k->n_rot == q->head_dim && k->head_dim == q->head_dim &&
+                       kv->v_dim == q->head_dim && q->head_dim % HALVES == 0;
+    const bool pairs = q->interleaved ? q->head_dim % 2 == 0 && k->head_dim % 2 == 0 : whole;
+    const bool k_blocks = !is_quantized(kv->type_k) || (q->interleaved && k->head_dim % GROUP == 0);
+    const bool v_blocks = !is_quantized(kv->type_v) || (q->interleaved && kv->v_dim % GROUP == 0);
+    return q->interleaved == k->interleaved && pairs && k_blocks && v_blocks &&
+           makes_heads(p->of[0], q->x, q->n_tokens, q->n_heads, q->head_dim) &&
+           makes_heads(p->of[1], k->x, k->n_tokens, k->n_heads, k->head_dim) &&
+           makes_heads(p->of[2], heads->write->v, k->n_tokens, kv->n_heads, kv->v_dim) &&
+           !tsr_op_floats_overlap(q->y, elements(q), x->x, n_x) &&
+           !tsr_op_floats_overlap(k->y, elements(k), x->x, n_x);
+}
+
+/* Add the ropes and the write at ops[0], of n ops, to the products before them if their kernel can do that;
+ * `before` siblings in front of the products may still run. The value is the number of ops added. */
+static int add_heads(tsr_cuda_products *p, const tsr_op *ops, int n, int before)
+{
+    const tsr_cuda_rope_kv_ops heads = tsr_cuda_fuse_rope_kv(ops, n);
+    const tsr_op *const siblings = ops - p->n - before;
+    if (p->n != TSR_CUDA_PRODUCTS || !heads.q || !end_in_heads(p, &heads) ||
+        !is_apart_from(heads.q->y, elements(heads.q), siblings, before) ||
+        !is_apart_from(heads.k->y, elements(heads.k), siblings, before))
+        return 0;
+    p->heads = heads;
+    return heads.n_ops;
 }
 
 tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out)
@@ -144,11 +194,11 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
     if (ops[i].kind != TSR_OP_MUL_MAT)
         return found;
     if (are_gate_and_up(ops + i, end - i) && (waits || tsr_cuda_is_sibling(ops, first, i + 1)) &&
-        is_apart_from(&ops[i + 2].glu, ops + first, i - first)) {
+        is_apart_from(ops[i + 2].glu.y, ops[i + 2].glu.n, ops + first, i - first)) {
         const tsr_op_glu *glu = &ops[i + 2].glu;
         const int gate = ops[i].mul_mat.y == glu->gate ? i : i + 1, up = i + (gate == i);
         *n_out = 3;
-        return (tsr_cuda_products){2, {&ops[gate].mul_mat, &ops[up].mul_mat}, glu};
+        return (tsr_cuda_products){2, {&ops[gate].mul_mat, &ops[up].mul_mat}, glu, {0}};
     }
     found.of[found.n++] = &ops[i].mul_mat;
     while (found.n < TSR_CUDA_PRODUCTS && i + found.n < end &&
@@ -158,6 +208,6 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
         found.of[found.n] = &ops[i + found.n].mul_mat;
         found.n++;
     }
-    *n_out = found.n;
+    *n_out = found.n + add_heads(&found, ops + i + found.n, end - i - found.n, i - first);
     return found;
 }

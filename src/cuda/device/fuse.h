@@ -12,13 +12,6 @@ const tsr_op *tsr_cuda_fuse_norm(const tsr_op *ops, int n);
 
 /* ops[0, n) begin with the rope of queries (optional), the rope of keys, and the write of these keys to the
  * KV cache, and none overwrites what another reads. */
-typedef struct tsr_cuda_rope_kv_ops {
-    const tsr_op_rope *q; /* NULL: no queries */
-    const tsr_op_rope *k;
-    const tsr_op_kv_write *write;
-    int n_ops; /* 2 or 3; 0: no such ops */
-} tsr_cuda_rope_kv_ops;
-
 tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n);
 
 /* Whether ops[i] multiplies the activations that all of ops[first, i) multiply, and neither writes what
@@ -28,8 +21,8 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i);
 
 /* Products from ops[i] on, of ops[0, end), that one kernel may compute: with weights of one type and
  * w_stride, with whole sums, all siblings of each other and, where first < i, of ops[first, i). A GLU after
- * gate and up is taken as well, if it overwrites no result of ops[first, i). *n_out: the number of all these
- * ops; 1 for any other op. */
+ * gate and up is taken as well, if it overwrites no result of ops[first, i), and so are ropes and the write
+ * to the cache after queries, keys and values. *n_out: the number of all these ops; 1 for any other op. */
 tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out);
 
 #endif

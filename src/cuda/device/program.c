@@ -131,18 +131,24 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
-/* Enqueue an op that is no collective: products of the same activations together, if one kernel can. */
+/* Enqueue an op that is no collective: products of the same activations together, if one kernel can, with
+ * what follows them or without it. */
 static tsr_status enqueue_kernels(tsr_device_program *program, int first, int index, int end,
                                   const tsr_cuda_stream *s, int *n_out)
 {
     tsr_status status = TSR_OK;
     int n;
     bool done = false, may = true;
-    const tsr_cuda_products products = tsr_cuda_fuse_products(program->ops, first, index, end, &n);
+    tsr_cuda_products products = tsr_cuda_fuse_products(program->ops, first, index, end, &n);
     for (int i = index; i < index + n; i++)
         may = may && !tsr_cublas_serves(program->products, i);
     if (may && products.n > 1)
         status = tsr_cuda_mul_mats(&products, s, &done);
+    if (status == TSR_OK && may && !done && products.heads.n_ops > 0) {
+        n -= products.heads.n_ops;
+        products.heads = (tsr_cuda_rope_kv_ops){0};
+        status = tsr_cuda_mul_mats(&products, s, &done);
+    }
     *n_out = done ? n : 1;
     return status == TSR_OK && !done ? tsr_cuda_op_launch(&program->ops[index], s) : status;
 }

@@ -89,13 +89,23 @@ tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 /* Products of the same activations, with weights of one type and w_stride and with whole sums, none of which
  * writes what another reads or writes; glu: of[0] is its gate and of[1] its up, and it writes nothing that
- * they read or write, but for an equal y. */
+ * they read or write, but for an equal y; heads: of[0] to of[2] are queries, keys and values. */
 enum { TSR_CUDA_PRODUCTS = 3 };
+
+/* The ropes of queries and keys and the write of these keys to the cache, none of which overwrites what
+ * another reads (tsr_cuda_fuse_rope_kv()). */
+typedef struct tsr_cuda_rope_kv_ops {
+    const tsr_op_rope *q; /* NULL: no queries */
+    const tsr_op_rope *k;
+    const tsr_op_kv_write *write;
+    int n_ops; /* 2 or 3; 0: no such ops */
+} tsr_cuda_rope_kv_ops;
 
 typedef struct tsr_cuda_products {
     int n;
     const tsr_op_mul_mat *of[TSR_CUDA_PRODUCTS];
-    const tsr_op_glu *glu; /* NULL: none */
+    const tsr_op_glu *glu;      /* NULL: none */
+    tsr_cuda_rope_kv_ops heads; /* tsr_cuda_fuse_products() says which */
 } tsr_cuda_products;
 
 /* All of them by one kernel (two where activations are quantized by another first). Same bits as one after

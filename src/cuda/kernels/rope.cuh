@@ -15,6 +15,17 @@ TSR_DEVICE float tsr_rope_second(float a, float b, const float *angle)
     return a * angle[1] + b * angle[0];
 }
 
+/* Element `at` of a token's head, which is `value`, with `other`, the element that is paired with it. */
+TSR_DEVICE float tsr_rope_element(const tsr_op_rope &op, int64_t token, int at, float value, float other)
+{
+    const int half = (int)op.n_rot / 2, pair = op.interleaved ? at / 2 : at < half ? at : at - half;
+    const float *angle = op.table + token * op.n_rot + 2 * pair;
+    if (at >= op.n_rot)
+        return value;
+    return (op.interleaved ? at % 2 == 0 : at < half) ? tsr_rope_first(value, other, angle)
+                                                      : tsr_rope_second(other, value, angle);
+}
+
 /* Items of a head: its pairs, and the elements that are not rotated, which are copied. */
 static inline __host__ __device__ int64_t tsr_rope_items(const tsr_op_rope *op)
 {

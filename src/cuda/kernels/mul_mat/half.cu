@@ -1,6 +1,6 @@
 /* mul_mat with F16 and BF16 weights: the choice of the kernel (half.cuh). */
 #include "cuda/kernels/mul_mat/half.cuh"
-#include "cuda/kernels/mul_mat/launch_of.cuh"
+#include "cuda/kernels/mul_mat/launch_heads.cuh"
 
 /* Up to here weights are read once per eight tokens, beyond once per 64 from shared memory. */
 enum { FEW_TOKENS = 2 * HALF_TOKENS };
@@ -76,6 +76,6 @@ extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const t
     half_args a = args_of(p->of[0], s);
     for (int i = 1; i < p->n; i++)
         a.wide_w = a.wide_w && args_of(p->of[i], s).wide_w;
-    *done_out = p->of[0]->n_tokens <= HALF_TOKENS;
+    *done_out = p->of[0]->n_tokens <= HALF_TOKENS && !tsr_launch_quantizes(p);
     return *done_out ? tsr_cuda_mul_mat_half_few(p, a, s) : TSR_OK;
 }

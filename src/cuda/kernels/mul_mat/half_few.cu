@@ -13,7 +13,7 @@
  * 800 that an SM issues while it receives the chunk's weights at that rate. (By count and arithmetic; not
  * measured.) */
 #include "cuda/kernels/mul_mat/half.cuh"
-#include "cuda/kernels/mul_mat/launch_of.cuh"
+#include "cuda/kernels/mul_mat/launch_heads.cuh"
 
 /* A block's shared memory. No access of a warp comes to a bank twice: a warp stores a token's parts of all
  * windows together, so windows of several tokens have a token's room between them; it stores the sums of two
@@ -107,10 +107,10 @@ struct few_args {
     tsr_launch_of of;
 };
 
-/* The rows of a matrix that a block computes. */
+/* The rows from one set of a matrix to the next. */
 static inline __host__ __device__ int few_rows(const few_args &f)
 {
-    return f.of.glu ? HALF_ROWS / 2 : HALF_ROWS;
+    return f.of.glu || f.of.half > 0 ? HALF_ROWS / 2 : HALF_ROWS;
 }
 
 /* The op with the matrix of this block. */
@@ -134,9 +134,12 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
     const int block = (int)blockIdx.x - matrix.first_block;
     const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS; /* neighbouring blocks share weights */
-    const int64_t row = block / tiles * few_rows(f), first = block % tiles * TOKENS;
-    const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows past the last are dropped */
-    const int64_t g_lower = f.of.glu ? g : g + HALF_ROWS / 2;
+    const int64_t first = block % tiles * TOKENS;
+    int64_t row = block / tiles * few_rows(f);
+    if (f.of.half > 0)
+        row += tsr_divide(row, f.of.half).of * (int64_t)f.of.half; /* lower halves */
+    const int64_t g = row + lane / 4, last = a.n_rows - 1;         /* rows past the last are dropped */
+    const int64_t g_lower = f.of.glu ? g : f.of.half > 0 ? g + f.of.half : g + HALF_ROWS / 2;
     const unsigned char *upper = a.w + (size_t)(g < last ? g : last) * a.w_stride;
     const unsigned char *lower =
         (f.of.glu ? f.of.m[1].w : a.w) + (size_t)(g_lower < last ? g_lower : last) * a.w_stride;
@@ -180,7 +183,14 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     if (a.sibling)
         tsr_wait_for_previous();
     const int64_t r = row + mine, t = first + token;
-    const float other = __shfl_xor_sync(TSR_ALL_LANES, sum.granule, HALF_ROWS / 2);
+    const float other =
+        __shfl_xor_sync(TSR_ALL_LANES, sum.granule, f.of.heads && f.of.half == 0 ? 1 : HALF_ROWS / 2);
+    if (f.of.heads) {
+        const int64_t of = tsr_launch_row(f.of, (int)row, mine);
+        if (threadIdx.x < HALF_ROWS * TOKENS && of < a.n_rows && t < a.n_tokens)
+            tsr_launch_store_head(f.of, (int)t, (int)of, true, sum.granule, other);
+        return;
+    }
     if (threadIdx.x >= HALF_ROWS * TOKENS || mine >= few_rows(f) || r >= a.n_rows || t >= a.n_tokens)
         return;
     if (bad)

@@ -22,16 +22,26 @@ struct tsr_launch_of {
     tsr_glu_kind kind;
     float limit;
     float *glu_y; /* [n_tokens][n_rows] */
+    /* m[0] to m[2] are queries, keys and values (launch_heads.cuh). */
+    bool heads;
+    int half;            /* rows between the upper and the lower eight of a set; 0: eight */
+    tsr_op_rope rope[2]; /* of queries and keys */
+    tsr_op_kv_write write;
 };
 
-/* The matrix of this block. */
-TSR_DEVICE const tsr_launch_matrix &tsr_launch_matrix_of(const tsr_launch_of &l)
+/* The number of this block's matrix. */
+TSR_DEVICE int tsr_launch_index(const tsr_launch_of &l)
 {
     int i = 0;
     TSR_UNROLL
     for (int j = 1; j < TSR_CUDA_PRODUCTS; j++)
         i += (int)blockIdx.x >= l.m[j].first_block;
-    return l.m[i];
+    return i;
+}
+
+TSR_DEVICE const tsr_launch_matrix &tsr_launch_matrix_of(const tsr_launch_of &l)
+{
+    return l.m[tsr_launch_index(l)];
 }
 
 /* Store a row's sums of gate and up, and what the FFN makes of them. */
@@ -64,15 +74,25 @@ static inline tsr_launch_of tsr_launch_of_products(const tsr_cuda_products *p)
         l.limit = p->glu->limit;
         l.glu_y = p->glu->y;
     }
+    if (p->heads.n_ops > 0) {
+        l.heads = true;
+        l.half = p->heads.q->interleaved ? 0 : (int)p->heads.q->head_dim / 2;
+        l.rope[0] = *p->heads.q;
+        l.rope[1] = *p->heads.k;
+        l.write = *p->heads.write;
+    }
     return l;
 }
 
 /* Deal blocks to the matrices, at most `most`, and one for every `rows` rows at most, such that the most rows
- * of a block are as few as possible. The value is their number. */
+ * of a block are as few as possible. The value is their number. Of rows in halves of heads, blocks that take
+ * a head together are dealt: then a block's next turn has the same place in another head. */
 static inline unsigned tsr_launch_deal(tsr_launch_of *l, int n, int64_t rows, int64_t most)
 {
     int64_t turns[TSR_CUDA_PRODUCTS] = {}, all = 0, blocks = 0;
-    const int dealt = l->glu ? 1 : n;
+    const int dealt = l->glu ? 1 : n, together = l->half > 0 ? l->half / (int)rows : 1;
+    rows = l->half > 0 ? 2 * l->half : rows;
+    most /= together;
     for (int i = 0; i < dealt; i++) {
         turns[i] = (l->m[i].n_rows + rows - 1) / rows;
         all += turns[i];
@@ -86,9 +106,11 @@ static inline unsigned tsr_launch_deal(tsr_launch_of *l, int n, int64_t rows, in
                 next = i;
         l->m[next].n_blocks++;
     }
-    for (int i = 0, first = 0; i < dealt; first += l->m[i++].n_blocks)
+    for (int i = 0, first = 0; i < dealt; first += l->m[i++].n_blocks) {
+        l->m[i].n_blocks *= together;
         l->m[i].first_block = first;
-    return (unsigned)blocks;
+    }
+    return (unsigned)(blocks * together);
 }
 
 /* Bits that differ in the addresses of the matrices. */

@@ -6,7 +6,7 @@
  * portions, which is slower and gives the same bits. (Up to eight tokens that do not fit are read from there
  * by the same kernel; the kernel for many tokens takes over where a card has too little shared memory even
  * for that.) */
-#include "cuda/kernels/mul_mat/launch_of.cuh"
+#include "cuda/kernels/mul_mat/launch_heads.cuh"
 #include "cuda/kernels/mul_mat/mul_mat.h"
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
@@ -102,7 +102,7 @@ q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_st
     a.limit = op->limit;
     a.bytes = tsr_op_takes_bytes(op->x_bits);
     a.fault = tsr_fault_of(s);
-    a.set_rows = Q_ROWS;
+    a.set_rows = a.reach = Q_ROWS;
     a.lower_at = Q_ROWS / 2 * (int64_t)op->w_stride;
     place_slots(op->type, apart, &a);
     return a;
@@ -110,17 +110,17 @@ q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_st
 
 /* -- portions of tokens -- */
 
-static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
+static bool few_fit(q_args a, int64_t n_tokens, bool both, const tsr_cuda_stream *s)
 {
     a.n_tokens = (int)n_tokens;
-    return n_tokens <= FEW_TOKENS && tsr_cuda_mul_mat_q_few_fits(a, s->props);
+    return n_tokens <= FEW_TOKENS && tsr_cuda_mul_mat_q_few_fits(a, both, s->props);
 }
 
 /* The number of the remaining tokens to take next, and whether through scratch memory; 0: no room for one. */
 static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, bool *through_scratch)
 {
     const int64_t room = (int64_t)(s->scratch_bytes / tsr_cuda_q_token_bytes(a));
-    *through_scratch = !few_fit(a, left, s) || (left * a.chunks > OWN_CHUNKS && room >= left);
+    *through_scratch = !few_fit(a, left, false, s) || (left * a.chunks > OWN_CHUNKS && room >= left);
     if (!*through_scratch)
         return left;
     if (room >= left)
@@ -128,7 +128,7 @@ static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, 
     if (room > FEW_TOKENS)
         return room < Q_TILE_TOKENS ? room : room / Q_TILE_TOKENS * Q_TILE_TOKENS;
     for (int64_t n = FEW_TOKENS; n > room; n--)
-        if (few_fit(a, n, s)) {
+        if (few_fit(a, n, false, s)) {
             *through_scratch = false;
             return n;
         }
@@ -167,8 +167,8 @@ tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s
         a.sibling = s->sibling && token == 0 && !through_scratch; /* another may still read the scratch */
         tsr_status status = through_scratch ? tsr_cuda_q_quantize(&a, s) : TSR_OK;
         if (status == TSR_OK)
-            status = few_fit(a, a.n_tokens, s) ? tsr_cuda_mul_mat_q_few(&alone, a, s)
-                                               : tsr_cuda_mul_mat_q_many(op->type, a, s);
+            status = few_fit(a, a.n_tokens, false, s) ? tsr_cuda_mul_mat_q_few(&alone, a, s)
+                                                      : tsr_cuda_mul_mat_q_many(op->type, a, s);
         if (status != TSR_OK)
             return status;
     }
@@ -183,12 +183,15 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
     bool through_scratch;
     a.n_tokens = (int)n_tokens;
     a.sibling = s->sibling;
-    if (p->glu) {
+    if (p->glu || (p->heads.q && !p->heads.q->interleaved)) {
+        const int64_t half = p->glu ? 0 : p->heads.q->head_dim / 2;
         a.set_rows = Q_ROWS / 2;
-        a.other_at = a.lower_at = static_cast<const unsigned char *>(p->of[1]->w) - a.w;
+        a.reach = a.set_rows + (int)half;
+        a.other_at = a.lower_at =
+            p->glu ? static_cast<const unsigned char *>(p->of[1]->w) - a.w : half * (int64_t)a.w_stride;
     }
     *done_out = n_tokens <= FEW_TOKENS && portion(a, n_tokens, s, &through_scratch) == n_tokens &&
-                few_fit(a, n_tokens, s);
+                few_fit(a, n_tokens, tsr_launch_quantizes(p), s);
     if (!*done_out)
         return TSR_OK;
     if (through_scratch) {

@@ -94,8 +94,10 @@ struct q_args {
     const unsigned char *codes; /* [chunks][places][Q_CODE_BYTES], or NULL: the kernel makes its own */
     const q_meta *meta;         /* [chunks][n_tokens] */
     tsr_fault_word fault;
-    /* q_few.cu computes sets of sixteen rows: of w, or eight of w and the same eight of another matrix. */
+    /* q_few.cu computes sets of sixteen rows: of w, or eight of w and the same eight of another matrix, or of
+     * the other half of a head. */
     int set_rows;     /* of w */
+    int reach;        /* rows of w from the first of a set to the end of its last */
     int64_t other_at; /* bytes from w to the other matrix; 0: there is none */
     int64_t lower_at; /* bytes from row g < 8 of a set to row g + 8 */
 };
@@ -375,10 +377,10 @@ size_t tsr_cuda_q_token_bytes(const q_args &a);
 tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s);
 
 /* Up to eight tokens, from a.x on into the first product's a.y. Several products have only these tokens, and
- * fields of `a` other than the matrix in common. Without a.codes the activations must fit into shared memory:
- * tsr_cuda_mul_mat_q_few_fits(). */
+ * fields of `a` other than the matrix in common. Without a.codes the activations must fit into shared memory
+ * (tsr_cuda_mul_mat_q_few_fits()), those of `both` groups of warps where a cache is quantized. */
 tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s);
-bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props);
+bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, bool both, const tsr_cuda_props *props);
 
 /* Any number of tokens, best a multiple of Q_TILE_TOKENS, from a.codes. */
 enum { Q_TILE_TOKENS = 64 };

@@ -18,7 +18,7 @@
  * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one launch
  * less per op, which in decoding is worth more than the repeated work. Where they do not fit in addition to
  * the rings, the launcher (q.cu) starts a kernel for it, and the block reads them from memory. */
-#include "cuda/kernels/mul_mat/launch_of.cuh"
+#include "cuda/kernels/mul_mat/launch_heads.cuh"
 #include "cuda/kernels/mul_mat/q_one.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
@@ -50,8 +50,8 @@ struct few_args {
 /* The rows and the part of K of a warp. */
 struct few_place {
     int lane, part;
-    int stride; /* rows from one turn of the block to its next; no matrix has 2^31 rows */
-    int before; /* rows of the block's groups before the warp's */
+    int stride;     /* rows from one turn of the block to its next; no matrix has 2^31 rows */
+    int before;     /* rows of the block's groups before the warp's */
     int begin, end; /* chunks */
     unsigned char *ring;
     q_deal deal;
@@ -84,8 +84,7 @@ TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE
         const int row = ahead->row;
         const size_t at = q_step_at<TYPE>(a, ahead->chunk);
         unsigned char *const slots = p.ring + ahead->slot;
-        if (few_even<TYPE, QUADS>(a) &&
-            row + a.set_rows < (int)a.n_rows + (q_type<TYPE>::step_bytes % 16 == 0))
+        if (few_even<TYPE, QUADS>(a) && row + a.reach < (int)a.n_rows + (q_type<TYPE>::step_bytes % 16 == 0))
             q_copy_even(a, even, (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
         else
             q_copy_rows<TYPE, true>(a, p.deal, row, Q_ROWS, at, slots);
@@ -298,6 +297,21 @@ TSR_DEVICE void few_store(const few_args &f, const q_args &a, const few_place &p
         tsr_put_sum(a.y, at, total, a.bf16);
 }
 
+/* The same of queries, keys and values: one warp of the block per token, one lane per row. `row`: the first
+ * of the block's groups; `sums`: theirs. */
+TSR_DEVICE void few_store_heads(const few_args &f, const q_args &a, int row, const int64_t *sums)
+{
+    const int token = threadIdx.x / TSR_WARP, lane = threadIdx.x % TSR_WARP, nth = lane % Q_ROWS;
+    const int group = f.layout.groups == FEW_GROUPS ? lane / Q_ROWS : 0, outputs = a.n_tokens * Q_ROWS;
+    if (token >= a.n_tokens)
+        return;
+    sums += group * Q_PARTS * outputs + token * Q_ROWS;
+    const float sum = few_total(sums, outputs, nth),
+                other = few_total(sums, outputs, tsr_launch_paired(f.of, nth));
+    row = tsr_launch_row(f.of, row + group * a.set_rows, nth);
+    tsr_launch_store_head(f.of, token, row, lane / Q_ROWS < f.layout.groups && row < a.n_rows, sum, other);
+}
+
 template <int QUADS, int BYTES>
 TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums *sums, int64_t *shared)
 {
@@ -361,13 +375,19 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     p.before = warp / Q_PARTS * a.set_rows;
     p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
     p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
-    p.stride = matrix.n_blocks * layout.groups * a.set_rows;
+    const int turn = layout.groups * a.set_rows;
+    int block_row = ((int)blockIdx.x - matrix.first_block) * turn;
+    p.stride = matrix.n_blocks * turn;
+    if (f.of.half > 0) { /* counted without lower halves until here */
+        block_row += block_row / f.of.half * f.of.half;
+        p.stride *= 2;
+    }
     p.ring = memory + warp * FEW_SLOTS * Q_ROWS * a.slot_stride;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
     constexpr bool kept = QUADS <= 1;
     const q_even<TYPE, kept> even = q_even_of<TYPE, kept>(a, p.lane);
 
-    const int first = ((int)blockIdx.x - matrix.first_block) * layout.groups * a.set_rows + p.before;
+    const int first = block_row + p.before;
     few_ahead ahead = {first, p.begin, 0};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
@@ -404,7 +424,10 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
             few_part<TYPE, QUADS, BYTES>(a, p, even, row, codes, meta, &ahead, &slot, sums);
         few_publish<QUADS == 2 ? 2 : 1, BYTES>(a, p, sums, shared);
         __syncthreads();
-        few_store(f, a, p, row, shared);
+        if (f.of.heads)
+            few_store_heads(f, a, row - p.before, reinterpret_cast<int64_t *>(memory + layout.sums));
+        else
+            few_store(f, a, p, row, shared);
         __syncthreads();
     }
     if (a.sibling)
@@ -434,17 +457,18 @@ static few_layout few_layout_of(const q_args &a, int groups)
     return l;
 }
 
-/* Two groups where they fit and blocks of one group would occupy every SM. */
-static few_layout few_choose(const q_args &a, int64_t all_rows, const tsr_cuda_props *props)
+/* Two groups where they fit and blocks of one group would occupy every SM, or both have what is quantized
+ * together. */
+static few_layout few_choose(const q_args &a, int64_t all_rows, bool both, const tsr_cuda_props *props)
 {
     const few_layout two = few_layout_of(a, FEW_GROUPS);
     const bool busy = all_rows > (int64_t)props->n_sms * a.set_rows;
-    return busy && two.bytes <= props->shared_bytes ? two : few_layout_of(a, 1);
+    return (both || busy) && two.bytes <= props->shared_bytes ? two : few_layout_of(a, 1);
 }
 
-bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props)
+bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, bool both, const tsr_cuda_props *props)
 {
-    return few_layout_of(a, 1).bytes <= props->shared_bytes;
+    return few_layout_of(a, both ? FEW_GROUPS : 1).bytes <= props->shared_bytes;
 }
 
 template <tsr_type TYPE, int QUADS, int BYTES>
@@ -454,8 +478,11 @@ static tsr_status launch(const q_args &a, const tsr_cuda_products *p, const tsr_
     int64_t rows = 0;
     f.of.m[0].y = a.y; /* of the tokens from which a.x is */
     for (int i = 0; i < (f.of.glu ? 1 : p->n); i++)
-        rows += p->of[i]->n_rows;
-    f.layout = few_choose(a, rows, s->props);
+        rows += p->of[i]->n_rows / (f.of.half > 0 ? 2 : 1);
+    if (f.of.half > 0)
+        for (int i = 0; i < p->n; i++)
+            f.of.m[i].w_end -= a.other_at; /* of the upper halves */
+    f.layout = few_choose(a, rows, tsr_launch_quantizes(p), s->props);
     tsr_status status = tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS, BYTES>),
                                          f.layout.bytes, s);
     if (status != TSR_OK)
