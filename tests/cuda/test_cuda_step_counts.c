@@ -138,7 +138,7 @@ static void check(const budget *b)
 static void a_step_on_one_gpu_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){1, 0, "auto", 7, 13,
+    check(&(budget){1, 0, "auto", 5, 13,
                     "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
                     "cudaMemcpyAsync 1"});
 }
@@ -146,7 +146,7 @@ static void a_step_on_one_gpu_costs_what_it_did(void **state)
 static void a_step_of_a_mixture_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){1, 8, "auto", 9, 13,
+    check(&(budget){1, 8, "auto", 8, 12,
                     "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
                     "cudaMemcpyAsync 1"});
 }
@@ -157,7 +157,7 @@ static void a_step_with_candidates_costs_what_it_did(void **state)
     (void)state;
     check(&(budget){.n_gpus = 1,
                     .collectives = "auto",
-                    .per_layer = 7,
+                    .per_layer = 5,
                     .besides = 14,
                     .calls = "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
                              "cudaMemcpyAsync 1",
@@ -177,7 +177,7 @@ static void a_step_on_two_gpus_costs_what_it_did(void **state)
 static void a_step_through_pinned_memory_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, 0, "pinned", 14, 26,
+    check(&(budget){2, 0, "pinned", 14, 24,
                     "cuCtxPopCurrent 2, cuCtxPushCurrent 2, cudaEventRecord 4, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 2"});
 }
@@ -185,7 +185,7 @@ static void a_step_through_pinned_memory_costs_what_it_did(void **state)
 static void a_staged_step_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, 0, "staged", 34, 34,
+    check(&(budget){2, 0, "staged", 30, 34,
                     "cuCtxPopCurrent 2, cuCtxPushCurrent 2, cudaEventRecord 14, cudaGraphLaunch 12, "
                     "cudaMemcpyAsync 2"});
 }
@@ -193,7 +193,7 @@ static void a_staged_step_costs_what_it_did(void **state)
 static void a_step_with_nccl_costs_what_it_did(void **state)
 {
     (void)state;
-    check(&(budget){2, 0, "nccl", 22, 30,
+    check(&(budget){2, 0, "nccl", 22, 28,
                     "cuCtxPopCurrent 2, cuCtxPushCurrent 2, cudaEventRecord 4, cudaGraphLaunch 2, "
                     "cudaMemcpyAsync 2"});
 }

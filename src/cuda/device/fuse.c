@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "core/comm.h"
+
 const tsr_op *tsr_cuda_fuse_norm(const tsr_op *ops, int n)
 {
     if (n < 2 || ops[0].kind != TSR_OP_ALL_REDUCE || ops[1].kind != TSR_OP_RMS_NORM)
@@ -67,6 +69,12 @@ tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n)
     return found;
 }
 
+/* Floats that a product reads, from op->x on. */
+static int64_t floats_read(const tsr_op_mul_mat *op)
+{
+    return (op->n_tokens - 1) * op->x_stride + op->k;
+}
+
 /* The bytes from the first to the last that a product writes. */
 static size_t bytes_written(const tsr_op_mul_mat *op)
 {
@@ -86,7 +94,7 @@ static bool are_siblings(const tsr_op *one, const tsr_op *other)
     if (one->kind != TSR_OP_MUL_MAT || other->kind != TSR_OP_MUL_MAT)
         return false;
     const tsr_op_mul_mat *first = &one->mul_mat, *second = &other->mul_mat;
-    size_t bytes = (size_t)((second->n_tokens - 1) * second->x_stride + second->k) * sizeof(float);
+    size_t bytes = (size_t)floats_read(second) * sizeof(float);
     return first->n_rows > 0 && second->n_rows > 0 && first->k == second->k && second->k > 0 &&
            first->x == second->x && first->x_stride == second->x_stride &&
            first->n_tokens == second->n_tokens && second->n_tokens > 0 &&
@@ -117,7 +125,7 @@ static bool are_gate_and_up(const tsr_op *ops, int n)
         return false;
     const tsr_op_mul_mat *one = &ops[0].mul_mat, *other = &ops[1].mul_mat;
     const tsr_op_glu *glu = &ops[2].glu;
-    const int64_t rows = one->n_rows, n_x = (one->n_tokens - 1) * one->x_stride + one->k;
+    const int64_t rows = one->n_rows, n_x = floats_read(one);
     const bool dense = one->n_tokens == 1 || (one->y_stride == rows && other->y_stride == rows);
     const bool of_both =
         (glu->gate == one->y && glu->up == other->y) || (glu->gate == other->y && glu->up == one->y);
@@ -158,7 +166,6 @@ static bool end_in_heads(const tsr_cuda_products *p, const tsr_cuda_rope_kv_ops 
     const tsr_op_rope *q = heads->q, *k = heads->k;
     const tsr_kv_view *kv = &heads->write->kv;
     const tsr_op_mul_mat *x = p->of[0];
-    const int64_t n_x = (x->n_tokens - 1) * x->x_stride + x->k;
     const bool whole = q->n_rot == q->head_dim && k->n_rot == q->head_dim && k->head_dim == q->head_dim &&
                        kv->v_dim == q->head_dim && q->head_dim % HALVES == 0;
     const bool pairs = q->interleaved ? q->head_dim % 2 == 0 && k->head_dim % 2 == 0 : whole;
@@ -168,8 +175,8 @@ static bool end_in_heads(const tsr_cuda_products *p, const tsr_cuda_rope_kv_ops 
            makes_heads(p->of[0], q->x, q->n_tokens, q->n_heads, q->head_dim) &&
            makes_heads(p->of[1], k->x, k->n_tokens, k->n_heads, k->head_dim) &&
            makes_heads(p->of[2], heads->write->v, k->n_tokens, kv->n_heads, kv->v_dim) &&
-           !tsr_op_floats_overlap(q->y, elements(q), x->x, n_x) &&
-           !tsr_op_floats_overlap(k->y, elements(k), x->x, n_x);
+           !tsr_op_floats_overlap(q->y, elements(q), x->x, floats_read(x)) &&
+           !tsr_op_floats_overlap(k->y, elements(k), x->x, floats_read(x));
 }
 
 /* Add the ropes and the write at ops[0], of n ops, to the products before them if their kernel can do that;
@@ -198,7 +205,7 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
         const tsr_op_glu *glu = &ops[i + 2].glu;
         const int gate = ops[i].mul_mat.y == glu->gate ? i : i + 1, up = i + (gate == i);
         *n_out = 3;
-        return (tsr_cuda_products){2, {&ops[gate].mul_mat, &ops[up].mul_mat}, glu, {0}};
+        return (tsr_cuda_products){2, {&ops[gate].mul_mat, &ops[up].mul_mat}, glu, {0}, NULL, NULL};
     }
     found.of[found.n++] = &ops[i].mul_mat;
     while (found.n < TSR_CUDA_PRODUCTS && i + found.n < end &&
@@ -210,4 +217,40 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
     }
     *n_out = found.n + add_heads(&found, ops + i + found.n, end - i - found.n, i - first);
     return found;
+}
+
+bool tsr_cuda_fuse_norm_before(const tsr_op_rms_norm *norm, const tsr_cuda_products *p)
+{
+    const int64_t n = norm->n * norm->n_rows;
+    const tsr_op_mul_mat *x = p->n > 0 ? p->of[0] : NULL;
+    const tsr_op_rope *const ropes[] = {p->heads.q, p->heads.k};
+    if (!x || x->x != norm->y || x->k != norm->n || x->x_stride != norm->n || x->n_tokens != norm->n_rows ||
+        norm->n_weights > 1 || norm->center || norm->bias || tsr_op_floats_overlap(norm->x, n, norm->y, n))
+        return false;
+    for (int i = 0; i < p->n; i++)
+        if (writes_into(p->of[i], norm->x, (size_t)n * sizeof(float)))
+            return false;
+    for (int i = 0; i < 2; i++)
+        if (ropes[i] && tsr_op_floats_overlap(ropes[i]->y, elements(ropes[i]), norm->x, n))
+            return false;
+    return (!p->glu || !tsr_op_floats_overlap(p->glu->y, p->glu->n, norm->x, n)) &&
+           (!p->sum || !tsr_op_floats_overlap(p->sum->y, p->sum->n, norm->x, n));
+}
+
+const tsr_op_all_reduce *tsr_cuda_fuse_sum(const tsr_op *ops, int n, int device)
+{
+    if (n < 2 || ops[0].kind != TSR_OP_MUL_MAT || ops[1].kind != TSR_OP_ALL_REDUCE)
+        return NULL;
+    const tsr_op_mul_mat *op = &ops[0].mul_mat;
+    const tsr_op_all_reduce *sum = &ops[1].all_reduce;
+    const float *residual = sum->residual;
+    const bool of_it = op->partial && op->k > 0 && tsr_collective_is_alone(sum->collective) &&
+                       sum->collective->desc->partial[device] == op->y &&
+                       sum->collective->desc->reduce == op->reduce && sum->n == op->n_rows * op->n_tokens &&
+                       (op->n_tokens == 1 || op->y_stride == op->n_rows);
+    return of_it && !tsr_op_floats_overlap(sum->y, sum->n, op->x, floats_read(op)) &&
+                   (!residual || residual == sum->y ||
+                    !tsr_op_floats_overlap(sum->y, sum->n, residual, sum->n))
+               ? sum
+               : NULL;
 }

@@ -1,5 +1,5 @@
 /* Neighbouring ops of a program that one kernel computes. Other kinds of devices run them as separate ops,
- * and every buffer holds the same values as without fusion. */
+ * and every buffer holds the same values as without fusion, but for partial sums (tsr_cuda_fuse_sum()). */
 #ifndef TSR_CUDA_DEVICE_FUSE_H
 #define TSR_CUDA_DEVICE_FUSE_H
 
@@ -24,5 +24,14 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i);
  * gate and up is taken as well, if it overwrites no result of ops[first, i), and so are ropes and the write
  * to the cache after queries, keys and values. *n_out: the number of all these ops; 1 for any other op. */
 tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out);
+
+/* Whether the kernel that computes `products` may normalise their activations itself: what they make
+ * overwrites nothing that the norm reads. */
+bool tsr_cuda_fuse_norm_before(const tsr_op_rms_norm *norm, const tsr_cuda_products *products);
+
+/* The all-reduce ops[1] of n ops that only adds up the partial sums of the product ops[0], since `device` has
+ * all of them, and does not overwrite what the product reads; otherwise NULL. The product's kernel may do
+ * that, and then nothing reads the partial sums. */
+const tsr_op_all_reduce *tsr_cuda_fuse_sum(const tsr_op *ops, int n, int device);
 
 #endif

@@ -131,25 +131,47 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
+/* The products from op `at` on that one kernel may compute, with the norm before them and what comes after
+ * them; *n_out: the ops without the norm. */
+static tsr_cuda_products products_from(const tsr_device_program *program, int first, int at, int end,
+                                       int *n_out)
+{
+    const tsr_op *ops = program->ops;
+    const bool normed = ops[at].kind == TSR_OP_RMS_NORM && at + 1 < end;
+    const int begin = at + normed;
+    tsr_cuda_products p = tsr_cuda_fuse_products(ops, normed ? begin : first, begin, end, n_out);
+    if (p.n == 1 && (normed || first == at)) /* a sibling must not write what another reads */
+        p.sum = tsr_cuda_fuse_sum(ops + begin, end - begin, program->cuda->base.index);
+    *n_out += p.sum != NULL;
+    if (normed)
+        p.norm = tsr_cuda_fuse_norm_before(&ops[at].rms_norm, &p) ? &ops[at].rms_norm : NULL;
+    if (normed && !p.norm)
+        p.n = 0; /* the norm is next, and alone */
+    for (int i = begin; i < begin + *n_out; i++)
+        if (tsr_cublas_serves(program->products, i))
+            p.n = 0;
+    return p;
+}
+
 /* Enqueue an op that is no collective: products of the same activations together, if one kernel can, with
- * what follows them or without it. */
+ * what is before and after them or with less of it. */
 static tsr_status enqueue_kernels(tsr_device_program *program, int first, int index, int end,
                                   const tsr_cuda_stream *s, int *n_out)
 {
     tsr_status status = TSR_OK;
     int n;
-    bool done = false, may = true;
-    tsr_cuda_products products = tsr_cuda_fuse_products(program->ops, first, index, end, &n);
-    for (int i = index; i < index + n; i++)
-        may = may && !tsr_cublas_serves(program->products, i);
-    if (may && products.n > 1)
-        status = tsr_cuda_mul_mats(&products, s, &done);
-    if (status == TSR_OK && may && !done && products.heads.n_ops > 0) {
-        n -= products.heads.n_ops;
-        products.heads = (tsr_cuda_rope_kv_ops){0};
-        status = tsr_cuda_mul_mats(&products, s, &done);
+    bool done = false;
+    tsr_cuda_products p = products_from(program, first, index, end, &n);
+    tsr_cuda_stream of_products = *s;
+    of_products.op_index += p.norm != NULL;
+    if (p.n > 1 || p.norm || p.sum)
+        status = tsr_cuda_mul_mats(&p, &of_products, &done);
+    if (status == TSR_OK && !done && p.n > 0 && p.heads.n_ops > 0) {
+        n -= p.heads.n_ops;
+        p.heads = (tsr_cuda_rope_kv_ops){0};
+        status = tsr_cuda_mul_mats(&p, &of_products, &done);
     }
-    *n_out = done ? n : 1;
+    *n_out = done ? n + (p.norm != NULL) : 1;
     return status == TSR_OK && !done ? tsr_cuda_op_launch(&program->ops[index], s) : status;
 }
 

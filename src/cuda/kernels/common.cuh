@@ -106,6 +106,12 @@ TSR_DEVICE void tsr_put_sum(void *y, int64_t at, float sum, bool bf16)
         static_cast<float *>(y)[at] = sum;
 }
 
+/* The value of a partial that tsr_put_sum() stores. */
+TSR_DEVICE float tsr_partial_value(float sum, bool bf16)
+{
+    return bf16 ? tsr_bfloat_to_f32(tsr_bfloat_from_f32(sum)) : sum;
+}
+
 /* -- the exact reduction (core/quant/fixed.h) -- */
 
 /* To fixed point; a value out of range sets `bad` and gives 0. The product with 2^36 is exact in f32 too: a

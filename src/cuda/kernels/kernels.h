@@ -89,7 +89,9 @@ tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 /* Products of the same activations, with weights of one type and w_stride and with whole sums, none of which
  * writes what another reads or writes; glu: of[0] is its gate and of[1] its up, and it writes nothing that
- * they read or write, but for an equal y; heads: of[0] to of[2] are queries, keys and values. */
+ * they read or write, but for an equal y; heads: of[0] to of[2] are queries, keys and values; norm: its y are
+ * the activations, and nothing overwrites its x; sum: of[0] is alone, with partial sums that stay
+ * where they are. */
 enum { TSR_CUDA_PRODUCTS = 3 };
 
 /* The ropes of queries and keys and the write of these keys to the cache, none of which overwrites what
@@ -104,8 +106,10 @@ typedef struct tsr_cuda_rope_kv_ops {
 typedef struct tsr_cuda_products {
     int n;
     const tsr_op_mul_mat *of[TSR_CUDA_PRODUCTS];
-    const tsr_op_glu *glu;      /* NULL: none */
-    tsr_cuda_rope_kv_ops heads; /* tsr_cuda_fuse_products() says which */
+    const tsr_op_glu *glu;        /* NULL: none */
+    tsr_cuda_rope_kv_ops heads;   /* tsr_cuda_fuse_products() says which */
+    const tsr_op_rms_norm *norm;  /* that makes the activations; NULL: they are there */
+    const tsr_op_all_reduce *sum; /* of the partial sums of of[0], which are all; NULL: none */
 } tsr_cuda_products;
 
 /* All of them by one kernel (two where activations are quantized by another first). Same bits as one after

@@ -31,12 +31,43 @@ TSR_DEVICE float tsr_norm_add(const tsr_op_rms_norm &norm, float value, float su
     return norm.center ? sum + value : fmaf(value, value, sum);
 }
 
-/* 1 / sqrt(mean of squares + eps) of a row of n. `squares`: the thread's share. `shared`: TSR_ROW_WARPS
- * floats. */
+/* 1 / sqrt(mean of squares + eps) of a row of n with this sum of squares. */
+TSR_DEVICE float tsr_rms_scale_of(float sum, int64_t n, float eps)
+{
+    return 1.0f / sqrtf(sum / (float)n + eps);
+}
+
+/* The same; `squares`: the thread's share. `shared`: TSR_ROW_WARPS floats. */
 TSR_DEVICE float tsr_rms_scale(float squares, int64_t n, float eps, float *shared)
 {
-    const float sum = tsr_block_sum(squares, shared);
-    return 1.0f / sqrtf(sum / (float)n + eps);
+    return tsr_rms_scale_of(tsr_block_sum(squares, shared), n, eps);
+}
+
+/* The scales of the rows of x, [n_rows][n], by a block of any number of warps, with the same bits: a warp
+ * adds the strands of several of TSR_ROW_WARPS. `shared`: TSR_ROW_WARPS floats for each row. */
+TSR_DEVICE void tsr_rms_scales(const float *x, int64_t n, int n_rows, float eps, float *shared, float *scales)
+{
+    const int warps = blockDim.x / TSR_WARP, warp = threadIdx.x / TSR_WARP, lane = threadIdx.x % TSR_WARP;
+    for (int i = warp; i < n_rows * TSR_ROW_WARPS; i += warps) {
+        const float *row = x + i / TSR_ROW_WARPS * n;
+        float sum = 0.0f;
+        TSR_UNROLL_BY(8)
+        for (int64_t at = i % TSR_ROW_WARPS * TSR_WARP + lane; at < n; at += TSR_ROW_THREADS)
+            sum = fmaf(row[at], row[at], sum);
+        sum = tsr_warp_sum(sum);
+        if (lane == 0)
+            shared[i] = sum;
+    }
+    __syncthreads();
+    for (int r = warp; r < n_rows; r += warps) {
+        float sum = shared[r * TSR_ROW_WARPS + lane % TSR_ROW_WARPS];
+        TSR_UNROLL
+        for (int mask = 1; mask < TSR_ROW_WARPS; mask *= 2)
+            sum = sum + __shfl_xor_sync(TSR_ALL_LANES, sum, mask);
+        if (lane == 0)
+            scales[r] = tsr_rms_scale_of(sum, n, eps);
+    }
+    __syncthreads();
 }
 
 /* (x - mean) * scale, times the weight and plus the bias if the norm has them; x - 0 is x. */

@@ -70,12 +70,29 @@ extern "C" tsr_status tsr_cuda_mul_mat_half(const tsr_op_mul_mat *op, const tsr_
     return tsr_cuda_mul_mat_half_many(op->type, a, s);
 }
 
+/* A block adds up its norm while its first weights are on their way. Blocks that start when others end would
+ * lose more by that than one more kernel takes. */
+static bool may_normalise(const tsr_cuda_products *p, const tsr_cuda_stream *s)
+{
+    enum { BLOCKS = 4 }; /* per multiprocessor */
+    int64_t rows = 0;
+    for (int i = 0; i < p->n; i++)
+        rows += p->of[i]->n_rows;
+    return rows <= (int64_t)BLOCKS * HALF_ROWS * s->props->n_sms;
+}
+
 extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const tsr_cuda_stream *s,
                                              bool *done_out)
 {
     half_args a = args_of(p->of[0], s);
     for (int i = 1; i < p->n; i++)
         a.wide_w = a.wide_w && args_of(p->of[i], s).wide_w;
-    *done_out = p->of[0]->n_tokens <= HALF_TOKENS && !tsr_launch_quantizes(p);
+    if (p->norm) {
+        a.x = p->norm->x;
+        a.wide_x =
+            a.wide_x && tsr_wide_rows(a.x, (size_t)a.k * sizeof(float)) && tsr_wide_rows(p->norm->weight, 0);
+    }
+    *done_out =
+        p->of[0]->n_tokens <= HALF_TOKENS && !tsr_launch_quantizes(p) && (!p->norm || may_normalise(p, s));
     return *done_out ? tsr_cuda_mul_mat_half_few(p, a, s) : TSR_OK;
 }

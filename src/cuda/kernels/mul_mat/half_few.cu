@@ -14,6 +14,7 @@
  * measured.) */
 #include "cuda/kernels/mul_mat/half.cuh"
 #include "cuda/kernels/mul_mat/launch_heads.cuh"
+#include "cuda/kernels/rms_norm.cuh"
 
 /* A block's shared memory. No access of a warp comes to a bank twice: a warp stores a token's parts of all
  * windows together, so windows of several tokens have a token's room between them; it stores the sums of two
@@ -24,6 +25,7 @@ template <tsr_type TYPE, int TOKENS, int WARPS> struct few_block {
     tsr_bytes_16 x[WARPS][half_type<TYPE>::parts][HALF_WINDOWS][x_stride][HALF_PIECES];
     float scale[WARPS][TOKENS];
     float chunk[2][WARPS][TOKENS][chunk_stride]; /* sums; two rounds' worth, so that one barrier is enough */
+    float norm[TOKENS];                          /* scales of the tokens */
 };
 
 /* A lane's pieces of the weights of a chunk, rows g and g + 8. */
@@ -53,10 +55,30 @@ TSR_DEVICE void few_load(const half_args &a, const unsigned char *upper, const u
     }
 }
 
+/* Normalise the chunk's activations of all tokens with the bits of tsr_norm_apply(). */
+template <int TOKENS>
+TSR_DEVICE void few_normalize(const half_args &a, const tsr_launch_norm &norm, const half_chunk &c, int lane,
+                              const float *scales, float values[TOKENS][4])
+{
+    float weight[4];
+    if (norm.weight)
+        half_load_x(a, norm.weight, c, lane, weight);
+    TSR_UNROLL
+    for (int t = 0; t < TOKENS; t++)
+        TSR_UNROLL
+    for (int i = 0; i < 4; i++) {
+        values[t][i] = values[t][i] * scales[t < a.n_tokens ? t : a.n_tokens - 1];
+        if (norm.weight)
+            values[t][i] = values[t][i] * weight[i];
+        if (blockIdx.x == 0 && t < a.n_tokens && 4 * lane + i < c.left)
+            norm.y[t * a.x_stride + c.at + 4 * lane + i] = values[t][i];
+    }
+}
+
 /* Divide the chunk's activations of all tokens, from `first` on, into the warp's parts. */
 template <tsr_type TYPE, int TOKENS, int WARPS>
-TSR_DEVICE void few_divide(const half_args &a, int64_t first, const half_chunk &c, int warp, int lane,
-                           few_block<TYPE, TOKENS, WARPS> *b)
+TSR_DEVICE void few_divide(const half_args &a, const tsr_launch_norm &norm, int64_t first,
+                           const half_chunk &c, int warp, int lane, few_block<TYPE, TOKENS, WARPS> *b)
 {
     float values[TOKENS][4];
     TSR_UNROLL
@@ -64,6 +86,8 @@ TSR_DEVICE void few_divide(const half_args &a, int64_t first, const half_chunk &
         const int64_t token = first + t < a.n_tokens ? first + t : a.n_tokens - 1;
         half_load_x(a, a.x + token * a.x_stride, c, lane, values[t]);
     }
+    if (norm.x)
+        few_normalize<TOKENS>(a, norm, c, lane, b->norm, values);
     TSR_UNROLL
     for (int t = 0; t < TOKENS; t++) {
         tsr_bytes_8 parts[half_type<TYPE>::parts];
@@ -161,10 +185,12 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     if (!a.sibling)
         tsr_wait_for_previous();
     tsr_start_next(); /* of siblings: they do not wait for the activations */
+    if (f.of.norm.x)
+        tsr_rms_scales(f.of.norm.x, a.k, (int)a.n_tokens, f.of.norm.eps, &b.chunk[0][0][0][0], b.norm);
     for (int round = 0; round < rounds; round++) {
         const int chunk = round * WARPS + warp;
         if (chunk < a.chunks) {
-            few_divide<TYPE, TOKENS, WARPS>(a, first, c, warp, lane, &b);
+            few_divide<TYPE, TOKENS, WARPS>(a, f.of.norm, first, c, warp, lane, &b);
             few_multiply<TYPE, TOKENS, WARPS>(w, round, warp, lane, &b);
         }
         if (chunk + WARPS < a.chunks) {
@@ -195,7 +221,10 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
         return;
     if (bad)
         tsr_fault_raise(a.fault);
-    if (f.of.glu)
+    if (f.of.sum_y)
+        tsr_launch_store_sum(f.of, t, r,
+                             a.exact ? tsr_fixed_value(sum.fixed) : tsr_partial_value(sum.granule, a.bf16));
+    else if (f.of.glu)
         tsr_launch_store_glu(f.of, t, r, sum.granule, other);
     else
         half_store(a, r, t, sum);

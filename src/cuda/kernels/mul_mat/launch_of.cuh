@@ -16,12 +16,25 @@ struct tsr_launch_matrix {
     int first_block, n_blocks;
 };
 
+/* A norm whose result the activations are, if there is one. Each block normalises what it multiplies, and
+ * block 0 stores it as well. */
+struct tsr_launch_norm {
+    const float *x; /* NULL: there is none */
+    const float *weight;
+    float eps;
+    float *y;
+};
+
 struct tsr_launch_of {
     tsr_launch_matrix m[TSR_CUDA_PRODUCTS]; /* those that are not there have first_block INT_MAX */
     bool glu;                               /* m[0] and m[1] are gate and up; all blocks are m[0]'s */
     tsr_glu_kind kind;
     float limit;
     float *glu_y; /* [n_tokens][n_rows] */
+    /* What the sum of partial sums gives, [n_tokens][n_rows]; NULL: partial sums are stored. */
+    float *sum_y;
+    const float *residual; /* NULL: none */
+    tsr_launch_norm norm;  /* of the activations */
     /* m[0] to m[2] are queries, keys and values (launch_heads.cuh). */
     bool heads;
     int half;            /* rows between the upper and the lower eight of a set; 0: eight */
@@ -53,6 +66,13 @@ TSR_DEVICE void tsr_launch_store_glu(const tsr_launch_of &l, int64_t token, int6
         tsr_glu_activation(l.kind, gate, l.limit) * tsr_glu_factor(l.kind, up, l.limit);
 }
 
+/* Store what the sum of one device's partial sums of a row gives; the rows are those of m[0]. */
+TSR_DEVICE void tsr_launch_store_sum(const tsr_launch_of &l, int64_t token, int64_t row, float sum)
+{
+    const int64_t at = token * l.m[0].n_rows + row;
+    l.sum_y[at] = l.residual ? sum + l.residual[at] : sum;
+}
+
 /* All but the blocks. */
 static inline tsr_launch_of tsr_launch_of_products(const tsr_cuda_products *p)
 {
@@ -74,6 +94,12 @@ static inline tsr_launch_of tsr_launch_of_products(const tsr_cuda_products *p)
         l.limit = p->glu->limit;
         l.glu_y = p->glu->y;
     }
+    if (p->sum) {
+        l.sum_y = p->sum->y;
+        l.residual = p->sum->residual;
+    }
+    if (p->norm)
+        l.norm = {p->norm->x, p->norm->weight, p->norm->eps, p->norm->y};
     if (p->heads.n_ops > 0) {
         l.heads = true;
         l.half = p->heads.q->interleaved ? 0 : (int)p->heads.q->head_dim / 2;

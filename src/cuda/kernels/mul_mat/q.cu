@@ -1,11 +1,11 @@
 /* mul_mat with quantized weights: the launcher, and the kernel that quantizes activations. q_chunk.cuh has
  * the arithmetic.
  *
- * A few tokens whose activations fit into a block's shared memory need no other kernel. The activations of
- * all others are quantized first, into scratch memory. With too little scratch the tokens are taken in
- * portions, which is slower and gives the same bits. (Up to eight tokens that do not fit are read from there
- * by the same kernel; the kernel for many tokens takes over where a card has too little shared memory even
- * for that.) */
+ * A few tokens whose activations fit into a block's shared memory need no other kernel, nor one for their
+ * norm. The activations of all others are quantized first, into scratch memory. With too little scratch the
+ * tokens are taken in portions, which is slower and gives the same bits. (Up to eight tokens that do not fit
+ * are read from there by the same kernel; the kernel for many tokens takes over where a card has too little
+ * shared memory even for that.) */
 #include "cuda/kernels/mul_mat/launch_heads.cuh"
 #include "cuda/kernels/mul_mat/mul_mat.h"
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
@@ -181,6 +181,11 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
     const int64_t n_tokens = p->of[0]->n_tokens;
     q_args a = tsr_cuda_q_args(p->of[0], tsr_launch_apart(p), s);
     bool through_scratch;
+    if (p->norm) {
+        a.x = p->norm->x;
+        a.wide_x =
+            a.wide_x && tsr_wide_rows(a.x, (size_t)a.k * sizeof(float)) && tsr_wide_rows(p->norm->weight, 0);
+    }
     a.n_tokens = (int)n_tokens;
     a.sibling = s->sibling;
     if (p->glu || (p->heads.q && !p->heads.q->interleaved)) {
@@ -191,7 +196,7 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
             p->glu ? static_cast<const unsigned char *>(p->of[1]->w) - a.w : half * (int64_t)a.w_stride;
     }
     *done_out = n_tokens <= FEW_TOKENS && portion(a, n_tokens, s, &through_scratch) == n_tokens &&
-                few_fit(a, n_tokens, tsr_launch_quantizes(p), s);
+                few_fit(a, n_tokens, tsr_launch_quantizes(p), s) && !(p->norm && through_scratch);
     if (!*done_out)
         return TSR_OK;
     if (through_scratch) {

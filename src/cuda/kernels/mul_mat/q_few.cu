@@ -21,6 +21,7 @@
 #include "cuda/kernels/mul_mat/launch_heads.cuh"
 #include "cuda/kernels/mul_mat/q_one.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
+#include "cuda/kernels/rms_norm.cuh"
 
 enum {
     FEW_GROUPS = 2, /* at most */
@@ -287,11 +288,16 @@ TSR_DEVICE void few_store(const few_args &f, const q_args &a, const few_place &p
         int64_t total = 0;
         for (int part = 0; part < Q_PARTS; part++)
             total += sums[part * outputs + thread];
-        static_cast<int64_t *>(a.y)[at] = total;
+        if (f.of.sum_y)
+            tsr_launch_store_sum(f.of, token, row + nth, tsr_fixed_value(total));
+        else
+            static_cast<int64_t *>(a.y)[at] = total;
         return;
     }
     const float total = few_total(sums, outputs, thread);
-    if (f.of.glu)
+    if (f.of.sum_y)
+        tsr_launch_store_sum(f.of, token, row + nth, tsr_partial_value(total, a.bf16));
+    else if (f.of.glu)
         tsr_launch_store_glu(f.of, token, row + nth, total, few_total(sums, outputs, thread + Q_ROWS / 2));
     else
         tsr_put_sum(a.y, at, total, a.bf16);
@@ -348,16 +354,22 @@ TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
     return a;
 }
 
-/* Quantize all activations into the block's memory. */
+/* Quantize all activations, which may have to be normalised first, into the block's memory. `scales`: what
+ * tsr_rms_scales() needs. */
 template <int BYTES>
-TSR_DEVICE void few_quantize(const q_args &a, const few_layout &layout, int warp, int lane,
-                             unsigned char *codes, q_meta *meta)
+TSR_DEVICE void few_quantize(const few_args &f, const q_args &a, int warp, int lane, unsigned char *codes,
+                             q_meta *meta, float *scales)
 {
-    const int all = a.n_tokens * a.chunks, step = layout.groups * Q_PARTS * Q_X_CHUNKS;
+    const tsr_launch_norm &norm = f.of.norm;
+    if (norm.x)
+        tsr_rms_scales(norm.x, a.k, a.n_tokens, norm.eps, scales + a.n_tokens, scales);
+    const int all = a.n_tokens * a.chunks, step = f.layout.groups * Q_PARTS * Q_X_CHUNKS;
     for (int first = warp * Q_X_CHUNKS; first < all; first += step) {
         const int i = first + lane / Q_X_LANES, token = i % a.n_tokens, chunk = i / a.n_tokens;
+        const q_norm normed = {norm.x != NULL, norm.x ? scales[token] : 0.0f, norm.weight,
+                               norm.x && blockIdx.x == 0 ? norm.y + token * a.x_stride : NULL};
         q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, lane, i < all,
-                          codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i);
+                          codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i, normed);
     }
 }
 
@@ -401,8 +413,9 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     const unsigned char *codes = a.codes;
     const q_meta *meta = a.meta;
     if (!codes) {
-        few_quantize<BYTES>(a, layout, warp, p.lane, memory + layout.codes,
-                            reinterpret_cast<q_meta *>(memory + layout.meta));
+        few_quantize<BYTES>(f, a, warp, p.lane, memory + layout.codes,
+                            reinterpret_cast<q_meta *>(memory + layout.meta),
+                            reinterpret_cast<float *>(memory + layout.sums)); /* there is no sum yet */
         codes = memory + layout.codes;
         meta = reinterpret_cast<q_meta *>(memory + layout.meta);
     }

@@ -30,6 +30,37 @@ TSR_DEVICE tsr_floats_4 q_load_x(const float *x, bool here, bool wide)
     return {{x[0], x[1], x[2], x[3]}};
 }
 
+/* The norm of a token's activations. */
+struct q_norm {
+    bool on; /* otherwise there is none */
+    float scale;
+    const float *weight; /* NULL: none */
+    float *y;            /* the token's result; NULL: it is not stored */
+};
+
+/* Elements at .. at + 3 of a token with the bits of tsr_norm_apply(). */
+TSR_DEVICE tsr_floats_4 q_normalize(const q_norm &norm, int64_t at, tsr_floats_4 x, bool here, bool wide)
+{
+    if (!here)
+        return x;
+    const tsr_floats_4 weight = q_load_x(norm.weight ? norm.weight + at : NULL, norm.weight != NULL, wide);
+    TSR_UNROLL
+    for (int i = 0; i < 4; i++) {
+        x.at[i] = x.at[i] * norm.scale;
+        if (norm.weight)
+            x.at[i] = x.at[i] * weight.at[i];
+    }
+    if (!norm.y)
+        return x;
+    if (wide)
+        *reinterpret_cast<tsr_floats_4 *>(norm.y + at) = x;
+    TSR_UNROLL
+    for (int i = 0; i < 4; i++)
+        if (!wide)
+            norm.y[at + i] = x.at[i];
+    return x;
+}
+
 /* Where word number w of block b of a side is; the other side's are Q_SIDE_BYTES further. A lane's two words
  * of a block are neighbours or, where the weights' words are not aligned or have the quants of both, two of
  * which one is 16 elements after the other: sums of integers allow any order, the same for both operands. */
@@ -75,10 +106,10 @@ TSR_DEVICE uint32_t q_most(uint32_t most)
 /* Eight lanes quantize chunk `chunk`, if they have one (`here`), of the token whose activations begin at x,
  * to codes (q_code_at()) and meta. All lanes of a warp call it, each eight with their own arguments. Lane l
  * of eight has word l of each block. If one element is not finite, its scale is NaN, and so are all results
- * of the chunk. */
+ * of the chunk. `norm` is applied first. */
 template <int BYTES>
 TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, bool here,
-                           unsigned char *codes, q_meta *meta)
+                           unsigned char *codes, q_meta *meta, const q_norm &norm = {})
 {
     const int w = lane % Q_X_LANES;
     const q_span span = q_span_of(a, chunk);
@@ -88,6 +119,11 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++)
         four[b] = q_load_x(x + TSR_QUANT_BLOCK * b, here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        if (norm.on)
+            four[b] = q_normalize(norm, span.begin + 4 * w + TSR_QUANT_BLOCK * b, four[b],
+                                  here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
     constexpr int scales = BYTES == 2 ? 1 : Q_BLOCKS, blocks = Q_BLOCKS / scales; /* of a scale */
     uint32_t most[scales] = {}; /* as integers magnitudes have the same order, and a NaN is the largest */
     TSR_UNROLL
