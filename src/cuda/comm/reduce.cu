@@ -56,6 +56,8 @@ static __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barri
                                           const __grid_constant__ tsr_op_rms_norm norm)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    if (norm.weight)
+        tsr_prefetch(norm.weight, norm.n);
     tsr_wait_for_previous();
     tsr_barrier_wait(barrier);
     tsr_start_next();

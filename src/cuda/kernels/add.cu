@@ -3,6 +3,7 @@
 
 static __global__ void add_kernel(const float *a, const float *b, float *y, int64_t n)
 {
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
         y[i] = a[i] + b[i];
 }
@@ -10,6 +11,7 @@ static __global__ void add_kernel(const float *a, const float *b, float *y, int6
 /* b is one row of n elements. */
 static __global__ void add_row_kernel(const float *a, const float *b, float *y, int64_t n, int64_t total)
 {
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin(); i < total; i += tsr_flat_step())
         y[i] = a[i] + b[i % n];
 }
@@ -20,10 +22,11 @@ extern "C" tsr_status tsr_cuda_add(const tsr_op_add *op, const tsr_cuda_stream *
     if (total == 0)
         return TSR_OK;
     if (op->broadcast_b)
-        return tsr_cuda_result(TSR_LAUNCH(add_row_kernel, tsr_flat_grid(total, s), dim3(TSR_FLAT_THREADS), 0,
-                                          s->stream, op->a, op->b, op->y, op->n, total),
+        return tsr_cuda_result(TSR_LAUNCH_EARLY(add_row_kernel, tsr_flat_grid(total, s),
+                                                dim3(TSR_FLAT_THREADS), 0, s, op->a, op->b, op->y, op->n,
+                                                total),
                                "add_row_kernel");
-    return tsr_cuda_result(TSR_LAUNCH(add_kernel, tsr_flat_grid(total, s), dim3(TSR_FLAT_THREADS), 0,
-                                      s->stream, op->a, op->b, op->y, total),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(add_kernel, tsr_flat_grid(total, s), dim3(TSR_FLAT_THREADS), 0, s,
+                                            op->a, op->b, op->y, total),
                            "add_kernel");
 }

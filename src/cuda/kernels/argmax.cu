@@ -18,6 +18,7 @@ TSR_DEVICE bool beats(const candidate &a, const candidate &b)
 static __global__ void argmax_kernel(const tsr_op_argmax op)
 {
     __shared__ candidate shared[ARGMAX_THREADS];
+    tsr_begin_early();
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         candidate best = {-INFINITY, INT32_MAX};
@@ -43,6 +44,6 @@ extern "C" tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_st
     if (op->n_rows == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(argmax_kernel, tsr_row_grid(op->n_rows, s), dim3(ARGMAX_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH_EARLY(argmax_kernel, tsr_row_grid(op->n_rows, s), dim3(ARGMAX_THREADS), 0, s, *op),
         "argmax_kernel");
 }

@@ -4,6 +4,7 @@
 
 static __global__ void copy_kernel(const tsr_op_copy op)
 {
+    tsr_begin_early();
     const int lane = threadIdx.x % TSR_WARP;
     const int64_t groups = (op.n + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP;
     for (int64_t i = tsr_flat_begin() / TSR_WARP; i < groups * op.n_rows; i += tsr_flat_step() / TSR_WARP) {
@@ -19,7 +20,7 @@ extern "C" tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream
     const int64_t groups = (op->n + TSR_ENCODE_GROUP - 1) / TSR_ENCODE_GROUP * op->n_rows;
     if (groups == 0)
         return TSR_OK;
-    return tsr_cuda_result(TSR_LAUNCH(copy_kernel, tsr_flat_grid(groups * TSR_WARP, s),
-                                      dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
-                           "copy_kernel");
+    return tsr_cuda_result(
+        TSR_LAUNCH_EARLY(copy_kernel, tsr_flat_grid(groups * TSR_WARP, s), dim3(TSR_FLAT_THREADS), 0, s, *op),
+        "copy_kernel");
 }

@@ -3,6 +3,7 @@
 
 static __global__ void gate_kernel(const tsr_op_gate op)
 {
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin(); i < op.n * op.n_rows; i += tsr_flat_step())
         op.y[i] = op.x[i] * (1.0f / (1.0f + expf(-op.gate[i / op.n])));
 }
@@ -13,6 +14,5 @@ extern "C" tsr_status tsr_cuda_gate(const tsr_op_gate *op, const tsr_cuda_stream
     if (n == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(gate_kernel, tsr_flat_grid(n, s), dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
-        "gate_kernel");
+        TSR_LAUNCH_EARLY(gate_kernel, tsr_flat_grid(n, s), dim3(TSR_FLAT_THREADS), 0, s, *op), "gate_kernel");
 }

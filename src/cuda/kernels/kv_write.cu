@@ -12,6 +12,7 @@ static inline __host__ __device__ int64_t kv_write_groups(int64_t dim)
 /* op.kv.k_dim and k_offset are those of the elements in op.k. */
 static __global__ void kv_write_kernel(const tsr_op_kv_write op)
 {
+    tsr_begin_early();
     const tsr_kv_view &kv = op.kv;
     const int lane = threadIdx.x % TSR_WARP;
     const int64_t k_groups = kv_write_groups(kv.k_dim), per_row = k_groups + kv_write_groups(kv.v_dim);
@@ -43,7 +44,7 @@ extern "C" tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *given, const tsr_
     const int64_t warps = op.n_tokens * op.kv.n_heads * groups;
     if (warps == 0)
         return TSR_OK;
-    return tsr_cuda_result(TSR_LAUNCH(kv_write_kernel, tsr_flat_grid(warps * TSR_WARP, s),
-                                      dim3(TSR_FLAT_THREADS), 0, s->stream, op),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(kv_write_kernel, tsr_flat_grid(warps * TSR_WARP, s),
+                                            dim3(TSR_FLAT_THREADS), 0, s, op),
                            "kv_write_kernel");
 }

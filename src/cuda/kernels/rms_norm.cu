@@ -5,6 +5,8 @@
 static __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    if (op.weight)
+        tsr_prefetch(op.weight, op.n);
     tsr_begin_early();
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
@@ -20,6 +22,7 @@ static __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
 static __global__ void heads_norm_kernel(const tsr_op_rms_norm op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    tsr_begin_early();
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         tsr_op_rms_norm head = op;
@@ -37,8 +40,8 @@ extern "C" tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cud
     if (op->n_rows == 0 || op->n == 0)
         return TSR_OK;
     if (op->n_weights > 1)
-        return tsr_cuda_result(TSR_LAUNCH(heads_norm_kernel, tsr_row_grid(op->n_rows, s),
-                                          dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        return tsr_cuda_result(TSR_LAUNCH_EARLY(heads_norm_kernel, tsr_row_grid(op->n_rows, s),
+                                                dim3(TSR_ROW_THREADS), 0, s, *op),
                                "heads_norm_kernel");
     return tsr_cuda_result(
         TSR_LAUNCH_EARLY(rms_norm_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s, *op),
@@ -49,6 +52,7 @@ extern "C" tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cud
 static __global__ void sum_squares_kernel(const tsr_op_sum_squares op, tsr_fault_word fault)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    tsr_begin_early();
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         int64_t coarse_sum = 0, fine_sum = 0;
@@ -83,13 +87,14 @@ extern "C" tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const t
 {
     if (op->n_rows == 0)
         return TSR_OK;
-    return tsr_cuda_result(TSR_LAUNCH(sum_squares_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS),
-                                      0, s->stream, *op, tsr_fault_of(s)),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(sum_squares_kernel, tsr_row_grid(op->n_rows, s),
+                                            dim3(TSR_ROW_THREADS), 0, s, *op, tsr_fault_of(s)),
                            "sum_squares_kernel");
 }
 
 static __global__ void rms_scale_kernel(const tsr_op_rms_scale op)
 {
+    tsr_begin_early();
     for (int64_t i = tsr_flat_begin(); i < op.n * op.n_rows; i += tsr_flat_step()) {
         const float *squares = op.squares + 2 * (i / op.n);
         const float scale = 1.0f / sqrtf(fmaf(squares[0], op.unit, squares[1]) / (float)op.n_all + op.eps);
@@ -103,6 +108,6 @@ extern "C" tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_c
     if (n == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(rms_scale_kernel, tsr_flat_grid(n, s), dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH_EARLY(rms_scale_kernel, tsr_flat_grid(n, s), dim3(TSR_FLAT_THREADS), 0, s, *op),
         "rms_scale_kernel");
 }

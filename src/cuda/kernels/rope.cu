@@ -4,6 +4,7 @@
 
 static __global__ void rope_kernel(const tsr_op_rope op)
 {
+    tsr_begin_early();
     const int64_t total = op.n_tokens * op.n_heads * tsr_rope_items(&op);
     for (int64_t i = tsr_flat_begin(); i < total; i += tsr_flat_step())
         tsr_rope_item(op, i);
@@ -15,6 +16,6 @@ extern "C" tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream
     if (items == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(rope_kernel, tsr_flat_grid(items, s), dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH_EARLY(rope_kernel, tsr_flat_grid(items, s), dim3(TSR_FLAT_THREADS), 0, s, *op),
         "rope_kernel");
 }

@@ -225,6 +225,7 @@ TSR_DEVICE void route_collect(const tsr_routing &r)
 
 static __global__ void route_choose_kernel(const tsr_op_route op)
 {
+    tsr_begin_early();
     const int64_t step = (int64_t)gridDim.x * blockDim.x / TSR_WARP;
     for (int64_t t = tsr_flat_begin() / TSR_WARP; t < op.routing.n_tokens; t += step)
         route_token(op, t, threadIdx.x % TSR_WARP);
@@ -232,6 +233,7 @@ static __global__ void route_choose_kernel(const tsr_op_route op)
 
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_group_kernel(const tsr_op_route op)
 {
+    tsr_begin_early();
     route_count(op.routing);
     route_collect(op.routing);
 }
@@ -256,11 +258,11 @@ extern "C" tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stre
     if (n <= ROUTE_FEW_THREADS / TSR_WARP)
         return tsr_cuda_result(TSR_LAUNCH_EARLY(route_kernel, dim3(1), dim3(ROUTE_FEW_THREADS), 0, s, *op),
                                "route_kernel");
-    tsr_status status = tsr_cuda_result(TSR_LAUNCH(route_choose_kernel, tsr_flat_grid(n * TSR_WARP, s),
-                                                   dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
+    tsr_status status = tsr_cuda_result(TSR_LAUNCH_EARLY(route_choose_kernel, tsr_flat_grid(n * TSR_WARP, s),
+                                                         dim3(TSR_FLAT_THREADS), 0, s, *op),
                                         "route_choose_kernel");
     if (status != TSR_OK)
         return status;
-    return tsr_cuda_result(TSR_LAUNCH(route_group_kernel, dim3(1), dim3(ROUTE_THREADS), 0, s->stream, *op),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(route_group_kernel, dim3(1), dim3(ROUTE_THREADS), 0, s, *op),
                            "route_group_kernel");
 }

@@ -88,6 +88,7 @@ TSR_DEVICE void score_heads(const select_args &a, int64_t t, int head, score_blo
 static __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(const select_args a)
 {
     __shared__ score_block b;
+    tsr_begin_early();
     const int64_t t = a.first_token + blockIdx.y, first = (int64_t)blockIdx.x * SCORE_TILE;
     const int64_t end = tsr_kv_n_seen(a.op.kv, a.op.index.position[t]);
     float *scores = a.scores + (int64_t)blockIdx.y * a.op.n_lists * a.n_positions + first;
@@ -212,6 +213,7 @@ TSR_DEVICE int pick_rank(bool flag, int *of_warp, int *all_out)
 static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(const select_args a)
 {
     __shared__ pick_block b;
+    tsr_begin_early();
     const tsr_op_select &op = a.op;
     const int64_t t = a.first_token + blockIdx.y, row = (int64_t)blockIdx.y * op.n_lists + blockIdx.x;
     const int64_t n_positions = tsr_kv_n_seen(op.kv, op.index.position[t]);
@@ -276,13 +278,14 @@ extern "C" tsr_status tsr_cuda_select(const tsr_op_select *op, const tsr_cuda_st
     for (; a.first_token < op->n_tokens; a.first_token += a.n_tokens) {
         const int64_t left = op->n_tokens - a.first_token, most = room < MAX_TOKENS ? room : MAX_TOKENS;
         a.n_tokens = left < most ? left : most;
-        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(score_kernel,
-                                           dim3((unsigned)(a.n_positions / SCORE_TILE), (unsigned)a.n_tokens),
-                                           dim3(SCORE_THREADS), 0, s->stream, a),
-                                "score_kernel"));
-        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(pick_kernel, dim3((unsigned)op->n_lists, (unsigned)a.n_tokens),
-                                           dim3(PICK_THREADS), 0, s->stream, a),
-                                "pick_kernel"));
+        TSR_TRY(tsr_cuda_result(
+            TSR_LAUNCH_EARLY(score_kernel, dim3((unsigned)(a.n_positions / SCORE_TILE), (unsigned)a.n_tokens),
+                             dim3(SCORE_THREADS), 0, s, a),
+            "score_kernel"));
+        TSR_TRY(
+            tsr_cuda_result(TSR_LAUNCH_EARLY(pick_kernel, dim3((unsigned)op->n_lists, (unsigned)a.n_tokens),
+                                             dim3(PICK_THREADS), 0, s, a),
+                            "pick_kernel"));
     }
 out:
     return status;

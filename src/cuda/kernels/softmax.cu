@@ -5,6 +5,7 @@
 static __global__ void softmax_kernel(const tsr_op_softmax op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
+    tsr_begin_early();
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         float *y = op.y + r * op.n;
@@ -33,6 +34,6 @@ extern "C" tsr_status tsr_cuda_softmax(const tsr_op_softmax *op, const tsr_cuda_
     if (op->n_rows == 0 || op->n == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(softmax_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH_EARLY(softmax_kernel, tsr_row_grid(op->n_rows, s), dim3(TSR_ROW_THREADS), 0, s, *op),
         "softmax_kernel");
 }

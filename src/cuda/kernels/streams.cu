@@ -34,6 +34,7 @@ TSR_DEVICE void stream_divide(float *c, int cell, int from, int n, int step, flo
 static __global__ void __launch_bounds__(STREAM_CELLS) stream_weights_kernel(const tsr_op_stream_weights op)
 {
     __shared__ float c[STREAM_CELLS];
+    tsr_begin_early();
     const int n = (int)op.n, cell = (int)threadIdx.x, i = cell / n, j = cell - i * n;
     const int64_t width = op.mixes ? (2 + n) * n : n;
     const float *x = op.x + blockIdx.x * width;
@@ -74,14 +75,15 @@ extern "C" tsr_status tsr_cuda_stream_weights(const tsr_op_stream_weights *op, c
 {
     if (op->n_tokens == 0)
         return TSR_OK;
-    return tsr_cuda_result(TSR_LAUNCH(stream_weights_kernel, dim3((unsigned)op->n_tokens), dim3(STREAM_CELLS),
-                                      0, s->stream, *op),
-                           "stream_weights_kernel");
+    return tsr_cuda_result(
+        TSR_LAUNCH_EARLY(stream_weights_kernel, dim3((unsigned)op->n_tokens), dim3(STREAM_CELLS), 0, s, *op),
+        "stream_weights_kernel");
 }
 
 /* Grid: tokens, columns. */
 static __global__ void __launch_bounds__(TSR_CUDA_MIX_THREADS) stream_mix_kernel(const tsr_op_stream_mix op)
 {
+    tsr_begin_early();
     const int64_t t = blockIdx.x, column = (int64_t)blockIdx.y * TSR_CUDA_MIX_THREADS + threadIdx.x;
     const int n_in = (int)op.n_in, n_out = (int)op.n_out;
     const float *weights = op.weights ? op.weights + t * op.n_weights : NULL;
@@ -110,6 +112,6 @@ extern "C" tsr_status tsr_cuda_stream_mix(const tsr_op_stream_mix *op, const tsr
         return TSR_OK;
     const dim3 grid((unsigned)op->n_tokens,
                     (unsigned)((op->n + TSR_CUDA_MIX_THREADS - 1) / TSR_CUDA_MIX_THREADS));
-    return tsr_cuda_result(TSR_LAUNCH(stream_mix_kernel, grid, dim3(TSR_CUDA_MIX_THREADS), 0, s->stream, *op),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(stream_mix_kernel, grid, dim3(TSR_CUDA_MIX_THREADS), 0, s, *op),
                            "stream_mix_kernel");
 }

@@ -271,6 +271,8 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
     __shared__ push_rounds announced;
     __shared__ float shared[TSR_ROW_WARPS];
     bool aborted = false;
+    if (norm.weight)
+        tsr_prefetch(norm.weight, norm.n);
     tsr_wait_for_previous();
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const push_round round = {r * norm.n, (int)norm.n};

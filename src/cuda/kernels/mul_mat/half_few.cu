@@ -182,6 +182,8 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
         c = half_chunk_at(a, warp);
         few_load(a, upper, lower, c, lane, &w);
     }
+    if (f.of.norm.weight)
+        tsr_prefetch(f.of.norm.weight, a.k);
     if (!a.sibling)
         tsr_wait_for_previous();
     tsr_start_next(); /* of siblings: they do not wait for the activations */

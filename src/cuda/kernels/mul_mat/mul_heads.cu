@@ -20,6 +20,7 @@ template <tsr_type TYPE, int TOKENS>
 static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 1 ? 4 : 2)
     heads_kernel(const heads_args a)
 {
+    tsr_begin_early();
     octets_args o = a.of_head;
     o.w += blockIdx.y * a.w_head;
     o.x += (int64_t)blockIdx.y * a.x_head;
@@ -29,6 +30,7 @@ static __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP, TOKENS == 1 ? 4
 
 static __global__ void heads_rest_kernel(const tsr_op_mul_heads op)
 {
+    tsr_begin_early();
     const int64_t total = op.n_tokens * op.n_heads * op.rest;
     for (int64_t i = tsr_flat_begin(); i < total; i += tsr_flat_step()) {
         const int64_t head = i / op.rest, at = i % op.rest; /* head: of a token */
@@ -41,8 +43,9 @@ static tsr_status enqueue(const heads_args &a, int64_t n_heads, const tsr_cuda_s
 {
     const int64_t tiles = (a.of_head.n_tokens + TOKENS - 1) / TOKENS;
     const int64_t blocks = (a.of_head.n_rows + OCTETS_ROWS - 1) / OCTETS_ROWS * tiles;
-    return tsr_cuda_result(TSR_LAUNCH((heads_kernel<TYPE, TOKENS>), dim3((unsigned)blocks, (unsigned)n_heads),
-                                      dim3(OCTETS_WARPS * TSR_WARP), 0, s->stream, a),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((heads_kernel<TYPE, TOKENS>),
+                                            dim3((unsigned)blocks, (unsigned)n_heads),
+                                            dim3(OCTETS_WARPS * TSR_WARP), 0, s, a),
                            "heads_kernel");
 }
 
@@ -80,9 +83,9 @@ extern "C" tsr_status tsr_cuda_mul_heads(const tsr_op_mul_heads *op, const tsr_c
         return TSR_OK;
     TSR_TRY(multiply_any(op, s));
     if (op->rest > 0)
-        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(heads_rest_kernel,
-                                           tsr_flat_grid(op->n_tokens * op->n_heads * op->rest, s),
-                                           dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
+        TSR_TRY(tsr_cuda_result(TSR_LAUNCH_EARLY(heads_rest_kernel,
+                                                 tsr_flat_grid(op->n_tokens * op->n_heads * op->rest, s),
+                                                 dim3(TSR_FLAT_THREADS), 0, s, *op),
                                 "heads_rest_kernel"));
 out:
     return status;

@@ -409,6 +409,8 @@ TSR_DEVICE void few_block(const few_args &f, const q_args &a, const tsr_launch_m
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
         few_fetch<TYPE, QUADS>(a, p, even, &ahead);
+    if (f.of.norm.weight)
+        tsr_prefetch(f.of.norm.weight, a.k);
     if (!a.sibling)
         tsr_wait_for_previous();
     tsr_start_next(); /* of siblings: they do not wait for the activations */

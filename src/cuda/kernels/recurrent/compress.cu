@@ -42,6 +42,7 @@ TSR_DEVICE void compress_store(float *state, int64_t n, const compress_sum &s)
 template <bool OVERLAP>
 static __global__ void __launch_bounds__(COMPRESS_THREADS) compress_kernel(const tsr_op_compress op)
 {
+    tsr_begin_early();
     const tsr_state_row row = op.index.rows[blockIdx.y];
     const int64_t c = (int64_t)blockIdx.x * COMPRESS_THREADS + threadIdx.x, n = op.n;
     const int64_t width = OVERLAP ? 2 * n : n, second = OVERLAP ? n : 0;
@@ -77,7 +78,7 @@ extern "C" tsr_status tsr_cuda_compress(const tsr_op_compress *op, const tsr_cud
     const dim3 grid((unsigned)((op->n + COMPRESS_THREADS - 1) / COMPRESS_THREADS),
                     (unsigned)op->index.n_rows);
     return tsr_cuda_result(
-        op->overlap ? TSR_LAUNCH((compress_kernel<true>), grid, dim3(COMPRESS_THREADS), 0, s->stream, *op)
-                    : TSR_LAUNCH((compress_kernel<false>), grid, dim3(COMPRESS_THREADS), 0, s->stream, *op),
+        op->overlap ? TSR_LAUNCH_EARLY((compress_kernel<true>), grid, dim3(COMPRESS_THREADS), 0, s, *op)
+                    : TSR_LAUNCH_EARLY((compress_kernel<false>), grid, dim3(COMPRESS_THREADS), 0, s, *op),
         "compress_kernel");
 }

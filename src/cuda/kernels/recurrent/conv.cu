@@ -6,6 +6,7 @@ enum { CONV_THREADS = 128 };
 
 static __global__ void __launch_bounds__(CONV_THREADS) conv_kernel(const tsr_op_conv op)
 {
+    tsr_begin_early();
     const tsr_state_row row = op.index.rows[blockIdx.y];
     const int64_t c = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
     const int kept = (int)op.kernel - 1, skipped = TSR_MAX_CONV_KERNEL - (int)op.kernel;
@@ -43,6 +44,5 @@ extern "C" tsr_status tsr_cuda_conv(const tsr_op_conv *op, const tsr_cuda_stream
     if (op->n_tokens == 0 || op->n == 0)
         return TSR_OK;
     const dim3 grid((unsigned)((op->n + CONV_THREADS - 1) / CONV_THREADS), (unsigned)op->index.n_rows);
-    return tsr_cuda_result(TSR_LAUNCH(conv_kernel, grid, dim3(CONV_THREADS), 0, s->stream, *op),
-                           "conv_kernel");
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(conv_kernel, grid, dim3(CONV_THREADS), 0, s, *op), "conv_kernel");
 }

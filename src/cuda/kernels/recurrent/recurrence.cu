@@ -83,6 +83,7 @@ template <int PER_LANE, tsr_recurrence_rule RULE>
 static __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const tsr_op_recurrence op)
 {
     __shared__ recurrence_rows<PER_LANE * RECURRENCE_LANES> shared[2];
+    tsr_begin_early();
     const tsr_state_row row = op.index.rows[blockIdx.z];
     const int lane = threadIdx.x % TSR_WARP, first = lane / RECURRENCE_COLUMNS;
     const int64_t head = blockIdx.y;
@@ -135,7 +136,7 @@ static tsr_status launch(const tsr_op_recurrence *op, const tsr_cuda_stream *s)
     const dim3 grid((unsigned)((op->dv + columns - 1) / columns), (unsigned)op->n_heads,
                     (unsigned)op->index.n_rows);
     return tsr_cuda_result(
-        TSR_LAUNCH((recurrence_kernel<PER_LANE, RULE>), grid, dim3(RECURRENCE_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH_EARLY((recurrence_kernel<PER_LANE, RULE>), grid, dim3(RECURRENCE_THREADS), 0, s, *op),
         "recurrence_kernel");
 }
 
