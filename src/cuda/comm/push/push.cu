@@ -59,7 +59,7 @@ TSR_DEVICE float element_of(tsr_bfloat, uint64_t word, int e)
     return tsr_bfloat_to_f32((uint16_t)(word >> (16 * e)));
 }
 
-/* Wraps around: words past the end of a message are added as well, and after an abort words that are EMPTY. */
+/* Wraps around: words past the end of a message are added, too, and after an abort words that are EMPTY. */
 TSR_DEVICE int64_t sum_of(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a + (uint64_t)b);
