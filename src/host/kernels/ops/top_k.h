@@ -3,6 +3,8 @@
 #ifndef TSR_HOST_KERNELS_OPS_TOP_K_H
 #define TSR_HOST_KERNELS_OPS_TOP_K_H
 
+#include "host/kernels/ops/elementwise.h"
+
 /* Insert element `at`; returns the number of elements in y. Elements come in the order of their indices, so a
  * new one is behind its equals. */
 static int top_insert(const tsr_op_top_k *op, const float *x, int64_t at, tsr_candidate *y, int n)
