@@ -12,8 +12,8 @@
  *
  * Shared memory has rows as they are stored, 16 positions after another: a step of the cache is contiguous
  * and aligned to 16 bytes, so it is copied without regard to rows. What a query does not see is masked in
- * registers. Lane 4 g + t has positions 4 t .. 4 t + 3 of a step: columns 2 t and 2 t + 1 of its two products.
- * So the rows of the lanes of a load are in different banks for most sizes of heads. */
+ * registers. Lane 4 g + t has positions 4 t .. 4 t + 3 of a step: columns 2 t and 2 t + 1 of its two
+ * products. Rows so far apart are in different banks for heads of 128 elements. */
 #ifndef TSR_CUDA_KERNELS_ATTENTION_CODES_CUH
 #define TSR_CUDA_KERNELS_ATTENTION_CODES_CUH
 
@@ -159,9 +159,9 @@ TSR_DEVICE const unsigned char *codes_row(const void *step, int row_bytes)
     return static_cast<const unsigned char *>(step) + threadIdx.x % 4 * 4 * row_bytes;
 }
 
-/* Add a step's values, from the lane's codes_row() on, to `out` of windows 0, APART, ... < end, and its weights to `sums` of queries g and
- * g + 8. `weights`: of the step's two tiles. MASKED: only to queries with a bit in `mine`, and only positions
- * with a bit in `seen`. */
+/* Add a step's values, from the lane's codes_row() on, to `out` of windows 0, APART, ... < end, and its
+ * weights to `sums` of queries g and g + 8. `weights`: of the step's two tiles. ROWS: halves_parts. MASKED:
+ * only to queries with a bit in `mine`, and only positions with a bit in `seen`. */
 template <tsr_type TYPE, int WINDOWS, int APART, int ROWS, bool MASKED>
 TSR_DEVICE void codes_add_step(const unsigned char *rows, int row_bytes, int end, const float weights[2][4],
                                uint32_t seen, uint32_t mine, float out[WINDOWS][4][4], float sums[4])
