@@ -72,9 +72,9 @@ TSR_DEVICE float tsr_bits_to_f32(uint32_t bits)
     return value;
 }
 
-TSR_DEVICE float tsr_half_to_f32(uint16_t half)
+TSR_DEVICE float tsr_half_to_f32(uint16_t bits)
 {
-    return __half2float(__ushort_as_half(half));
+    return __half2float(__ushort_as_half(bits));
 }
 
 TSR_DEVICE uint16_t tsr_half_from_f32(float value)
@@ -114,15 +114,29 @@ TSR_DEVICE float tsr_partial_value(float sum, bool bf16)
 
 /* -- the exact reduction (core/quant/fixed.h) -- */
 
-/* To fixed point; a value out of range sets `bad` and gives 0. The product with 2^36 is exact in f32 too: a
- * power of two, and the limit keeps it below 2^62. */
+/* value * 2^36, rounded to the nearest integer, ties to even; |value| < 2^26. The product is exact in f32: a
+ * power of two. A multiprocessor converts 16 floats per clock to integers of 64 bits with compute capability
+ * 8.0, 9.0 and 10.0, otherwise 2, and 64 floats to 32 bits. So there two integers are made: multiples of
+ * 2^-5, and the rest. Both differences are exact: from 2^19 on, floats are multiples of 2^-5. */
+TSR_DEVICE int64_t tsr_fixed_round(float value)
+{
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
+    return (int64_t)llrintf(value * (float)TSR_FIXED_ONE);
+#else
+    const int high = __float2int_rn(value * 32.0f);
+    const int low = __float2int_rn(fmaf(value, 32.0f, -(float)high) * 2147483648.0f);
+    return (int64_t)high * ((int64_t)1 << 31) + low;
+#endif
+}
+
+/* To fixed point; a value out of range, or a NaN, sets `bad` and gives 0. */
 TSR_DEVICE int64_t tsr_fixed_of(float value, float limit, bool *bad)
 {
     if (!(value > -limit && value < limit)) {
         *bad = true;
         return 0;
     }
-    return (int64_t)llrintf(value * (float)TSR_FIXED_ONE);
+    return tsr_fixed_round(value);
 }
 
 /* tsr_fixed_to_f32(), to the bit. */
