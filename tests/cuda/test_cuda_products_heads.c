@@ -12,8 +12,7 @@
 enum { K = 512, PAGE_TOKENS = 4, PAGES = 3, MOST_TOKENS = 8, N_OPS = 6 };
 
 typedef struct shape {
-    tsr_type type, of_v; /* of the weights; F32: of values as of the others */
-    tsr_type type_k, type_v;
+    tsr_type type, type_k, type_v;
     int64_t n_tokens, heads, kv_heads, dim, n_rot;
     bool interleaved, in_place;
 } shape;
@@ -31,17 +30,16 @@ static void write_by(layer *l, int i, void *where, size_t bytes)
     l->bytes[i] = bytes;
 }
 
-static void add_product(gpu *g, const shape *s, layer *l, int i, tsr_type type, const float *x,
-                        int64_t n_rows)
+static void add_product(gpu *g, const shape *s, layer *l, int i, const float *x, int64_t n_rows)
 {
-    const size_t row_bytes = tsr_type_row_bytes(type, K),
+    const size_t row_bytes = tsr_type_row_bytes(s->type, K),
                  bytes = (size_t)(s->n_tokens * n_rows) * sizeof(float);
     unsigned char *w = malloc(row_bytes * (size_t)n_rows);
     float *values = random_floats(n_rows * K, -1, 1, (uint64_t)i + 1);
     for (int64_t r = 0; r < n_rows; r++)
-        assert_int_equal(tsr_type_from_f32(type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
+        assert_int_equal(tsr_type_from_f32(s->type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
     l->op[i] = (tsr_op){.kind = TSR_OP_MUL_MAT,
-                        .mul_mat = {.type = type,
+                        .mul_mat = {.type = s->type,
                                     .w = gpu_put(g, w, row_bytes * (size_t)n_rows, false),
                                     .w_stride = row_bytes,
                                     .n_rows = n_rows,
@@ -101,9 +99,9 @@ static layer layer_make(gpu *g, const shape *s)
     }
     const float *there = gpu_put(g, table, (size_t)(s->n_tokens * s->n_rot) * sizeof(float), false);
     const float *x = gpu_random(g, s->n_tokens * K, -2, 2, 7, NULL);
-    add_product(g, s, &l, 0, s->type, x, s->heads * s->dim);
-    add_product(g, s, &l, 1, s->type, x, s->kv_heads * s->dim);
-    add_product(g, s, &l, 2, s->of_v == TSR_TYPE_F32 ? s->type : s->of_v, x, s->kv_heads * s->dim);
+    add_product(g, s, &l, 0, x, s->heads * s->dim);
+    add_product(g, s, &l, 1, x, s->kv_heads * s->dim);
+    add_product(g, s, &l, 2, x, s->kv_heads * s->dim);
     add_rope(g, s, &l, 3, there, s->heads);
     add_rope(g, s, &l, 4, there, s->kv_heads);
     add_write(g, s, &l);
@@ -170,8 +168,8 @@ static void one_launch_has_the_bits_of_six(void **state)
             const tsr_type k = caches[half ? j / 2 * 2 : j], v = caches[half ? 2 : N_CACHES - 1 - j];
             const bool odd = (i + j) % 2 == 0 && tsr_type_block_elems(k) == 1 && tsr_type_block_elems(v) == 1;
             g.props.n_sms = j % 3 == 0 ? 1 : j % 3 == 1 ? 3 : n_sms;
-            check(&g, &(shape){weights[i], TSR_TYPE_F32, k, v, 1 + (i + 3 * j) % MOST_TOKENS, 3, 2,
-                               odd ? 40 : 64, j % 2 == 0 ? 40 : 36, true, (i + j) % 2 == 0});
+            check(&g, &(shape){weights[i], k, v, 1 + (i + 3 * j) % MOST_TOKENS, 3, 2, odd ? 40 : 64,
+                               j % 2 == 0 ? 40 : 36, true, (i + j) % 2 == 0});
         }
     g.props.n_sms = n_sms;
     gpu_close(&g);
@@ -186,26 +184,8 @@ static void and_so_has_one_of_halves_of_heads(void **state)
         for (int j = 0; j < N_CACHES; j += 2) {
             const int64_t dim = j == 2 ? 128 : j == 4 ? 192 : 64;
             g.props.n_sms = j == 0 ? 1 : j == 2 ? 9 : n_sms;
-            check(&g, &(shape){weights[i], TSR_TYPE_F32, caches[j], caches[N_CACHES - 1 - j],
-                               1 + (i + 3 * j) % MOST_TOKENS, 5, 2, dim, dim, false, (i + j) % 4 == 0});
-        }
-    g.props.n_sms = n_sms;
-    gpu_close(&g);
-}
-
-/* As in files that keep more bits of values. */
-static void and_so_has_one_of_several_types(void **state)
-{
-    (void)state;
-    enum { INTEGERS = 5, MIXED_TOKENS = 4 };
-    gpu g = gpu_open();
-    const int n_sms = g.props.n_sms;
-    for (int i = 0; i < INTEGERS; i++)
-        for (int j = 1; j < INTEGERS; j++) {
-            const bool halves = (i + j) % 3 == 0;
-            g.props.n_sms = j % 2 == 0 ? 5 : n_sms;
-            check(&g, &(shape){weights[i], weights[(i + j) % INTEGERS], halves ? TSR_TYPE_F16 : caches[j],
-                               TSR_TYPE_BF16, 1 + (2 * i + j) % MIXED_TOKENS, 3, 2, 64, 64, !halves, true});
+            check(&g, &(shape){weights[i], caches[j], caches[N_CACHES - 1 - j], 1 + (i + 3 * j) % MOST_TOKENS,
+                               5, 2, dim, dim, false, (i + j) % 4 == 0});
         }
     g.props.n_sms = n_sms;
     gpu_close(&g);
@@ -216,7 +196,7 @@ static void what_is_quantized_together_needs_one_block(void **state)
 {
     (void)state;
     gpu g = gpu_open();
-    const shape half = {TSR_TYPE_F16, TSR_TYPE_F32, TSR_TYPE_Q8_0, TSR_TYPE_F16, 1, 2, 1, 64, 64, true, true};
+    const shape half = {TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_F16, 1, 2, 1, 64, 64, true, true};
     layer l = layer_make(&g, &half);
     assert_false(together(&g, &l));
     shape few = half;
@@ -236,7 +216,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_has_the_bits_of_six),
         cmocka_unit_test(and_so_has_one_of_halves_of_heads),
-        cmocka_unit_test(and_so_has_one_of_several_types),
         cmocka_unit_test(what_is_quantized_together_needs_one_block),
     };
     return cmocka_run_group_tests_name("queries, keys and values", tests, NULL, NULL);

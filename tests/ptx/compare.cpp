@@ -56,7 +56,6 @@ const Allowed allowed[] = {
     {"q_few_kernelIL8tsr_type8", "the same"},
     {"q_few_exact_kernelIL8tsr_type2", "the same"},
     {"q_few_exact_kernelIL8tsr_type8", "the same"},
-    {"q_few_mixed_kernel", "the same"},
     {"q_many_kernelIL8tsr_type2", "the same"},
     {"q_many_kernelIL8tsr_type8", "the same"},
 };

@@ -110,24 +110,10 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
     return first < i;
 }
 
-/* The types of q_few.cu. */
-static bool is_integer(tsr_type type)
-{
-    return type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0 || type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K ||
-           type == TSR_TYPE_Q6_K;
-}
-
 /* Whether the blocks of one launch can have both: weights of one type and stride, and whole sums. */
 static bool share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
 {
     return one->type == other->type && one->w_stride == other->w_stride && one->x_bits == other->x_bits &&
-           !one->partial && !other->partial;
-}
-
-/* Whether they can have both though types differ: weights that are multiplied as integers, by the block. */
-static bool may_mix(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
-{
-    return is_integer(one->type) && is_integer(other->type) && one->x_bits == other->x_bits &&
            !one->partial && !other->partial;
 }
 
@@ -225,30 +211,12 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
     while (found.n < TSR_CUDA_PRODUCTS && i + found.n < end &&
            !are_gate_and_up(ops + i + found.n, end - i - found.n) &&
            tsr_cuda_is_sibling(ops, first, i + found.n) &&
-           (share_a_launch(found.of[0], &ops[i + found.n].mul_mat) ||
-            may_mix(found.of[0], &ops[i + found.n].mul_mat))) {
+           share_a_launch(found.of[0], &ops[i + found.n].mul_mat)) {
         found.of[found.n] = &ops[i + found.n].mul_mat;
         found.n++;
     }
     *n_out = found.n + add_heads(&found, ops + i + found.n, end - i - found.n, i - first);
     return found;
-}
-
-bool tsr_cuda_fuse_fewer(tsr_cuda_products *p, int *n)
-{
-    int alike = 1;
-    if (p->heads.n_ops > 0) {
-        *n -= p->heads.n_ops;
-        p->heads = (tsr_cuda_rope_kv_ops){0};
-        return true;
-    }
-    while (alike < p->n && share_a_launch(p->of[0], p->of[alike]))
-        alike++;
-    if (p->glu || alike >= p->n)
-        return false;
-    *n -= p->n - alike;
-    p->n = alike;
-    return alike > 1 || p->norm;
 }
 
 bool tsr_cuda_fuse_norm_before(const tsr_op_rms_norm *norm, const tsr_cuda_products *p)

@@ -20,15 +20,10 @@ tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n);
 bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i);
 
 /* Products from ops[i] on, of ops[0, end), that one kernel may compute: with weights of one type and
- * w_stride, or of types that may be mixed, with whole sums, all siblings of each other and, where first < i,
- * of ops[first, i). A GLU after gate and up is taken as well, if it overwrites no result of ops[first, i),
- * and so are ropes and the write to the cache after queries, keys and values. *n_out: the number of all these
- * ops; 1 for any other op. */
+ * w_stride, with whole sums, all siblings of each other and, where first < i, of ops[first, i). A GLU after
+ * gate and up is taken as well, if it overwrites no result of ops[first, i), and so are ropes and the write
+ * to the cache after queries, keys and values. *n_out: the number of all these ops; 1 for any other op. */
 tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out);
-
-/* Take away what may prevent a kernel from computing all of the products, of *n ops: what comes after
- * queries, keys and values, then weights of other types than the first's. False: there is no more. */
-bool tsr_cuda_fuse_fewer(tsr_cuda_products *products, int *n);
 
 /* Whether the kernel that computes `products` may normalise their activations itself: what they make
  * overwrites nothing that the norm reads. */

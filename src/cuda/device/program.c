@@ -164,9 +164,12 @@ static tsr_status enqueue_kernels(tsr_device_program *program, int first, int in
     tsr_cuda_products p = products_from(program, first, index, end, &n);
     tsr_cuda_stream of_products = *s;
     of_products.op_index += p.norm != NULL;
-    for (bool some = p.n > 1 || p.norm || p.sum; some && !done && status == TSR_OK;) {
+    if (p.n > 1 || p.norm || p.sum)
         status = tsr_cuda_mul_mats(&p, &of_products, &done);
-        some = !done && tsr_cuda_fuse_fewer(&p, &n);
+    if (status == TSR_OK && !done && p.n > 0 && p.heads.n_ops > 0) {
+        n -= p.heads.n_ops;
+        p.heads = (tsr_cuda_rope_kv_ops){0};
+        status = tsr_cuda_mul_mats(&p, &of_products, &done);
     }
     *n_out = done ? n + (p.norm != NULL) : 1;
     return status == TSR_OK && !done ? tsr_cuda_op_launch(&program->ops[index], s) : status;

@@ -87,10 +87,11 @@ tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const tsr_cuda_str
 tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
-/* Products of the same activations, none of which writes what another reads or writes, with whole sums.
- * glu: of[0] is its gate and of[1] its up, of one type and w_stride, and it writes nothing that they read or
- * write, but for an equal y. heads: of[0] to of[2] are queries, keys and values. norm: its y are the
- * activations, and nothing overwrites its x. sum: of[0] is alone, and its partial sums are not stored. */
+/* Products of the same activations, with weights of one type and w_stride and with whole sums, none of which
+ * writes what another reads or writes; glu: of[0] is its gate and of[1] its up, and it writes nothing that
+ * they read or write, but for an equal y; heads: of[0] to of[2] are queries, keys and values; norm: its y are
+ * the activations, and nothing overwrites its x; sum: of[0] is alone, with partial sums that stay
+ * where they are. */
 enum { TSR_CUDA_PRODUCTS = 3 };
 
 /* The ropes of queries and keys and the write of these keys to the cache, none of which overwrites what
@@ -110,14 +111,6 @@ typedef struct tsr_cuda_products {
     const tsr_op_rms_norm *norm;  /* that makes the activations; NULL: they are there */
     const tsr_op_all_reduce *sum; /* of the partial sums of of[0], which are all; NULL: none */
 } tsr_cuda_products;
-
-static inline bool tsr_cuda_products_are_mixed(const tsr_cuda_products *p)
-{
-    for (int i = 1; i < p->n; i++)
-        if (p->of[i]->type != p->of[0]->type || p->of[i]->w_stride != p->of[0]->w_stride)
-            return true;
-    return false;
-}
 
 /* All of them by one kernel (two where activations are quantized by another first). Same bits as one after
  * another. *done_out: false, with TSR_OK, where no kernel can; then nothing was launched. */

@@ -36,12 +36,9 @@ extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_
 extern "C" tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out)
 {
     const tsr_type type = p->of[0]->type;
-    const bool mixed = tsr_cuda_products_are_mixed(p);
     *done_out = false;
-    for (int i = 0; i < p->n; i++)
-        if (p->of[i]->type == TSR_TYPE_F32 || tsr_cuda_mul_mat_is_rare(p->of[i]->type) ||
-            (mixed && is_half(p->of[i]->type)))
-            return TSR_OK;
+    if (type == TSR_TYPE_F32 || tsr_cuda_mul_mat_is_rare(type))
+        return TSR_OK;
     return is_half(type) ? tsr_cuda_mul_mats_half(p, s, done_out) : tsr_cuda_mul_mats_q(p, s, done_out);
 }
 

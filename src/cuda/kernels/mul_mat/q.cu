@@ -108,18 +108,6 @@ q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_st
     return a;
 }
 
-void tsr_cuda_q_pair(const tsr_cuda_products *p, q_args *a)
-{
-    const bool halves = p->heads.q && !p->heads.q->interleaved;
-    const int64_t half = halves ? p->heads.q->head_dim / 2 : 0;
-    if (!p->glu && !halves)
-        return;
-    a->set_rows = Q_ROWS / 2;
-    a->reach = a->set_rows + (int)half;
-    a->other_at = a->lower_at =
-        p->glu ? static_cast<const unsigned char *>(p->of[1]->w) - a->w : half * (int64_t)a->w_stride;
-}
-
 /* -- portions of tokens -- */
 
 static bool few_fit(q_args a, int64_t n_tokens, bool both, const tsr_cuda_stream *s)
@@ -191,8 +179,7 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
 {
     tsr_status status = TSR_OK;
     const int64_t n_tokens = p->of[0]->n_tokens;
-    const bool mixed = tsr_cuda_products_are_mixed(p);
-    q_args a = tsr_cuda_q_args(p->of[0], mixed ? 0 : tsr_launch_apart(p), s);
+    q_args a = tsr_cuda_q_args(p->of[0], tsr_launch_apart(p), s);
     bool through_scratch;
     if (p->norm) {
         a.x = p->norm->x;
@@ -201,15 +188,15 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
     }
     a.n_tokens = (int)n_tokens;
     a.sibling = s->sibling;
-    tsr_cuda_q_pair(p, &a);
-    for (int i = 1; i < p->n && mixed; i++) { /* shared memory for any of them */
-        const q_args own = tsr_cuda_q_args(p->of[i], 0, s);
-        a.slot_stride = own.slot_stride > a.slot_stride ? own.slot_stride : a.slot_stride;
-        a.even = a.even && own.even;
+    if (p->glu || (p->heads.q && !p->heads.q->interleaved)) {
+        const int64_t half = p->glu ? 0 : p->heads.q->head_dim / 2;
+        a.set_rows = Q_ROWS / 2;
+        a.reach = a.set_rows + (int)half;
+        a.other_at = a.lower_at =
+            p->glu ? static_cast<const unsigned char *>(p->of[1]->w) - a.w : half * (int64_t)a.w_stride;
     }
     *done_out = n_tokens <= FEW_TOKENS && portion(a, n_tokens, s, &through_scratch) == n_tokens &&
-                few_fit(a, n_tokens, tsr_launch_quantizes(p), s) && !(p->norm && through_scratch) &&
-                !(mixed && (through_scratch || n_tokens > Q_TOKENS)); /* types may have codes of their own */
+                few_fit(a, n_tokens, tsr_launch_quantizes(p), s) && !(p->norm && through_scratch);
     if (!*done_out)
         return TSR_OK;
     if (through_scratch) {

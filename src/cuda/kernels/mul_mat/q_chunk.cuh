@@ -370,9 +370,6 @@ TSR_DEVICE void q_multiply_part(const q_weights<TYPE> &w, const q_tokens<1, 2> &
  * with no lower bit set than the lowest of all of them; 0: there is only w. */
 q_args tsr_cuda_q_args(const tsr_op_mul_mat *op, size_t apart, const tsr_cuda_stream *s);
 
-/* Fill in sets of which the lower eight rows belong to the upper: gate and up, or halves of heads. */
-void tsr_cuda_q_pair(const tsr_cuda_products *p, q_args *a);
-
 /* Bytes of a token's codes and q_meta. */
 size_t tsr_cuda_q_token_bytes(const q_args &a);
 
@@ -380,9 +377,8 @@ size_t tsr_cuda_q_token_bytes(const q_args &a);
 tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s);
 
 /* Up to eight tokens, from a.x on into the first product's a.y. Several products have only these tokens, and
- * fields of `a` other than the matrix in common, but for few_kind (q_few.cu). Without a.codes the activations
- * must fit into shared memory (tsr_cuda_mul_mat_q_few_fits()), besides the rings of `both` groups of warps
- * where a cache is quantized. */
+ * fields of `a` other than the matrix in common. Without a.codes the activations must fit into shared memory
+ * (tsr_cuda_mul_mat_q_few_fits()), those of `both` groups of warps where a cache is quantized. */
 tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s);
 bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, bool both, const tsr_cuda_props *props);
 

@@ -41,21 +41,11 @@ struct few_sums {
     int64_t fixed[2];
 };
 
-/* What of a launch with weights of several types is its matrix's own. */
-struct few_kind {
-    tsr_type type;
-    size_t w_stride;
-    int64_t other_at, lower_at;
-    int slot_pieces, slot_stride;
-    bool adjacent, bytewise, even;
-};
-
 /* The op with its first matrix, all matrices, and the layout of shared memory. */
 struct few_args {
     q_args q;
     tsr_launch_of of;
     few_layout layout;
-    few_kind kind[TSR_CUDA_PRODUCTS]; /* of a launch with several types */
 };
 
 /* The rows and the part of K of a warp. */
@@ -345,8 +335,10 @@ TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums 
 }
 
 /* The op with the matrix of this block, and what is known of it. */
-template <tsr_type TYPE, int QUADS> TSR_DEVICE q_args few_args_of(q_args a, const tsr_launch_matrix &m)
+template <tsr_type TYPE, int QUADS>
+TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
 {
+    q_args a = f.q;
     a.w = m.w;
     a.w_end = m.w_end;
     a.y = m.y;
@@ -381,12 +373,15 @@ TSR_DEVICE void few_quantize(const few_args &f, const q_args &a, int warp, int l
     }
 }
 
-/* The work of a block on its matrix. */
+/* QUADS: tokens in units of four; 0: one token, rows are even. BYTES: of an activation. */
 template <tsr_type TYPE, int QUADS, int BYTES>
-TSR_DEVICE void few_block(const few_args &f, const q_args &a, const tsr_launch_matrix &matrix)
+static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
+    q_few_kernel(const __grid_constant__ few_args f)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
     const few_layout &layout = f.layout;
+    const tsr_launch_matrix &matrix = tsr_launch_matrix_of(f.of);
+    const q_args a = few_args_of<TYPE, QUADS>(f, matrix);
     const int warp = threadIdx.x / TSR_WARP;
     few_place p = {(int)(threadIdx.x % TSR_WARP), warp % Q_PARTS};
     p.before = warp / Q_PARTS * a.set_rows;
@@ -454,43 +449,6 @@ TSR_DEVICE void few_block(const few_args &f, const q_args &a, const tsr_launch_m
         tsr_wait_for_previous();
 }
 
-/* QUADS: tokens in units of four; 0: one token, rows are even. BYTES: of an activation. */
-template <tsr_type TYPE, int QUADS, int BYTES>
-static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
-    q_few_kernel(const __grid_constant__ few_args f)
-{
-    const tsr_launch_matrix &matrix = tsr_launch_matrix_of(f.of);
-    few_block<TYPE, QUADS, BYTES>(f, few_args_of<TYPE, QUADS>(f.q, matrix), matrix);
-}
-
-/* Matrices of several types, as queries, keys and values have in files that keep more bits of some values.
- * Each block does what the kernel of its type does. */
-template <int QUADS, int BYTES>
-static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
-    q_few_mixed_kernel(const __grid_constant__ few_args f)
-{
-    const int i = tsr_launch_index(f.of);
-    q_args a = f.q;
-    a.w_stride = f.kind[i].w_stride;
-    a.other_at = f.kind[i].other_at;
-    a.lower_at = f.kind[i].lower_at;
-    a.slot_pieces = f.kind[i].slot_pieces;
-    a.slot_stride = f.kind[i].slot_stride;
-    a.adjacent = f.kind[i].adjacent;
-    a.bytewise = f.kind[i].bytewise;
-    a.even = f.kind[i].even;
-    switch (f.kind[i].type) {
-#define FEW_CASE(constant)                                                                           \
-    case constant:                                                                                   \
-        few_block<constant, QUADS, BYTES>(f, few_args_of<constant, QUADS>(a, f.of.m[i]), f.of.m[i]); \
-        break;
-        TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
-#undef FEW_CASE
-    default:
-        break;
-    }
-}
-
 /* -- host -- */
 
 /* Whether the form for one token computes it. Where rows are even, no unit ends inside a chunk, but the last
@@ -528,32 +486,26 @@ bool tsr_cuda_mul_mat_q_few_fits(const q_args &a, bool both, const tsr_cuda_prop
     return few_layout_of(a, both ? FEW_GROUPS : 1).bytes <= props->shared_bytes;
 }
 
-typedef void few_kernel_of(few_args f);
-
-template <few_kernel_of *KERNEL>
+template <tsr_type TYPE, int QUADS, int BYTES>
 static tsr_status launch(const q_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
-    few_args f = {a, tsr_launch_of_products(p), {}, {}};
+    few_args f = {a, tsr_launch_of_products(p), {}};
     int64_t rows = 0;
     f.of.m[0].y = a.y; /* of the tokens from which a.x is */
-    for (int i = 0; i < p->n; i++) {
-        q_args own = tsr_cuda_q_args(p->of[i], 0, s);
-        tsr_cuda_q_pair(p, &own);
-        f.kind[i] = {p->of[i]->type,  own.w_stride, own.other_at, own.lower_at, own.slot_pieces,
-                     own.slot_stride, own.adjacent, own.bytewise, own.even};
-        if (f.of.half > 0)
-            f.of.m[i].w_end -= own.other_at; /* of the upper halves */
-        if (i == 0 || !f.of.glu)
-            rows += p->of[i]->n_rows / (f.of.half > 0 ? 2 : 1);
-    }
+    for (int i = 0; i < (f.of.glu ? 1 : p->n); i++)
+        rows += p->of[i]->n_rows / (f.of.half > 0 ? 2 : 1);
+    if (f.of.half > 0)
+        for (int i = 0; i < p->n; i++)
+            f.of.m[i].w_end -= a.other_at; /* of the upper halves */
     f.layout = few_choose(a, rows, tsr_launch_quantizes(p), s->props);
-    tsr_status status = tsr_allow_shared(reinterpret_cast<const void *>(KERNEL), f.layout.bytes, s);
+    tsr_status status = tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS, BYTES>),
+                                         f.layout.bytes, s);
     if (status != TSR_OK)
         return status;
     /* One block of two groups per SM, or two of one group; each continues with further rows. */
     const unsigned blocks = tsr_launch_deal(&f.of, p->n, f.layout.groups * a.set_rows,
                                             (int64_t)s->props->n_sms * (FEW_GROUPS / f.layout.groups));
-    return tsr_cuda_result(TSR_LAUNCH_EARLY(KERNEL, dim3(blocks),
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((q_few_kernel<TYPE, QUADS, BYTES>), dim3(blocks),
                                             dim3((unsigned)(f.layout.groups * FEW_GROUP_THREADS)),
                                             f.layout.bytes, s, f),
                            "q_few_kernel");
@@ -562,21 +514,11 @@ static tsr_status launch(const q_args &a, const tsr_cuda_products *p, const tsr_
 template <tsr_type TYPE, int QUADS>
 static tsr_status launch_bytes(const q_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
-    return a.bytes ? launch<q_few_kernel<TYPE, QUADS, 1>>(a, p, s)
-                   : launch<q_few_kernel<TYPE, QUADS, 2>>(a, p, s);
-}
-
-template <int QUADS>
-static tsr_status launch_mixed(const q_args &a, const tsr_cuda_products *p, const tsr_cuda_stream *s)
-{
-    return a.bytes ? launch<q_few_mixed_kernel<QUADS, 1>>(a, p, s)
-                   : launch<q_few_mixed_kernel<QUADS, 2>>(a, p, s);
+    return a.bytes ? launch<TYPE, QUADS, 1>(a, p, s) : launch<TYPE, QUADS, 2>(a, p, s);
 }
 
 tsr_status tsr_cuda_mul_mat_q_few(const tsr_cuda_products *p, const q_args &a, const tsr_cuda_stream *s)
 {
-    if (tsr_cuda_products_are_mixed(p))
-        return few_of_one(a) ? launch_mixed<0>(a, p, s) : launch_mixed<1>(a, p, s);
     switch (p->of[0]->type) {
 #define FEW_CASE(constant)                                                   \
     case constant:                                                           \
