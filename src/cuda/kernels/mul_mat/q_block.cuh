@@ -162,30 +162,18 @@ TSR_DEVICE float q_scaled(uint32_t word, int n, float d, float minus)
     return fmaf(d, tsr_bits_to_f32(__byte_perm(word, 0x47000000u, 0x7604u + ((uint32_t)n << 4))), minus);
 }
 
-/* (word & mask) ^ other, in one instruction. */
-TSR_DEVICE uint32_t q_masked(uint32_t word, uint32_t mask, uint32_t other)
-{
-#ifdef __CUDA_ARCH__
-    uint32_t result;
-    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(word), "r"(mask), "r"(other));
-    return result;
-#else
-    return (word & mask) ^ other;
-#endif
-}
-
 /* Sixteen times the quants of 8 less, of the words of low and high nibbles. */
 TSR_DEVICE void q_sixteenfold(uint32_t nibbles, uint32_t *low, uint32_t *high)
 {
-    *low = q_masked(nibbles << 4, 0xf0f0f0f0u, 0x80808080u);
-    *high = q_masked(nibbles, 0xf0f0f0f0u, 0x80808080u);
+    *low = (nibbles << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
+    *high = (nibbles & 0xf0f0f0f0u) ^ 0x80808080u;
 }
 
 /* Four times the quants of 32 less, which have their low bits in bits 2 to 5 of their bytes and high bits
  * above. */
 TSR_DEVICE uint32_t q_four_times(uint32_t low, uint32_t high)
 {
-    return q_masked(low, 0x3c3c3c3cu, (high & 0xc0c0c0c0u) ^ 0x80808080u);
+    return (low & 0x3c3c3c3cu) | ((high & 0xc0c0c0c0u) ^ 0x80808080u);
 }
 
 /* Lane 4 g + j has the scales of block j; every lane needs the scales of all four blocks. */
@@ -253,9 +241,8 @@ TSR_DEVICE q_header q_header_of(const uint32_t word[4], bool second_half)
 {
     const int shift = second_half ? 2 : 0;
     const uint32_t mask = second_half ? 0x30303030u : 0x3f3f3f3fu, more = second_half ? 0x0f0f0f0fu : 0;
-    return {q_masked(word[1] >> shift, mask, word[3] & more),
-            q_masked(word[2] >> shift, mask, word[3] >> 4 & more), tsr_half_to_f32((uint16_t)word[0]),
-            tsr_half_to_f32((uint16_t)(word[0] >> 16))};
+    return {(word[1] >> shift & mask) | (word[3] & more), (word[2] >> shift & mask) | (word[3] >> 4 & more),
+            tsr_half_to_f32((uint16_t)word[0]), tsr_half_to_f32((uint16_t)(word[0] >> 16))};
 }
 
 /* One over the multiple of its quants that words of block b have: q_words_minimum(). */
@@ -290,11 +277,11 @@ TSR_DEVICE void q_words_minimum(const unsigned char *const rows[2], int half, in
                     *even = word & 0x0f0f0f0fu;
                     *odd = word & 0xf0f0f0f0u;
                 } else if (pair == 0) {
-                    *even = q_masked(word, 0x0f0f0f0fu, bits & 0x10101010u);
-                    *odd = q_masked(word >> 3, 0x1e1e1e1eu, bits & 0x20202020u);
+                    *even = (word & 0x0f0f0f0fu) | (bits & 0x10101010u);
+                    *odd = (word >> 3 & 0x1e1e1e1eu) | (bits & 0x20202020u);
                 } else {
-                    *even = q_masked(word << 2, 0x3c3c3c3cu, bits & 0x40404040u);
-                    *odd = q_masked(word >> 1, 0x78787878u, bits & 0x80808080u);
+                    *even = (word << 2 & 0x3c3c3c3cu) | (bits & 0x40404040u);
+                    *odd = (word >> 1 & 0x78787878u) | (bits & 0x80808080u);
                 }
             }
         }
