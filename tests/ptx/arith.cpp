@@ -343,17 +343,6 @@ void add_rest(Table &t)
             return (I)((b[l] & ~field) | (((uint64_t)a[l] << (at > 31 ? 0 : at)) & field));
         });
     };
-    /* "lop3": bit 4 a + 2 b + c of the table, for each bit of a, b and c. */
-    t["lop3.b32"] = [](Warp &w, const Instr &i) {
-        const I *a = in<I>(w, i, 1), *b = in<I>(w, i, 2), *c = in<I>(w, i, 3), *table = in<I>(w, i, 4);
-        each(w, out<I>(w, i, 0), [=](int l) {
-            I result = 0;
-            for (int row = 0; row < 8; row++)
-                if (table[l] >> row & 1)
-                    result |= (row & 4 ? a[l] : ~a[l]) & (row & 2 ? b[l] : ~b[l]) & (row & 1 ? c[l] : ~c[l]);
-            return result;
-        });
-    };
     /* Two halves and their whole, in the order of memory. */
     t["mov.b32.pack"] = two<I, uint16_t, uint16_t>([](I a, I b) { return a | b << 16; });
     t["mov.b64.pack"] = two<uint64_t, I, I>([](uint64_t a, uint64_t b) { return a | b << 32; });

@@ -109,10 +109,6 @@ static void bits_are_moved_and_counted(void **)
     const std::string two = "mov.u32 %r2, 0x83828180; mov.u32 %r3, 0x07060504; ";
     assert_int_equal(value(two + "prmt.b32 %r1, %r2, %r3, 0x7531;"), 0x07058381);
     assert_int_equal(value(two + "prmt.b32 %r1, %r2, %r3, 0xc830;"), 0x00ff8380);
-    /* (a & b) ^ c; a & ~c */
-    const std::string three = "mov.u32 %r2, 0xf0f0f0f0; mov.u32 %r3, 0xcccccccc; mov.u32 %r4, 0xaaaaaaaa; ";
-    assert_int_equal(value(three + "lop3.b32 %r1, %r2, %r3, %r4, 0x6a;"), 0x6a6a6a6a);
-    assert_int_equal(value(three + "lop3.b32 %r1, %r2, %r3, %r4, 0x50;"), 0x50505050);
 }
 
 static void floats_are_rounded_as_asked(void **)
