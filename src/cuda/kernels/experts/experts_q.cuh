@@ -174,8 +174,8 @@ TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROW
     }
 }
 
-/* A lane's two rows of 16 rows of the step that begins with `chunk`, in their slots, ROWS of which were copied
- * together. */
+/* A lane's two rows of 16 rows of the step that begins with `chunk`, in their slots, ROWS of which were
+ * copied together. */
 template <tsr_type TYPE, int ROWS>
 TSR_DEVICE void experts_q_rows(const q_args &q, const unsigned char *slots, int row, int chunk, int lane,
                                const unsigned char *rows[2])

@@ -226,7 +226,9 @@ TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int
     for (int b = 0; b < Q_BLOCKS; b++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        w->scale[b][r] = b < blocks ? q_half(rows[r] + b * q_type<TYPE>::block_bytes) : 0.0f;
+        w->scale[b][r] = b < blocks
+                             ? q_half(rows[r] + b * q_type<TYPE>::block_bytes) * (1.0f / q_type<TYPE>::times)
+                             : 0.0f;
     q_words_plain<TYPE, false>(rows, lane, w->a);
 }
 

@@ -269,6 +269,12 @@ TSR_DEVICE float q_join(int low)
     return tsr_bits_to_f32((uint32_t)low) - Q_LOW_FLOAT;
 }
 
+/* What is left of one over q_type::times: Q4_0's scales have it already, for which there are registers. */
+template <tsr_type TYPE> TSR_DEVICE float q_share_of_sums(void)
+{
+    return q_type<TYPE>::halves ? 1.0f / q_type<TYPE>::times : 1.0f;
+}
+
 /* Add the chunk's values for the lane's rows and token lane % 4 to open sums. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
@@ -296,7 +302,7 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)] * (1.0f / q_type<TYPE>::times), values[r], *open[r]);
+        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)] * q_share_of_sums<TYPE>(), values[r], *open[r]);
 }
 
 /* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row r is
@@ -331,7 +337,7 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
             else if (q_type<TYPE>::minimum)
                 value = fmaf(w.second[b][r], meta[i].at[b - BEGIN], value);
             *open[2 * i + r] =
-                fmaf(meta[i].at[2 + b - BEGIN] * (1.0f / q_type<TYPE>::times), value, *open[2 * i + r]);
+                fmaf(meta[i].at[2 + b - BEGIN] * q_share_of_sums<TYPE>(), value, *open[2 * i + r]);
         }
     }
 }
