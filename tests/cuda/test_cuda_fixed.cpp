@@ -1,5 +1,5 @@
-/* The fixed point of kernels is that of the library, core/quant/fixed.h. Simulated kernels make two integers of
- * 32 bits, as on some cards; tests/ptx compares them with the kernels of cards that make one of 64. */
+/* The fixed point of kernels is that of the library, core/quant/fixed.h. Simulated kernels make two integers
+ * of 32 bits, as on some cards; tests/ptx compares them with the kernels of cards that make one of 64. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static void check(float value)
     assert_false(bad);
 }
 
-/* Of each exponent, numbers with few and with many bits: those halfway between two integers are among them. */
+/* Of each exponent, numbers with few and with many bits, among them those halfway between two integers. */
 static void every_value_in_range_is_rounded_alike(void **)
 {
     enum { PER_EXPONENT = 4096, LIMIT_EXPONENT = 127 + 62 - TSR_FIXED_FRACTION_BITS };

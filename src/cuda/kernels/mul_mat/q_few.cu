@@ -51,8 +51,9 @@ struct few_args {
 /* The rows and the part of K of a warp. */
 struct few_place {
     int lane, part;
-    int stride;     /* rows from one turn of the block to its next; no matrix has 2^31 rows */
-    int before;     /* rows of the block's groups before the warp's */
+    int stride; /* rows from one turn of the block to its next; no matrix has 2^31 rows */
+    int before; /* rows of the block's groups before the warp's */
+    int slot_bytes;
     int begin, end; /* chunks */
     unsigned char *ring;
     q_deal deal;
@@ -71,10 +72,9 @@ template <tsr_type TYPE, int QUADS> TSR_DEVICE bool few_even(const q_args &a)
 }
 
 /* The ring's slot after `slot`, in bytes from its first. */
-TSR_DEVICE int few_after(const q_args &a, int slot)
+TSR_DEVICE int few_after(const few_place &p, int slot)
 {
-    const int bytes = Q_ROWS * a.slot_stride;
-    return slot < (FEW_SLOTS - 1) * bytes ? slot + bytes : 0;
+    return slot < (FEW_SLOTS - 1) * p.slot_bytes ? slot + p.slot_bytes : 0;
 }
 
 template <tsr_type TYPE, int QUADS>
@@ -89,7 +89,7 @@ TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE
             q_copy_even(a, even, (size_t)row * a.w_stride + (at - at % 16), slots, p.lane);
         else
             q_copy_rows<TYPE, true>(a, p.deal, row, Q_ROWS, at, slots);
-        ahead->slot = few_after(a, ahead->slot);
+        ahead->slot = few_after(p, ahead->slot);
         ahead->chunk += q_type<TYPE>::step_chunks;
         if (ahead->chunk >= p.end) {
             ahead->chunk = p.begin;
@@ -97,6 +97,17 @@ TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, const q_even<TYPE
         }
     }
     tsr_copy_async_commit();
+}
+
+/* Wait until the step in `slot` has arrived, go on to the slot after it, and fetch one more step. */
+template <tsr_type TYPE, int QUADS>
+TSR_DEVICE void few_advance(const q_args &a, const few_place &p, const q_even<TYPE, QUADS <= 1> &even,
+                            few_ahead *ahead, int *slot)
+{
+    tsr_copy_async_wait<FEW_SLOTS - 2>();
+    __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
+    few_fetch<TYPE, QUADS>(a, p, even, ahead);
+    *slot = few_after(p, *slot);
 }
 
 /* The token of the lane's sums number `quad`: with 8 bits and more than four tokens one product has both. */
@@ -159,10 +170,7 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
         sums[quad] = {{0.0f, 0.0f}, {0, 0}};
     for (int step = p.begin; step < p.end; step += q_type<TYPE>::step_chunks) {
         const unsigned char *const slots = p.ring + *slot;
-        tsr_copy_async_wait<FEW_SLOTS - 2>();
-        __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-        few_fetch<TYPE, QUADS>(a, p, even, ahead);
-        *slot = few_after(a, *slot);
+        few_advance<TYPE, QUADS>(a, p, even, ahead, slot);
         const size_t at = q_step_at<TYPE>(a, step);
         TSR_UNROLL_BY((QUADS == 1 && (BYTES == 2 || TYPE != TSR_TYPE_Q6_K) ? 2 : 1)) /* registers */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
@@ -244,10 +252,7 @@ TSR_DEVICE void few_part_of_one(const q_args &a, const few_place &p, const q_eve
             const int at = (int)(q_step_at<TYPE>(a, step) % 16);
             const unsigned char *const upper = p.ring + *slot + q_row_in(p.lane) * a.slot_stride + at;
             const unsigned char *const rows[2] = {upper, upper + 8 * a.slot_stride};
-            tsr_copy_async_wait<FEW_SLOTS - 2>();
-            __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-            few_fetch<TYPE, 0>(a, p, even, ahead);
-            *slot = few_after(a, *slot);
+            few_advance<TYPE, 0>(a, p, even, ahead, slot);
             if (j / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == step - group)
                 q_one_scales(rows, j % q_type<TYPE>::step_chunks, &one);
             TSR_UNROLL
@@ -394,7 +399,8 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
         block_row += block_row / f.of.half * f.of.half;
         p.stride *= 2;
     }
-    p.ring = memory + warp * FEW_SLOTS * Q_ROWS * a.slot_stride;
+    p.slot_bytes = Q_ROWS * a.slot_stride;
+    p.ring = memory + warp * FEW_SLOTS * p.slot_bytes;
     p.deal = q_deal_of(a, p.lane, TSR_WARP);
     constexpr bool kept = QUADS <= 1;
     const q_even<TYPE, kept> even = q_even_of<TYPE, kept>(a, p.lane);
