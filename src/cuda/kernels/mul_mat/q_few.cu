@@ -257,8 +257,8 @@ TSR_DEVICE void few_part_of_one(const q_args &a, const few_place &p, const q_eve
                 q_one_scales(rows, j % q_type<TYPE>::step_chunks, &one);
             TSR_UNROLL
             for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
-                q_one_multiply(rows, i, p.lane / 8 == step - group + i ? codes : x.zeros, at % 4 == 0, p.lane,
-                               &one);
+                q_one_multiply<TYPE, BYTES>(rows, i, p.lane / 8 == step - group + i ? codes : x.zeros,
+                                            at % 4 == 0, p.lane, &one);
         }
         const q_meta *const meta = x.meta + (group + j < p.end ? group + j : group);
         float values[2][BYTES == 2 ? 1 : Q_BLOCKS];

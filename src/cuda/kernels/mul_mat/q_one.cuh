@@ -78,8 +78,15 @@ TSR_DEVICE void q_one_words(const unsigned char *const rows[2], int half, bool w
         q_words_q6_k<false>(rows, half, lane, a);
 }
 
+/* With 8 bits the second column's sums are forgotten: they would take registers until the next product. */
+template <int BYTES> TSR_DEVICE void q_one_forget(int sums[4])
+{
+    if (BYTES == 1)
+        sums[1] = sums[3] = Q_LOW_BITS;
+}
+
 /* Add the products of chunk number `half` of a step. `codes`: the lane's pieces of the chunk, or of zeros. */
-template <tsr_type TYPE>
+template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void q_one_multiply(const unsigned char *const rows[2], int half, const unsigned char *codes,
                                bool whole, int lane, q_one<TYPE> *one)
 {
@@ -92,9 +99,11 @@ TSR_DEVICE void q_one_multiply(const unsigned char *const rows[2], int half, con
         if (q_type<TYPE>::halves) {
             tsr_mma_int_16x8x16(sums, a[i], b[i], sums);
             tsr_mma_int_16x8x16(sums + 4, a[i] + 2, b[i] + 1, sums + 4);
+            q_one_forget<BYTES>(sums + 4);
         } else {
             tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(sums, a[i], b[i], sums);
         }
+        q_one_forget<BYTES>(sums);
     }
 }
 
