@@ -322,6 +322,7 @@ static void fill(table *t)
     count_attention(t, TSR_TYPE_F16, 8, 60, 1);
     count_attention(t, TSR_TYPE_F16, 2, 448, 64);
     count_attention(t, TSR_TYPE_F16, 8, 768, 256);
+    count_attention(t, TSR_TYPE_Q8_0, 8, 768, 256);
     count_rows(t);
     count_reduce(t, 1, 4096);
     count_reduce(t, 2, 4096);
