@@ -53,8 +53,8 @@ typedef struct tsr_device_rates {
     /** As flops_per_s, of the matrices of experts; the time includes choosing them and starting kernels.
      * 0: as flops_per_s */
     double expert_flops_per_s[TSR_RATE_TYPES];
-    /** As flops_per_s, with activations of 8 bits (tsr_model_config.compute.activation_bits); the two rates
-     * above then change in the same proportion. 0: as flops_per_s */
+    /** As flops_per_s, with activations of 8 bits (tsr_model_config.compute.activation_bits);
+     * partial_flops_per_s and expert_flops_per_s then change in the same proportion. 0: as flops_per_s */
     double byte_flops_per_s[TSR_RATE_TYPES];
 } tsr_device_rates;
 

@@ -92,13 +92,15 @@ TSR_NODISCARD TSR_API tsr_status tsr_sampler_sample(tsr_sampler *sampler, const 
 
 /** How many of the likeliest tokens decide as all n_vocab do: top_k of them (1 without a temperature), those
  * that a repeat penalty above 1 may move behind others, and `n_forbidden` that the caller may forbid. 0: all
- * logits are needed, because top-k is off, the penalty is below 1, or there would be more than
- * TSR_MAX_CANDIDATES or n_vocab. */
+ * logits are needed, because top-k is off, the penalty is below 1, n_forbidden is negative, or there would be
+ * more than TSR_MAX_CANDIDATES, or n_vocab or more. */
 TSR_API int tsr_sampler_n_candidates(const tsr_sampler *sampler, int64_t n_vocab, int n_forbidden);
 
 /** tsr_sampler_sample() from the likeliest tokens instead of all: candidates[n] (read only) in the order of
  * the largest logit and the lowest id, with at least as many as tsr_sampler_n_candidates() says. The logits
- * of as many as it was told may be set to -INFINITY. Same token, same errors, same state afterwards. */
+ * of as many as it was told may be set to -INFINITY; of more, the token may be another one, without an error.
+ * Same token, same errors, same state afterwards. TSR_ERR_INVALID also: n is less than that number without
+ * forbidden tokens, or the settings need all logits. */
 TSR_NODISCARD TSR_API tsr_status tsr_sampler_choose(tsr_sampler *sampler, const tsr_candidate *candidates,
                                                     int n, int32_t *token_out);
 

@@ -61,7 +61,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const 
  * +INFINITY come before all others. Each device finds those of its part of the vocabulary, so that n times 8
  * bytes of each output are copied from it instead of its logits. The bits of the candidates are those that
  * tsr_session_decode() gives. n is 1 .. TSR_MAX_CANDIDATES and at most n_vocab, otherwise TSR_ERR_INVALID; a
- * program is compiled for each n. Logits that are needed as well are asked for by another call. */
+ * program is compiled for each n. Candidates may be NULL when no output is wanted; n then does not count.
+ * Logits that are needed as well are asked for by another call. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *batch,
                                                                int n, tsr_candidate *candidates);
 

@@ -12,8 +12,12 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
-#include "core/quant/fixed.h"
+#include <tsr/types.h>
+
+#include "core/comm.h"
 #include "core/mem.h"
+#include "core/quant/fixed.h"
+#include "core/quant/quant.h"
 #include "cuda/api/check.h"
 #include "cuda/device/device.h"
 #include "cuda/simulated.h"
@@ -325,6 +329,82 @@ static void a_sum_out_of_range_names_the_op(void **state)
     nothing_is_left();
 }
 
+/* Run ops in `parts` programs of as many ops each, and read the result. */
+static void run_in_parts(tsr_device *device, const tsr_op *ops, int n_ops, int parts, const float *from,
+                         float *result, size_t bytes)
+{
+    for (int i = 0; i < n_ops; i += n_ops / parts) {
+        tsr_device_program *program = NULL;
+        ok(device->ops->program_create(device, ops + i, n_ops / parts, &program));
+        ok(device->ops->launch(device, program));
+        ok(device->ops->synchronize(device, 0));
+        device->ops->program_destroy(device, program);
+    }
+    ok(tsr_device_download(device, result, from, bytes));
+}
+
+static tsr_status not_alone(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream)
+{
+    (void)comm;
+    (void)device;
+    (void)op;
+    (void)stream;
+    fail_msg("a collective of one device needs no communicator");
+    return TSR_OK;
+}
+
+/* One with a weight for each of several rows, before a product that would take another, and the sum. */
+static void a_norm_that_no_product_takes_is_computed_alone(void **state)
+{
+    (void)state;
+    enum { K = 64, ROWS = 8, N_OPS = 3 };
+    float values[3 * K], apart[ROWS], together[ROWS];
+    tsr_block_q8_0 w[ROWS * K / TSR_QUANT_BLOCK];
+    machine(1, 64 << 20);
+    tsr_device *device = open_device(0, 0);
+    float *x = alloc(device, sizeof values), *y = alloc(device, sizeof apart);
+    void *dw = alloc(device, sizeof w), *parts[] = {alloc(device, sizeof apart)};
+    for (int i = 0; i < 3 * K; i++)
+        values[i] = (float)(i % 7 - 3);
+    for (int r = 0; r < ROWS; r++)
+        ok(tsr_type_from_f32(TSR_TYPE_Q8_0, values + r, w + r * K / TSR_QUANT_BLOCK, K));
+    ok(tsr_device_upload(device, x, values, sizeof values));
+    ok(tsr_device_upload(device, dw, w, sizeof w));
+    tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                .participants = tsr_device_set_one(0),
+                                .reduce = TSR_REDUCE_F32,
+                                .partial = parts};
+    tsr_comm comm = {.ops = &(struct tsr_comm_ops){.kind = "none", .enqueue = not_alone}};
+    tsr_collective collective = {.comm = &comm, .desc = &desc};
+    const tsr_op ops[N_OPS] = {
+        {.kind = TSR_OP_RMS_NORM,
+         .rms_norm = {.x = x, .weight = x + K, .n_weights = 2, .y = x + 2 * K, .n = K / 2, .n_rows = 2}},
+        {.kind = TSR_OP_MUL_MAT,
+         .mul_mat = {.type = TSR_TYPE_Q8_0,
+                     .w = dw,
+                     .w_stride = sizeof w / ROWS,
+                     .n_rows = ROWS,
+                     .k = K,
+                     .x = x + 2 * K,
+                     .x_stride = K,
+                     .n_tokens = 1,
+                     .partial = true,
+                     .reduce = TSR_REDUCE_F32,
+                     .y = parts[0],
+                     .y_stride = ROWS}},
+        {.kind = TSR_OP_ALL_REDUCE, .all_reduce = {.collective = &collective, .y = y, .n = ROWS}}};
+    run_in_parts(device, ops, N_OPS, N_OPS, y, apart, sizeof apart);
+    run_in_parts(device, ops, N_OPS, 1, y, together, sizeof together);
+    assert_memory_equal(together, apart, sizeof apart);
+    assert_true(apart[0] != 0.0f);
+    tsr_device_free(device, TSR_MEMORY_OTHER, x, sizeof values);
+    tsr_device_free(device, TSR_MEMORY_OTHER, y, sizeof apart);
+    tsr_device_free(device, TSR_MEMORY_OTHER, dw, sizeof w);
+    tsr_device_free(device, TSR_MEMORY_OTHER, parts[0], sizeof apart);
+    tsr_device_destroy(device);
+    nothing_is_left();
+}
+
 /* -- trouble -- */
 
 static void a_cap_is_a_device_of_that_size(void **state)
@@ -519,6 +599,7 @@ int main(void)
         cmocka_unit_test(a_program_is_captured_once_and_replayed),
         cmocka_unit_test(without_capture_a_program_runs_all_the_same),
         cmocka_unit_test(a_sum_out_of_range_names_the_op),
+        cmocka_unit_test(a_norm_that_no_product_takes_is_computed_alone),
         cmocka_unit_test(a_cap_is_a_device_of_that_size),
         cmocka_unit_test(a_stopped_gpu_is_given_up_after_its_grace),
         cmocka_unit_test(a_poisoned_context_is_a_lost_device),

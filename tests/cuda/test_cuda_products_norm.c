@@ -131,6 +131,7 @@ static void norms_that_others_overwrite_stay_apart(void **state)
                          .y_stride = ROWS};
     tsr_op_glu glu = {.y = memory.result, .n = 2 * ROWS};
     tsr_op_rope rope = {.y = memory.result, .n_tokens = 2, .n_heads = 1, .head_dim = ROWS};
+    tsr_op_all_reduce sum = {.y = memory.result, .n = 2 * ROWS};
     tsr_op_rms_norm norm = {.x = memory.x, .y = memory.y, .n = K, .n_rows = 2};
     tsr_cuda_products p = {.n = 1, .of = {&op}};
 #define APART(change, undo)                                 \
@@ -153,6 +154,9 @@ static void norms_that_others_overwrite_stay_apart(void **state)
     APART(glu.y = memory.x + K, glu.y = memory.result);
     p.heads.k = &rope;
     APART(rope.y = memory.x + K, rope.y = memory.result);
+    p.sum = &sum;
+    APART(sum.y = memory.x + K, sum.y = memory.result);
+    APART(sum.residual = memory.y + K, sum.residual = memory.result); /* one block stores y */
 #undef APART
 }
 

@@ -233,6 +233,8 @@ bool tsr_cuda_fuse_norm_before(const tsr_op_rms_norm *norm, const tsr_cuda_produ
     for (int i = 0; i < 2; i++)
         if (ropes[i] && tsr_op_floats_overlap(ropes[i]->y, elements(ropes[i]), norm->x, n))
             return false;
+    if (p->sum && p->sum->residual && tsr_op_floats_overlap(p->sum->residual, p->sum->n, norm->y, n))
+        return false;
     return (!p->glu || !tsr_op_floats_overlap(p->glu->y, p->glu->n, norm->x, n)) &&
            (!p->sum || !tsr_op_floats_overlap(p->sum->y, p->sum->n, norm->x, n));
 }

@@ -132,7 +132,7 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
 }
 
 /* The products from op `at` on that one kernel may compute, with the norm before them and what comes after
- * them; *n_out: the ops without the norm. */
+ * them; *n_out: the ops without the norm. Without any product nothing else is set. */
 static tsr_cuda_products products_from(const tsr_device_program *program, int first, int at, int end,
                                        int *n_out)
 {
@@ -145,12 +145,10 @@ static tsr_cuda_products products_from(const tsr_device_program *program, int fi
     *n_out += p.sum != NULL;
     if (normed)
         p.norm = tsr_cuda_fuse_norm_before(&ops[at].rms_norm, &p) ? &ops[at].rms_norm : NULL;
-    if (normed && !p.norm)
-        p.n = 0; /* the norm is next, and alone */
+    bool apart = normed && !p.norm; /* the norm is next, and alone */
     for (int i = begin; i < begin + *n_out; i++)
-        if (tsr_cublas_serves(program->products, i))
-            p.n = 0;
-    return p;
+        apart = apart || tsr_cublas_serves(program->products, i);
+    return apart ? (tsr_cuda_products){0} : p;
 }
 
 /* Enqueue an op that is no collective: products of the same activations together, if one kernel can, with
@@ -166,7 +164,7 @@ static tsr_status enqueue_kernels(tsr_device_program *program, int first, int in
     of_products.op_index += p.norm != NULL;
     if (p.n > 1 || p.norm || p.sum)
         status = tsr_cuda_mul_mats(&p, &of_products, &done);
-    if (status == TSR_OK && !done && p.n > 0 && p.heads.n_ops > 0) {
+    if (status == TSR_OK && !done && p.heads.n_ops > 0) {
         n -= p.heads.n_ops;
         p.heads = (tsr_cuda_rope_kv_ops){0};
         status = tsr_cuda_mul_mats(&p, &of_products, &done);

@@ -260,13 +260,14 @@ template <tsr_type TYPE> TSR_DEVICE void few_step(const q_args &q, few_walk *wal
 }
 
 /* List the held slots of the token whose slots begin with `first`; the value is their number. All warps come
- * to it, and the first one writes the list. */
+ * to it, and the first one writes the list. It is made before the wait for the previous kernel, so the
+ * routing comes from the second-level cache: the first level may still have that of the layer before. */
 TSR_DEVICE int few_list(const experts_q_args &a, int64_t first, int lane, bool writes, few_held *held)
 {
     int n = 0;
     for (int base = 0; base < (int)a.routing.n_used; base += TSR_WARP) {
         const int slot = base + lane;
-        const int32_t expert = slot < (int)a.routing.n_used ? a.routing.expert[first + slot] : -1;
+        const int32_t expert = slot < (int)a.routing.n_used ? __ldcg(a.routing.expert + first + slot) : -1;
         const bool holds = experts_q_holds(a, expert);
         const uint32_t all = __ballot_sync(TSR_ALL_LANES, holds);
         if (holds && writes)

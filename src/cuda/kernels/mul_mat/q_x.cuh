@@ -142,7 +142,8 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
         TSR_UNROLL
         for (int b = s * blocks; b < (s + 1) * blocks; b++) {
             uint32_t *const to = q_word_at(a, codes, b, w), sides[BYTES];
-            sums[b] = q_encode<BYTES>(four[b], reciprocal, sides);
+            const float sum = q_encode<BYTES>(four[b], reciprocal, sides);
+            sums[b] = finite ? sum : 0.0f; /* of a NaN's bits */
             TSR_UNROLL
             for (int side = 0; here && side < BYTES; side++)
                 to[side * (Q_SIDE_BYTES / 4)] = sides[side];
