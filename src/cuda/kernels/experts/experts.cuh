@@ -121,7 +121,7 @@ TSR_DEVICE float expert_input_weight(const tsr_routing &r, int64_t slot)
 
 TSR_DEVICE float expert_weight(const tsr_routing &r, int64_t slot)
 {
-    const float weight = __ldcg(r.weight + slot); /* in either case: a selection takes fewer instructions */
+    const float weight = r.weight[slot]; /* loaded in either case: a selection takes fewer instructions */
     return r.weigh_inputs ? 1.0f : weight;
 }
 

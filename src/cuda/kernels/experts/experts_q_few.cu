@@ -271,8 +271,9 @@ TSR_DEVICE int few_list(const experts_q_args &a, int64_t first, int lane, bool w
         const bool holds = experts_q_holds(a, expert);
         const uint32_t all = __ballot_sync(TSR_ALL_LANES, holds);
         if (holds && writes)
-            held[n + __popc(all & ((1u << lane) - 1))] = {experts_q_of(a, a.m[0], expert).w,
-                                                          expert_weight(a.routing, first + slot), slot};
+            held[n + __popc(all & ((1u << lane) - 1))] = {
+                experts_q_of(a, a.m[0], expert).w,
+                a.routing.weigh_inputs ? 1.0f : __ldcg(a.routing.weight + first + slot), slot};
         n += __popc(all);
     }
     return n;
