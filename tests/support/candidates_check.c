@@ -25,11 +25,11 @@ static const tsr_sampler_config settings[] = {
     {.temperature = 3, .top_k = 200, .top_p = 1, .min_p = 0.2f, .repeat_penalty = 1, .seed = 7},
 };
 
-/* The likeliest tokens are forbidden in both. */
+/* The likeliest tokens, and the last of the candidates, are forbidden in both. */
 static void forbid(const tsr_candidate *list, float *logits, tsr_candidate *candidates, int n)
 {
     for (int i = 0; i < FORBIDDEN; i++) {
-        const int32_t token = list[2 * i].id;
+        const int32_t token = list[i < FORBIDDEN - 1 ? i : n - 1].id;
         logits[token] = -INFINITY;
         for (int c = 0; c < n; c++)
             if (candidates[c].id == token)
