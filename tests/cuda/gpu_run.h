@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <cuda_runtime.h>
+#include <tsr/types.h>
 
 #include "cuda/kernels/kernels.h"
 #include "support/random.h"
@@ -156,6 +157,20 @@ static inline float *gpu_random(gpu *g, int64_t n, float low, float high, uint64
     else
         free(x);
     return device;
+}
+
+/* A matrix of random weights on the device, its rows dense, at the end of a page. */
+static inline const void *gpu_weights(gpu *g, tsr_type type, int64_t n_rows, int64_t k, uint64_t seed)
+{
+    const size_t row_bytes = tsr_type_row_bytes(type, k), bytes = row_bytes * (size_t)n_rows;
+    unsigned char *rows = malloc(bytes);
+    float *values = random_floats(n_rows * k, -1, 1, seed);
+    for (int64_t r = 0; r < n_rows; r++)
+        assert_int_equal(tsr_type_from_f32(type, values + r * k, rows + (size_t)r * row_bytes, k), TSR_OK);
+    const void *there = gpu_put(g, rows, bytes, false);
+    free(values);
+    free(rows);
+    return there;
 }
 
 #endif

@@ -60,28 +60,44 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * MS}, NULL);
 }
 
+/* A device that polls so often, and a program of one op. */
+typedef struct scaling {
+    tsr_device *device;
+    tsr_device_program *program;
+    void *y;
+} scaling;
+
+static scaling open_scaling(int polls)
+{
+    const tsr_cuda_device_config config = {.name = "cuda0", .polls = polls};
+    scaling s = {0};
+    ok(tsr_cuda_device_create(&config, &s.device));
+    ok(tsr_device_alloc(s.device, TSR_MEMORY_OTHER, 4096, "a test", &s.y));
+    const tsr_op op = {.kind = TSR_OP_SCALE, .scale = {.x = s.y, .y = s.y, .n = 1024, .factor = 2}};
+    ok(s.device->ops->program_create(s.device, &op, 1, &s.program));
+    return s;
+}
+
+static void close_scaling(scaling *s)
+{
+    s->device->ops->program_destroy(s->device, s->program);
+    tsr_device_free(s->device, TSR_MEMORY_OTHER, s->y, 4096);
+    tsr_device_destroy(s->device);
+}
+
 /* Sleeps during programs that are launched one after another on a device that polls so often. */
 static int sleeps_of_steps(int polls)
 {
-    const tsr_cuda_device_config config = {.name = "cuda0", .polls = polls};
-    tsr_device *device = NULL;
-    tsr_device_program *program = NULL;
-    void *y = NULL;
-    ok(tsr_cuda_device_create(&config, &device));
-    ok(tsr_device_alloc(device, TSR_MEMORY_OTHER, 4096, "a test", &y));
-    const tsr_op op = {.kind = TSR_OP_SCALE, .scale = {.x = y, .y = y, .n = 1024, .factor = 2}};
-    ok(device->ops->program_create(device, &op, 1, &program));
+    scaling s = open_scaling(polls);
     const int before = atomic_load(&n_sleeps);
     for (int i = 0; i < STEPS; i++) {
         if (polls == 0)
             pause_ms(1); /* the host thread has nothing to do */
-        ok(device->ops->launch(device, program));
-        ok(device->ops->synchronize(device, 0));
+        ok(s.device->ops->launch(s.device, s.program));
+        ok(s.device->ops->synchronize(s.device, 0));
     }
     const int n = atomic_load(&n_sleeps) - before;
-    device->ops->program_destroy(device, program);
-    tsr_device_free(device, TSR_MEMORY_OTHER, y, 4096);
-    tsr_device_destroy(device);
+    close_scaling(&s);
     return n;
 }
 
@@ -142,27 +158,18 @@ static void an_idle_gpu_does_not_poll(void **state)
 /* Of a device that polls so often, while its GPU carries out nothing. */
 static uint64_t queries_before_sleeping(int polls)
 {
-    const tsr_cuda_device_config config = {.name = "cuda0", .polls = polls};
-    tsr_device *device = NULL;
-    tsr_device_program *program = NULL;
-    void *y = NULL;
-    ok(tsr_cuda_device_create(&config, &device));
-    ok(tsr_device_alloc(device, TSR_MEMORY_OTHER, 4096, "a test", &y));
-    const tsr_op op = {.kind = TSR_OP_SCALE, .scale = {.x = y, .y = y, .n = 1024, .factor = 2}};
-    ok(device->ops->program_create(device, &op, 1, &program));
+    scaling s = open_scaling(polls);
     cudasim_stall_device(0, true);
     atomic_store(&queries_before_sleep, 0);
     atomic_store(&queries_at_start, cudasim_calls_of("cudaEventQuery"));
     atomic_store(&is_stalled, true);
-    ok(device->ops->launch(device, program));
+    ok(s.device->ops->launch(s.device, s.program));
     for (int i = 0; i < 20000 && atomic_load(&queries_before_sleep) == 0; i++)
         pause_ms(1);
     atomic_store(&is_stalled, false);
     cudasim_stall_device(0, false);
-    ok(device->ops->synchronize(device, 0));
-    device->ops->program_destroy(device, program);
-    tsr_device_free(device, TSR_MEMORY_OTHER, y, 4096);
-    tsr_device_destroy(device);
+    ok(s.device->ops->synchronize(s.device, 0));
+    close_scaling(&s);
     return atomic_load(&queries_before_sleep);
 }
 

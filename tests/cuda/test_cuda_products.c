@@ -36,15 +36,10 @@ static size_t result_bytes(const tsr_op *op)
 
 static tsr_op product(gpu *g, kind of, int64_t n_rows, const float *x, int64_t n_tokens, uint64_t seed)
 {
-    const size_t row_bytes = tsr_type_row_bytes(of.type, K);
-    unsigned char *w = malloc(row_bytes * (size_t)n_rows);
-    float *values = random_floats(n_rows * K, -1, 1, seed);
-    for (int64_t r = 0; r < n_rows; r++)
-        assert_int_equal(tsr_type_from_f32(of.type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
     tsr_op op = {.kind = TSR_OP_MUL_MAT,
                  .mul_mat = {.type = of.type,
-                             .w = gpu_put(g, w, row_bytes * (size_t)n_rows, false),
-                             .w_stride = row_bytes,
+                             .w = gpu_weights(g, of.type, n_rows, K, seed),
+                             .w_stride = tsr_type_row_bytes(of.type, K),
                              .n_rows = n_rows,
                              .k = K,
                              .x = x,
@@ -53,8 +48,6 @@ static tsr_op product(gpu *g, kind of, int64_t n_rows, const float *x, int64_t n
                              .y_stride = n_rows,
                              .x_bits = of.x_bits}};
     op.mul_mat.y = gpu_alloc(g, result_bytes(&op), false);
-    free(values);
-    free(w);
     return op;
 }
 

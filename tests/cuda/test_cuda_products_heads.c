@@ -32,16 +32,11 @@ static void write_by(layer *l, int i, void *where, size_t bytes)
 
 static void add_product(gpu *g, const shape *s, layer *l, int i, const float *x, int64_t n_rows)
 {
-    const size_t row_bytes = tsr_type_row_bytes(s->type, K),
-                 bytes = (size_t)(s->n_tokens * n_rows) * sizeof(float);
-    unsigned char *w = malloc(row_bytes * (size_t)n_rows);
-    float *values = random_floats(n_rows * K, -1, 1, (uint64_t)i + 1);
-    for (int64_t r = 0; r < n_rows; r++)
-        assert_int_equal(tsr_type_from_f32(s->type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
+    const size_t bytes = (size_t)(s->n_tokens * n_rows) * sizeof(float);
     l->op[i] = (tsr_op){.kind = TSR_OP_MUL_MAT,
                         .mul_mat = {.type = s->type,
-                                    .w = gpu_put(g, w, row_bytes * (size_t)n_rows, false),
-                                    .w_stride = row_bytes,
+                                    .w = gpu_weights(g, s->type, n_rows, K, (uint64_t)i + 1),
+                                    .w_stride = tsr_type_row_bytes(s->type, K),
                                     .n_rows = n_rows,
                                     .k = K,
                                     .x = x,
@@ -50,8 +45,6 @@ static void add_product(gpu *g, const shape *s, layer *l, int i, const float *x,
                                     .y = gpu_alloc(g, bytes, false),
                                     .y_stride = n_rows}};
     write_by(l, i, l->op[i].mul_mat.y, bytes);
-    free(values);
-    free(w);
 }
 
 static void add_rope(gpu *g, const shape *s, layer *l, int i, const float *table, int64_t n_heads)

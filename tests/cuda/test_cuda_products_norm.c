@@ -15,25 +15,17 @@ enum { N_TYPES = sizeof types / sizeof *types, K = 768, ROWS = 72, MOST_TOKENS =
 
 static tsr_op product(gpu *g, tsr_type type, const float *x, int64_t n_tokens, uint64_t seed, size_t elem)
 {
-    const size_t row_bytes = tsr_type_row_bytes(type, K);
-    unsigned char *w = malloc(row_bytes * ROWS);
-    float *values = random_floats(ROWS * K, -1, 1, seed);
-    for (int64_t r = 0; r < ROWS; r++)
-        assert_int_equal(tsr_type_from_f32(type, values + r * K, w + (size_t)r * row_bytes, K), TSR_OK);
-    const tsr_op op = {.kind = TSR_OP_MUL_MAT,
-                       .mul_mat = {.type = type,
-                                   .w = gpu_put(g, w, row_bytes * ROWS, false),
-                                   .w_stride = row_bytes,
-                                   .n_rows = ROWS,
-                                   .k = K,
-                                   .x = x,
-                                   .x_stride = K,
-                                   .n_tokens = n_tokens,
-                                   .y = gpu_alloc(g, (size_t)(n_tokens * ROWS) * elem, false),
-                                   .y_stride = ROWS}};
-    free(values);
-    free(w);
-    return op;
+    return (tsr_op){.kind = TSR_OP_MUL_MAT,
+                    .mul_mat = {.type = type,
+                                .w = gpu_weights(g, type, ROWS, K, seed),
+                                .w_stride = tsr_type_row_bytes(type, K),
+                                .n_rows = ROWS,
+                                .k = K,
+                                .x = x,
+                                .x_stride = K,
+                                .n_tokens = n_tokens,
+                                .y = gpu_alloc(g, (size_t)(n_tokens * ROWS) * elem, false),
+                                .y_stride = ROWS}};
 }
 
 static void *fetch(const void *from, size_t bytes)
