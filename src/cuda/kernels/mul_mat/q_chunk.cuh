@@ -275,6 +275,20 @@ template <tsr_type TYPE> TSR_DEVICE float q_share_of_sums(void)
     return q_type<TYPE>::halves ? 1.0f / q_type<TYPE>::times : 1.0f;
 }
 
+/* The product of a block of weights with all columns, plus `first`; of types with two scales that of the
+ * first half, and that of the second half plus `second`. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_block_product(const uint32_t a[4], const uint32_t b[2], const int first[4],
+                                const int second[4], int first_out[4], int second_out[4])
+{
+    if (q_type<TYPE>::halves) {
+        tsr_mma_int_16x8x16(first_out, a, b, first);
+        tsr_mma_int_16x8x16(second_out, a + 2, b + 1, second);
+    } else {
+        tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(first_out, a, b, first);
+    }
+}
+
 /* Add the chunk's values for the lane's rows and token lane % 4 to open sums. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
@@ -285,12 +299,7 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++) {
         int c[4], second[4];
-        if (q_type<TYPE>::halves) {
-            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], zero);
-            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, zero);
-        } else {
-            tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(c, w.a[b], t.b[b], zero);
-        }
+        q_block_product<TYPE>(w.a[b], t.b[b], zero, zero, c, second);
         TSR_UNROLL
         for (int r = 0; r < 2; r++) {
             values[r] = fmaf(w.scale[b][r], q_join(c[2 * r], c[2 * r + 1]), values[r]);
@@ -318,12 +327,7 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
     TSR_UNROLL
     for (int b = BEGIN; b < BEGIN + 2; b++) {
         int c[4], second[4];
-        if (q_type<TYPE>::halves) {
-            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], zero);
-            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, zero);
-        } else {
-            tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(c, w.a[b], t.b[b], zero);
-        }
+        q_block_product<TYPE>(w.a[b], t.b[b], zero, zero, c, second);
         TSR_UNROLL
         for (int i = 0; i < N; i++)
             TSR_UNROLL

@@ -96,14 +96,10 @@ TSR_DEVICE void q_one_multiply(const unsigned char *const rows[2], int half, con
     TSR_UNROLL
     for (int i = 0; i < Q_BLOCKS; i++) {
         int *const sums = one->sums[i];
-        if (q_type<TYPE>::halves) {
-            tsr_mma_int_16x8x16(sums, a[i], b[i], sums);
-            tsr_mma_int_16x8x16(sums + 4, a[i] + 2, b[i] + 1, sums + 4);
-            q_one_forget<BYTES>(sums + 4);
-        } else {
-            tsr_mma_int_16x8x32<typename q_type<TYPE>::element>(sums, a[i], b[i], sums);
-        }
+        q_block_product<TYPE>(a[i], b[i], sums, sums + 4, sums, sums + 4);
         q_one_forget<BYTES>(sums);
+        if (q_type<TYPE>::halves)
+            q_one_forget<BYTES>(sums + 4);
     }
 }
 
