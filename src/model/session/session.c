@@ -99,8 +99,6 @@ static tsr_status create_inputs(tsr_session *session)
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(tsr_state_row), "step inputs", &session->state_rows));
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->next_in_seq));
-    TSR_TRY(tsr_mem_array((size_t)session->model->rt->n_devices * TSR_MAX_CANDIDATES, sizeof(tsr_candidate),
-                          "candidates", &session->parts));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->chunk_lengths));
     memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
@@ -197,7 +195,6 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session->row_of_seq);
     tsr_mem_free(session->state_rows);
     tsr_mem_free(session->next_in_seq);
-    tsr_mem_free(session->parts);
     tsr_mem_free(session->old_lengths);
     tsr_mem_free(session->chunk_lengths);
     tsr_mem_free(session);

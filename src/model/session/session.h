@@ -20,6 +20,7 @@ typedef struct tsr_step {
     tsr_step_graph inputs;
     tsr_tensor *logits;     /* [n_vocab, n_outputs] */
     tsr_tensor *candidates; /* tsr_top_k() of the logits; NULL: a prediction */
+    tsr_candidate *parts;   /* [n_devices][n_outputs][n_candidates] copied from the devices */
     tsr_program *program;
 } tsr_step;
 
@@ -31,8 +32,7 @@ struct tsr_session {
     tsr_tracked tracked;
     char file[64];             /* end of the model's path, for messages after the model is gone */
     tsr_session *next, **link; /* link in the model's list; NULL: the model is gone */
-    tsr_session *successor;    /* during a resplit: the session that exchanges its contents with
-                                        * this one */
+    tsr_session *successor;    /* during a resplit: the session that exchanges its contents with this one */
     tsr_step_shape next_shape; /* in a successor: of the step to compile; no tokens: none */
     tsr_kv *kv;
     tsr_program_memory *memory;            /* memory of all steps */
@@ -51,7 +51,6 @@ struct tsr_session {
     int n_rows;
     tsr_state_row *state_rows;            /* [n_seq_max] states of the page-table rows */
     int32_t *next_in_seq;                 /* [n_batch] the next token of the same sequence, -1: none */
-    tsr_candidate *parts;                 /* [n_devices][TSR_MAX_CANDIDATES] of one output */
     int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] lengths before the call and before the chunk, for
                                            * a rollback */
 };

@@ -76,6 +76,7 @@ void tsr_session_step_free(tsr_step *step)
 {
     tsr_program_destroy(step->program);
     tsr_graph_destroy(step->inputs.graph);
+    tsr_mem_free(step->parts);
     *step = (tsr_step){0};
 }
 
@@ -150,6 +151,8 @@ tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step
     TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config,
                                      shape.predicts ? session->prediction_memory : session->memory,
                                      &step.program));
+    TSR_TRY(tsr_mem_array((size_t)(session->model->rt->n_devices * shape.n_outputs * shape.n_candidates),
+                          sizeof *step.parts, "candidates", &step.parts));
     step.last_used = session->clock;
     tsr_step *slot;
     if (session->n_steps < TSR_SESSION_MAX_STEPS) {
