@@ -65,9 +65,8 @@ typedef struct usual {
 static void leave_out(const bench_opened *o, usual *u, mechanism m)
 {
     o->model->config.compute.activation_bits = m == EIGHT_BITS ? 16 : 8;
-    if (o->rt->comm)
-        tsr_comm_whole(o->rt->comm)->no_graphs =
-            m == GRAPHS; /* otherwise it would find out, and be made anew */
+    if (o->rt->comm) /* otherwise it would find that there are no graphs, and be made anew */
+        tsr_comm_whole(o->rt->comm)->no_graphs = m == GRAPHS;
     for (int d = 0; d < o->rt->n_devices; d++) {
         tsr_cuda_device *cuda = tsr_cuda(o->rt->devices[d]);
         cuda->without.graphs = m == GRAPHS;

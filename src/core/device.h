@@ -63,8 +63,7 @@ struct tsr_device_ops {
                            size_t src_stride, size_t width, size_t height);
 
     /* Host memory that the device's programs copy at each run (TSR_OP_INPUTS): inputs that are written there
-     * take no call of the device. It is pinned, and counted as such. Both NULL: inputs
-     * are uploaded. */
+     * take no call of the device. It is pinned, and counted as such. Both NULL: inputs are uploaded. */
     tsr_status (*pin)(tsr_device *device, size_t bytes, tsr_pool_block **block_out);
     void (*unpin)(tsr_device *device, tsr_pool_block *block);
 

@@ -61,12 +61,11 @@ static rectangle held_by(const tsr_tensor *tensor, int index)
                        tsr_type_row_bytes(tensor->type, window.col_end)};
 }
 
-static tsr_status set_pinned(const tsr_shard *shard, size_t at, const unsigned char *from, size_t stride,
-                             size_t width, size_t height)
+static void set_pinned(const tsr_shard *shard, size_t at, const unsigned char *from, size_t stride,
+                       size_t width, size_t height)
 {
     for (size_t row = 0; row < height; row++)
         memcpy(shard->pinned + at + row * shard->row_stride, from + row * stride, width);
-    return TSR_OK;
 }
 
 /* An input in pinned memory is uploaded before it is read, since no program may have copied it yet. */
@@ -90,8 +89,10 @@ static tsr_status copy_part(const transfer *t, int index, rectangle part)
         height = 1;
         host_stride = device_stride = width;
     }
-    if (t->from && shard->pinned)
-        return set_pinned(shard, held_at, t->from + host_at, host_stride, width, height);
+    if (t->from && shard->pinned) {
+        set_pinned(shard, held_at, t->from + host_at, host_stride, width, height);
+        return TSR_OK;
+    }
     if (shard->pinned)
         TSR_TRY(device->ops->upload(device, on_device, device_stride, shard->pinned + held_at, device_stride,
                                     width, height));
