@@ -148,6 +148,33 @@ TSR_DEVICE half_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
     return a;
 }
 
+/* Store the sum of row `mine` of the set that begins at `row`, or what comes after it, if the thread has one
+ * (`here`); `bad`: it was out of range. All lanes of a warp call it. */
+TSR_DEVICE void few_store(const few_args &f, const half_args &a, int64_t row, int mine, int64_t t, bool here,
+                          half_sum sum, bool bad)
+{
+    const int64_t r = row + mine;
+    const float other =
+        __shfl_xor_sync(TSR_ALL_LANES, sum.granule, f.of.heads && f.of.half == 0 ? 1 : HALF_ROWS / 2);
+    if (f.of.heads) {
+        const int64_t of = tsr_launch_row(f.of, (int)row, mine);
+        if (here && of < a.n_rows && t < a.n_tokens)
+            tsr_launch_store_head(f.of, (int)t, (int)of, true, sum.granule, other);
+        return;
+    }
+    if (!here || mine >= few_rows(f) || r >= a.n_rows || t >= a.n_tokens)
+        return;
+    if (bad)
+        tsr_fault_raise(a.fault);
+    if (f.of.sum_y)
+        tsr_launch_store_sum(f.of, t, r,
+                             a.exact ? tsr_fixed_value(sum.fixed) : tsr_partial_value(sum.granule, a.bf16));
+    else if (f.of.glu)
+        tsr_launch_store_glu(f.of, t, r, sum.granule, other);
+    else
+        half_store(a, r, t, sum);
+}
+
 template <tsr_type TYPE, int TOKENS, int WARPS>
 static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     few_kernel(const __grid_constant__ few_args f)
@@ -210,26 +237,7 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     }
     if (a.sibling)
         tsr_wait_for_previous();
-    const int64_t r = row + mine, t = first + token;
-    const float other =
-        __shfl_xor_sync(TSR_ALL_LANES, sum.granule, f.of.heads && f.of.half == 0 ? 1 : HALF_ROWS / 2);
-    if (f.of.heads) {
-        const int64_t of = tsr_launch_row(f.of, (int)row, mine);
-        if (threadIdx.x < HALF_ROWS * TOKENS && of < a.n_rows && t < a.n_tokens)
-            tsr_launch_store_head(f.of, (int)t, (int)of, true, sum.granule, other);
-        return;
-    }
-    if (threadIdx.x >= HALF_ROWS * TOKENS || mine >= few_rows(f) || r >= a.n_rows || t >= a.n_tokens)
-        return;
-    if (bad)
-        tsr_fault_raise(a.fault);
-    if (f.of.sum_y)
-        tsr_launch_store_sum(f.of, t, r,
-                             a.exact ? tsr_fixed_value(sum.fixed) : tsr_partial_value(sum.granule, a.bf16));
-    else if (f.of.glu)
-        tsr_launch_store_glu(f.of, t, r, sum.granule, other);
-    else
-        half_store(a, r, t, sum);
+    few_store(f, a, row, mine, first + token, threadIdx.x < HALF_ROWS * TOKENS, sum, bad);
 }
 
 /* Four warps for eight tokens, whose parts would otherwise not fit into 48 KiB. */

@@ -51,6 +51,7 @@ struct few_args {
 /* The rows and the part of K of a warp. */
 struct few_place {
     int lane, part;
+    int first;  /* row */
     int stride; /* rows from one turn of the block to its next; no matrix has 2^31 rows */
     int before; /* rows of the block's groups before the warp's */
     int slot_bytes;
@@ -378,6 +379,28 @@ TSR_DEVICE void few_quantize(const few_args &f, const q_args &a, int warp, int l
     }
 }
 
+/* The place of this thread's warp. */
+TSR_DEVICE few_place few_place_of(const few_args &f, const q_args &a, const tsr_launch_matrix &matrix,
+                                  unsigned char *memory)
+{
+    const int warp = threadIdx.x / TSR_WARP, turn = f.layout.groups * a.set_rows;
+    few_place p = {(int)(threadIdx.x % TSR_WARP), warp % Q_PARTS};
+    p.before = warp / Q_PARTS * a.set_rows;
+    p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
+    p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
+    p.first = ((int)blockIdx.x - matrix.first_block) * turn;
+    p.stride = matrix.n_blocks * turn;
+    if (f.of.half > 0) { /* counted without lower halves until here */
+        p.first += p.first / f.of.half * f.of.half;
+        p.stride *= 2;
+    }
+    p.first += p.before;
+    p.slot_bytes = Q_ROWS * a.slot_stride;
+    p.ring = memory + warp * FEW_SLOTS * p.slot_bytes;
+    p.deal = q_deal_of(a, p.lane, TSR_WARP);
+    return p;
+}
+
 /* QUADS: tokens in units of four; 0: one token, rows are even. BYTES: of an activation. */
 template <tsr_type TYPE, int QUADS, int BYTES>
 static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
@@ -388,25 +411,11 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     const tsr_launch_matrix &matrix = tsr_launch_matrix_of(f.of);
     const q_args a = few_args_of<TYPE, QUADS>(f, matrix);
     const int warp = threadIdx.x / TSR_WARP;
-    few_place p = {(int)(threadIdx.x % TSR_WARP), warp % Q_PARTS};
-    p.before = warp / Q_PARTS * a.set_rows;
-    p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
-    p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
-    const int turn = layout.groups * a.set_rows;
-    int block_row = ((int)blockIdx.x - matrix.first_block) * turn;
-    p.stride = matrix.n_blocks * turn;
-    if (f.of.half > 0) { /* counted without lower halves until here */
-        block_row += block_row / f.of.half * f.of.half;
-        p.stride *= 2;
-    }
-    p.slot_bytes = Q_ROWS * a.slot_stride;
-    p.ring = memory + warp * FEW_SLOTS * p.slot_bytes;
-    p.deal = q_deal_of(a, p.lane, TSR_WARP);
+    const few_place p = few_place_of(f, a, matrix, memory);
     constexpr bool kept = QUADS <= 1;
     const q_even<TYPE, kept> even = q_even_of<TYPE, kept>(a, p.lane);
 
-    const int first = block_row + p.before;
-    few_ahead ahead = {first, p.begin, 0};
+    few_ahead ahead = {p.first, p.begin, 0};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
         few_fetch<TYPE, QUADS>(a, p, even, &ahead);
@@ -437,7 +446,7 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     const q_one_token one = {column ? codes + p.lane / 8 * Q_CODE_BYTES + q_piece_of<BYTES>(p.lane) : zeros,
                              zeros, column, meta};
     int slot = 0;
-    for (int row = first; row - p.before < (int)a.n_rows; row += p.stride) {
+    for (int row = p.first; row - p.before < (int)a.n_rows; row += p.stride) {
         few_sums sums[QUADS == 2 ? 2 : 1];
         if constexpr (QUADS == 0)
             few_part_of_one<TYPE, BYTES>(a, p, even, one, &ahead, &slot, sums);
