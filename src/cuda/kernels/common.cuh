@@ -183,6 +183,13 @@ TSR_DEVICE void tsr_wait_for_previous()
 #endif
 }
 
+/* Before the wait: a value that an earlier kernel wrote. It comes from the second-level cache, because the
+ * first level may still have what was there before it. */
+template <typename T> TSR_DEVICE T tsr_read_early(const T *x)
+{
+    return *(const volatile T *)x;
+}
+
 /* Begin to fetch n floats of a weight into the second-level cache, by all threads of a block. Before the wait
  * it takes no time. */
 TSR_DEVICE void tsr_prefetch(const float *x, int64_t n)

@@ -157,14 +157,6 @@ template <typename T> static inline T __ldg(const T *p)
 {
     return *p;
 }
-template <typename T> static inline T __ldcg(const T *p)
-{
-    return *p;
-}
-template <typename T> static inline T __ldcs(const T *p)
-{
-    return *p;
-}
 template <typename T> static inline void __stcs(T *p, T value)
 {
     *p = value;

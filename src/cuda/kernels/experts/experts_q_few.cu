@@ -267,13 +267,14 @@ TSR_DEVICE int few_list(const experts_q_args &a, int64_t first, int lane, bool w
     int n = 0;
     for (int base = 0; base < (int)a.routing.n_used; base += TSR_WARP) {
         const int slot = base + lane;
-        const int32_t expert = slot < (int)a.routing.n_used ? __ldcg(a.routing.expert + first + slot) : -1;
+        const int32_t expert =
+            slot < (int)a.routing.n_used ? tsr_read_early(a.routing.expert + first + slot) : -1;
         const bool holds = experts_q_holds(a, expert);
         const uint32_t all = __ballot_sync(TSR_ALL_LANES, holds);
         if (holds && writes)
             held[n + __popc(all & ((1u << lane) - 1))] = {
                 experts_q_of(a, a.m[0], expert).w,
-                a.routing.weigh_inputs ? 1.0f : __ldcg(a.routing.weight + first + slot), slot};
+                a.routing.weigh_inputs ? 1.0f : tsr_read_early(a.routing.weight + first + slot), slot};
         n += __popc(all);
     }
     return n;
