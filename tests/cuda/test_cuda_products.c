@@ -1,7 +1,7 @@
-/* Products of the same activations in one launch, and gate, up and their product of an FFN: the bits of the
- * separate ops, for any sizes, with any memory. (test_cuda_siblings.c has the choice of the ops of a program
- * that are taken together.) Matrices end where a page ends, so that reading a byte too far leaves the
- * allocation. */
+/* Products of the same activations in one launch for each type of weights, and gate, up and their product of
+ * an FFN: the bits of the separate ops, for any sizes, with any memory. (test_cuda_siblings.c has the choice
+ * of the ops of a program that are taken together.) Matrices end where a page ends, so that reading a byte
+ * too far leaves the allocation. */
 #include "gpu_run.h"
 
 #include <tsr/types.h>
@@ -68,10 +68,10 @@ static tsr_cuda_products products_of(const family *f)
     return p;
 }
 
-/* Launch them together; whether a kernel could. */
-static bool together(family *f, const tsr_op_glu *glu, size_t scratch_bytes)
+/* Launch them together; the number of products that kernels could. */
+static int launched(family *f, const tsr_op_glu *glu, size_t scratch_bytes)
 {
-    bool done;
+    int n;
     void *scratch = NULL;
     tsr_cuda_products p = products_of(f);
     p.glu = glu;
@@ -79,10 +79,15 @@ static bool together(family *f, const tsr_op_glu *glu, size_t scratch_bytes)
         GPU_OK(cudaMalloc(&scratch, scratch_bytes));
     tsr_cuda_stream s = gpu_stream(f->g, scratch);
     s.scratch_bytes = scratch_bytes;
-    assert_int_equal(tsr_cuda_mul_mats(&p, &s, &done), TSR_OK);
+    assert_int_equal(tsr_cuda_mul_mats(&p, &s, &n), TSR_OK);
     assert_false(gpu_fault(f->g));
     GPU_OK(cudaFree(scratch));
-    return done;
+    return n;
+}
+
+static bool together(family *f, const tsr_op_glu *glu, size_t scratch_bytes)
+{
+    return launched(f, glu, scratch_bytes) == f->n;
 }
 
 static void *fetch(const void *from, size_t bytes)
@@ -121,6 +126,25 @@ static void one_launch_has_the_bits_of_several(void **state)
                 check_together(&f, 0);
                 gpu_clear(&g);
             }
+    gpu_close(&g);
+}
+
+/* Weights of another type, or of other activations, take a launch each. */
+static void and_so_have_launches_of_several_types(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    for (int i = 0; i < N_KINDS; i++)
+        for (int of = 0; of < 4; of++) {
+            const int64_t tokens = 1 + (i + 3 * of) % MOST_TOKENS;
+            const float *x = gpu_random(&g, tokens * K, -2, 2, 7, NULL);
+            family f = {.g = &g, .n = TSR_CUDA_PRODUCTS};
+            for (int j = 0; j < f.n; j++)
+                f.op[j] = product(&g, kinds[(i + (of >> (j > 1)) % 2 * (1 + of + i % 3)) % N_KINDS],
+                                  20 + 11 * j, x, tokens, (uint64_t)j + 1);
+            check_together(&f, 0);
+            gpu_clear(&g);
+        }
     gpu_close(&g);
 }
 
@@ -209,7 +233,24 @@ static void others_are_left_alone(void **state)
     g.props.shared_bytes = 1 << 10; /* and there is no scratch memory */
     assert_false(together(&f, NULL, 0));
     f.op[0].mul_mat.type = f.op[1].mul_mat.type = TSR_TYPE_IQ4_NL;
-    assert_false(together(&f, NULL, 0));
+    assert_int_equal(launched(&f, NULL, 0), 0);
+    gpu_close(&g);
+}
+
+static void and_so_are_those_after_them(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {20, 20, 20};
+    gpu g = gpu_open();
+    family f = family_make(&g, kinds[0], TSR_CUDA_PRODUCTS, rows, 1);
+    const size_t bytes = result_bytes(&f.op[2]);
+    void *before = fetch(f.op[2].mul_mat.y, bytes);
+    f.op[1].mul_mat.type = TSR_TYPE_IQ4_NL;
+    assert_int_equal(launched(&f, NULL, 0), 1);
+    void *after = fetch(f.op[2].mul_mat.y, bytes);
+    assert_memory_equal(after, before, bytes);
+    free(before);
+    free(after);
     gpu_close(&g);
 }
 
@@ -217,9 +258,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_has_the_bits_of_several),
+        cmocka_unit_test(and_so_have_launches_of_several_types),
         cmocka_unit_test(nor_do_small_cards_change_them),
         cmocka_unit_test(gate_and_up_have_the_bits_of_three_ops),
         cmocka_unit_test(others_are_left_alone),
+        cmocka_unit_test(and_so_are_those_after_them),
     };
     return cmocka_run_group_tests_name("products in one launch", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
-/* Queries, keys and values in one launch that also rotates queries and keys and writes keys and values to the
- * cache: the bits of the six ops, for any types, sizes and cards. (test_cuda_siblings.c has the choice.)
- * Matrices end where a page ends, so that reading a byte too far leaves the allocation. */
+/* Queries, keys and values in one launch, or one for each type of weights, that also rotates queries and keys
+ * and writes keys and values to the cache: the bits of the six ops, for any types, sizes and cards.
+ * (test_cuda_siblings.c has the choice.) Matrices end where a page ends, so that reading a byte too far
+ * leaves the allocation. */
 #include "gpu_run.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@ typedef struct shape {
     tsr_type type, type_k, type_v;
     int64_t n_tokens, heads, kv_heads, dim, n_rot;
     bool interleaved, in_place;
+    tsr_type own[TSR_CUDA_PRODUCTS]; /* of one product's weights, if not TSR_TYPE_F32 */
 } shape;
 
 /* The six ops, and what they write. */
@@ -33,10 +35,11 @@ static void write_by(layer *l, int i, void *where, size_t bytes)
 static void add_product(gpu *g, const shape *s, layer *l, int i, const float *x, int64_t n_rows)
 {
     const size_t bytes = (size_t)(s->n_tokens * n_rows) * sizeof(float);
+    const tsr_type type = s->own[i] != TSR_TYPE_F32 ? s->own[i] : s->type;
     l->op[i] = (tsr_op){.kind = TSR_OP_MUL_MAT,
-                        .mul_mat = {.type = s->type,
-                                    .w = gpu_weights(g, s->type, n_rows, K, (uint64_t)i + 1),
-                                    .w_stride = tsr_type_row_bytes(s->type, K),
+                        .mul_mat = {.type = type,
+                                    .w = gpu_weights(g, type, n_rows, K, (uint64_t)i + 1),
+                                    .w_stride = tsr_type_row_bytes(type, K),
                                     .n_rows = n_rows,
                                     .k = K,
                                     .x = x,
@@ -105,14 +108,14 @@ static layer layer_make(gpu *g, const shape *s)
 /* Launch them together; whether a kernel could. */
 static bool together(gpu *g, const layer *l)
 {
-    int n;
-    bool done;
+    int n, n_products;
     const tsr_cuda_products products = tsr_cuda_fuse_products(l->op, 0, 0, N_OPS, &n);
     const tsr_cuda_stream s = gpu_stream(g, NULL);
     assert_int_equal(n, N_OPS);
-    assert_int_equal(tsr_cuda_mul_mats(&products, &s, &done), TSR_OK);
+    assert_int_equal(tsr_cuda_mul_mats(&products, &s, &n_products), TSR_OK);
     assert_false(gpu_fault(g));
-    return done;
+    assert_true(n_products == 0 || n_products == products.n);
+    return n_products > 0;
 }
 
 static void check(gpu *g, const shape *s)
@@ -184,6 +187,35 @@ static void and_so_has_one_of_halves_of_heads(void **state)
     gpu_close(&g);
 }
 
+/* As in layers of Q4_K_M files, and in others. */
+static void and_so_have_launches_of_several_types(void **state)
+{
+    (void)state;
+    static const tsr_type own[][TSR_CUDA_PRODUCTS] = {
+        {TSR_TYPE_Q4_K, TSR_TYPE_Q4_K, TSR_TYPE_Q6_K}, {TSR_TYPE_Q8_0, TSR_TYPE_Q5_K, TSR_TYPE_Q5_K},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q6_K, TSR_TYPE_Q8_0}, {TSR_TYPE_F16, TSR_TYPE_F16, TSR_TYPE_Q8_0},
+        {TSR_TYPE_Q6_K, TSR_TYPE_BF16, TSR_TYPE_Q6_K},
+    };
+    gpu g = gpu_open();
+    for (int i = 0; i < (int)(sizeof own / sizeof *own); i++)
+        for (int j = 0; j < 4; j++) {
+            const bool halves = j % 2 == 1, quantized = !halves && i < 3;
+            shape s = {TSR_TYPE_F32,
+                       quantized ? TSR_TYPE_Q8_0 : TSR_TYPE_F16,
+                       quantized ? TSR_TYPE_Q4_0 : TSR_TYPE_BF16,
+                       j < 2 ? 1 : 2 + (i + j) % (MOST_TOKENS - 1),
+                       3,
+                       2,
+                       64,
+                       64,
+                       !halves,
+                       (i + j) % 2 == 0};
+            memcpy(s.own, own[i], sizeof s.own);
+            check(&g, &s);
+        }
+    gpu_close(&g);
+}
+
 /* Then the ops are launched in other ways. */
 static void what_is_quantized_together_needs_one_block(void **state)
 {
@@ -201,6 +233,9 @@ static void what_is_quantized_together_needs_one_block(void **state)
     few.type_k = TSR_TYPE_F16;
     l = layer_make(&g, &few);
     assert_true(together(&g, &l));
+    few.own[2] = TSR_TYPE_IQ4_NL; /* no launch writes values, so none writes keys */
+    l = layer_make(&g, &few);
+    assert_false(together(&g, &l));
     gpu_close(&g);
 }
 
@@ -209,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_has_the_bits_of_six),
         cmocka_unit_test(and_so_has_one_of_halves_of_heads),
+        cmocka_unit_test(and_so_have_launches_of_several_types),
         cmocka_unit_test(what_is_quantized_together_needs_one_block),
     };
     return cmocka_run_group_tests_name("queries, keys and values", tests, NULL, NULL);

@@ -37,11 +37,11 @@ static void *fetch(const void *from, size_t bytes)
 
 static bool launch(gpu *g, const tsr_cuda_products *p)
 {
-    bool done;
+    int n;
     const tsr_cuda_stream s = gpu_stream(g, NULL);
-    assert_int_equal(tsr_cuda_mul_mats(p, &s, &done), TSR_OK);
+    assert_int_equal(tsr_cuda_mul_mats(p, &s, &n), TSR_OK);
     assert_false(gpu_fault(g));
-    return done;
+    return n == p->n;
 }
 
 /* -- norms -- */
@@ -57,7 +57,7 @@ static tsr_op norm_of(gpu *g, int64_t n_tokens, bool weighted)
                                  .eps = 1e-5f}};
 }
 
-static void check_norm(gpu *g, tsr_type type, int64_t n_tokens, bool weighted)
+static void check_norm(gpu *g, tsr_type type, tsr_type other, int64_t n_tokens, bool weighted)
 {
     enum { N = 2 };
     tsr_op ops[1 + N] = {norm_of(g, n_tokens, weighted)};
@@ -66,7 +66,7 @@ static void check_norm(gpu *g, tsr_type type, int64_t n_tokens, bool weighted)
     void *alone[1 + N], *where[1 + N] = {ops[0].rms_norm.y};
     int n;
     for (int i = 1; i <= N; i++) {
-        ops[i] = product(g, type, ops[0].rms_norm.y, n_tokens, (uint64_t)i, sizeof(float));
+        ops[i] = product(g, i == N ? other : type, ops[0].rms_norm.y, n_tokens, (uint64_t)i, sizeof(float));
         where[i] = ops[i].mul_mat.y;
     }
     for (int i = 0; i <= N; i++)
@@ -100,7 +100,8 @@ static void a_launch_with_its_norm_has_the_bits_of_the_ops(void **state)
             g.props.n_sms = tokens == 1 ? 3 : props.n_sms;
             if (i % 2 == 0 && tokens < MOST_TOKENS)
                 g.props.shared_bytes = TSR_MIN((size_t)99 << 10, props.shared_bytes);
-            check_norm(&g, types[i], tokens, (i + tokens) % 3 != 0);
+            check_norm(&g, types[i], types[i], tokens, (i + tokens) % 3 != 0);
+            check_norm(&g, types[i], types[(i + tokens) % N_TYPES], tokens, (i + tokens) % 3 != 0);
             g.props = props;
         }
     gpu_close(&g);

@@ -158,22 +158,30 @@ static void up_to_three_siblings_are_taken_together(void **state)
     check_found(ops, 1, 1, 4, 0, 1, false);
 }
 
-/* Q, K and V of a layer whose V has another type: Q and K share a launch. */
-static void those_of_another_kind_of_weights_are_not_taken(void **state)
+/* Weights of another type take a launch of their own. */
+static void those_of_another_kind_of_weights_are_taken_too(void **state)
 {
     (void)state;
     tsr_op ops[] = {product(0), product(1), product(2)};
     ops[2].mul_mat.type = TSR_TYPE_Q6_K;
-    check_found(ops, 0, 0, 3, 2, 2, false);
-    check_found(ops, 0, 1, 3, 1, 1, false);
+    check_found(ops, 0, 0, 3, 3, 3, false);
+    check_found(ops, 0, 1, 3, 2, 2, false);
+    assert_true(tsr_cuda_share_a_launch(&ops[0].mul_mat, &ops[1].mul_mat));
+    assert_false(tsr_cuda_share_a_launch(&ops[0].mul_mat, &ops[2].mul_mat));
     ops[2] = product(2);
     ops[2].mul_mat.w_stride *= 2;
-    check_found(ops, 0, 0, 3, 2, 2, false);
+    assert_false(tsr_cuda_share_a_launch(&ops[0].mul_mat, &ops[2].mul_mat));
     ops[2] = product(2);
     ops[2].mul_mat.x_bits = 8;
-    check_found(ops, 0, 0, 3, 2, 2, false);
-    ops[2] = product(2);
+    assert_false(tsr_cuda_share_a_launch(&ops[0].mul_mat, &ops[2].mul_mat));
+}
+
+static void partial_sums_are_not_taken(void **state)
+{
+    (void)state;
+    tsr_op ops[] = {product(0), product(1), product(2)};
     ops[2].mul_mat.partial = true;
+    assert_false(tsr_cuda_share_a_launch(&ops[0].mul_mat, &ops[2].mul_mat));
     check_found(ops, 0, 0, 3, 2, 2, false);
     check_found(ops, 0, 2, 3, 1, 1, false);
     ops[1].mul_mat.partial = true;
@@ -372,6 +380,11 @@ static void of_values_elsewhere(tsr_op ops[6])
     ops[5].kv_write.v = memory.y[3];
 }
 
+static void with_values_of_another_type(tsr_op ops[6])
+{
+    ops[2].mul_mat.type = TSR_TYPE_Q6_K;
+}
+
 static void of_results_apart(tsr_op ops[6])
 {
     ops[0].mul_mat.y_stride--;
@@ -387,6 +400,7 @@ static void ropes_and_the_write_are_taken_with_their_products(void **state)
     (void)state;
     tsr_op ops[6];
     check_heads(DIM, NULL, true);
+    check_heads(DIM, with_values_of_another_type, true);
     check_heads(CACHED, in_halves, true);
     check_heads(CACHED, with_quantized_keys, true);
     check_heads(CACHED, with_quantized_values, true);
@@ -411,7 +425,8 @@ int main(void)
         cmocka_unit_test(others_are_not),
         cmocka_unit_test(a_chain_of_siblings_is_compared_as_a_whole),
         cmocka_unit_test(up_to_three_siblings_are_taken_together),
-        cmocka_unit_test(those_of_another_kind_of_weights_are_not_taken),
+        cmocka_unit_test(those_of_another_kind_of_weights_are_taken_too),
+        cmocka_unit_test(partial_sums_are_not_taken),
         cmocka_unit_test(gate_and_up_are_taken_with_their_product),
         cmocka_unit_test(ropes_and_the_write_are_taken_with_their_products),
         cmocka_unit_test(and_leaves_a_running_product_alone),

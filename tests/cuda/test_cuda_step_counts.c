@@ -79,8 +79,17 @@ static void decode(runner *r, int32_t token, bool candidates, float *logits)
         runner_ok(tsr_session_decode(r->session, &batch, logits), "logits");
 }
 
+typedef struct budget {
+    int n_gpus, n_experts; /* no experts: dense layers */
+    const char *collectives;
+    uint64_t per_layer, besides; /* operations: of a layer, and of a step without layers; 0: not compared */
+    const char *calls;           /* of a step with two layers */
+    bool candidates;             /* the likeliest token, instead of all logits */
+    tsr_type type, other_type;   /* of the weights (synth_model.h); TSR_TYPE_F32: Q8_0 alone */
+} budget;
+
 /* The fourth token: by then programs are captured and pages are mapped. */
-static step count_step(int n_gpus, int n_layers, int n_experts, const char *collectives, bool candidates)
+static step count_step(const budget *b, int n_layers)
 {
     struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
     cudasim_config machine = CUDASIM_CONFIG_INIT;
@@ -89,21 +98,22 @@ static step count_step(int n_gpus, int n_layers, int n_experts, const char *coll
     step s;
     runner r;
     model.n_layers = n_layers;
-    model.weight_type = TSR_TYPE_Q8_0;
-    model.n_experts = n_experts;
-    model.n_experts_used = n_experts > 0 ? 2 : 0;
+    model.weight_type = b->type != TSR_TYPE_F32 ? b->type : TSR_TYPE_Q8_0;
+    model.other_type = b->other_type;
+    model.n_experts = b->n_experts;
+    model.n_experts_used = b->n_experts > 0 ? 2 : 0;
     config.session.n_ctx = 64;
-    machine.n_devices = n_gpus;
+    machine.n_devices = b->n_gpus;
     machine.peer_access = true;
     cudasim_configure(&machine);
     close(directory_new(path));
     synth_model_write(&model, path);
-    runner_open_with(&r, path, "cuda", collectives, NULL, &config);
+    runner_open_with(&r, path, "cuda", b->collectives, NULL, &config);
     float *logits = malloc((size_t)r.n_vocab * sizeof *logits);
     for (int32_t token = 1; token < 4; token++)
-        decode(&r, token, candidates, logits);
+        decode(&r, token, b->candidates, logits);
     const uint64_t operations = cudasim_operations(), calls = cudasim_calls();
-    decode(&r, 4, candidates, logits);
+    decode(&r, 4, b->candidates, logits);
     calls_since(calls, s.calls);
     s.operations = cudasim_operations() - operations;
     free(logits);
@@ -111,18 +121,9 @@ static step count_step(int n_gpus, int n_layers, int n_experts, const char *coll
     return s;
 }
 
-typedef struct budget {
-    int n_gpus, n_experts; /* no experts: dense layers */
-    const char *collectives;
-    uint64_t per_layer, besides; /* operations: of a layer, and of a step without layers; 0: not compared */
-    const char *calls;           /* of a step with two layers */
-    bool candidates;             /* the likeliest token, instead of all logits */
-} budget;
-
 static void check(const budget *b)
 {
-    const step two = count_step(b->n_gpus, 2, b->n_experts, b->collectives, b->candidates);
-    const step six = count_step(b->n_gpus, 6, b->n_experts, b->collectives, b->candidates);
+    const step two = count_step(b, 2), six = count_step(b, 6);
     const uint64_t per_layer = (six.operations - two.operations) / 4;
     print_message("%d GPU(s), %d experts, %s: %llu operations per layer and %llu besides; %s\n", b->n_gpus,
                   b->n_experts, b->collectives, (unsigned long long)per_layer,
@@ -149,6 +150,20 @@ static void a_step_of_a_mixture_costs_what_it_did(void **state)
     check(&(budget){1, 8, "auto", 8, 12,
                     "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
                     "cudaMemcpyAsync 1"});
+}
+
+/* As a layer of a Q4_K_M file: one launch for queries and keys, another for values. */
+static void a_step_with_values_of_another_type_costs_what_it_did(void **state)
+{
+    (void)state;
+    check(&(budget){.n_gpus = 1,
+                    .collectives = "auto",
+                    .per_layer = 6,
+                    .besides = 13,
+                    .calls = "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
+                             "cudaMemcpyAsync 1",
+                    .type = TSR_TYPE_Q4_K,
+                    .other_type = TSR_TYPE_Q6_K});
 }
 
 /* The likeliest token instead of all logits: a kernel more, and 8 bytes to the host. */
@@ -204,6 +219,7 @@ int main(void)
         cmocka_unit_test(a_step_on_one_gpu_costs_what_it_did),
         cmocka_unit_test(a_step_of_a_mixture_costs_what_it_did),
         cmocka_unit_test(a_step_with_candidates_costs_what_it_did),
+        cmocka_unit_test(a_step_with_values_of_another_type_costs_what_it_did),
         cmocka_unit_test(a_step_on_two_gpus_costs_what_it_did),
         cmocka_unit_test(a_step_through_pinned_memory_costs_what_it_did),
         cmocka_unit_test(a_staged_step_costs_what_it_did),

@@ -247,7 +247,10 @@ struct weights {
 /* `n` matrices of `rows` rows of `columns`, N(0, 1 / columns). */
 static void matrices(struct weights *weights, const char *name, int columns, int rows, int n)
 {
-    const tsr_type choices[] = {weights->config->weight_type, TSR_TYPE_Q8_0, TSR_TYPE_F16};
+    const bool other = weights->config->other_type != TSR_TYPE_F32 &&
+                       (strstr(name, ".attn_v.weight") || strstr(name, ".ffn_down.weight"));
+    const tsr_type choices[] = {other ? weights->config->other_type : weights->config->weight_type,
+                                TSR_TYPE_Q8_0, TSR_TYPE_F16};
     int choice = 0;
     while (columns % tsr_type_block_elems(choices[choice]) != 0)
         choice++;

@@ -31,6 +31,7 @@ struct synth_model_config {
     int n_ctx;
     float weight_scale;   /* on every matrix: 1, or more to leave the range of the exact reduction */
     tsr_type weight_type; /* of all matrices; where a row is no multiple of its block: Q8_0, else F16 */
+    tsr_type other_type;  /* of attn_v and ffn_down, as in layers of Q4_K_M files; F32: weight_type */
     bool tied_output;     /* no output.weight: the embedding serves */
     bool rope_factors;    /* a rope_freqs.weight as llama 3.1 has it */
     bool tokenizer;       /* a byte-level gpt2 vocabulary; needs n_vocab >= 260 */

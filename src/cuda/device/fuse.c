@@ -110,13 +110,6 @@ bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i)
     return first < i;
 }
 
-/* Whether the blocks of one launch can have both: weights of one type and stride, and whole sums. */
-static bool share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
-{
-    return one->type == other->type && one->w_stride == other->w_stride && one->x_bits == other->x_bits &&
-           !one->partial && !other->partial;
-}
-
 /* Whether ops[0] and ops[1] are products of which ops[2] makes the hidden values of an FFN, one kernel may
  * compute all of them, and ops[2] overwrites nothing that rows of the products still read. */
 static bool are_gate_and_up(const tsr_op *ops, int n)
@@ -129,7 +122,7 @@ static bool are_gate_and_up(const tsr_op *ops, int n)
     const bool dense = one->n_tokens == 1 || (one->y_stride == rows && other->y_stride == rows);
     const bool of_both =
         (glu->gate == one->y && glu->up == other->y) || (glu->gate == other->y && glu->up == one->y);
-    return of_both && dense && share_a_launch(one, other) && other->n_rows == rows &&
+    return of_both && dense && tsr_cuda_share_a_launch(one, other) && other->n_rows == rows &&
            glu->n == rows * one->n_tokens && !tsr_op_floats_overlap(glu->y, glu->n, one->x, n_x) &&
            (glu->y == glu->gate || !tsr_op_floats_overlap(glu->y, glu->n, glu->gate, glu->n)) &&
            (glu->y == glu->up || !tsr_op_floats_overlap(glu->y, glu->n, glu->up, glu->n));
@@ -157,7 +150,7 @@ static bool is_quantized(tsr_type type)
     return type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0;
 }
 
-/* Whether the kernels that compute queries, keys and values, in of[0] to of[2], can do what comes after them:
+/* Whether kernels that compute queries, keys and values, in of[0] to of[2], can do what comes after them:
  * a block has neighbouring rows, or the rows of two halves of a head, and both elements of each pair among
  * them. Only of neighbouring rows it has those of whole blocks of 32 that are quantized together. */
 static bool end_in_heads(const tsr_cuda_products *p, const tsr_cuda_rope_kv_ops *heads)
@@ -179,7 +172,7 @@ static bool end_in_heads(const tsr_cuda_products *p, const tsr_cuda_rope_kv_ops 
            !tsr_op_floats_overlap(k->y, elements(k), x->x, floats_read(x));
 }
 
-/* Add the ropes and the write at ops[0], of n ops, to the products before them if their kernel can do that;
+/* Add the ropes and the write at ops[0], of n ops, to the products before them if their kernels can do that;
  * `before` siblings in front of the products may still run. The value is the number of ops added. */
 static int add_heads(tsr_cuda_products *p, const tsr_op *ops, int n, int before)
 {
@@ -205,13 +198,13 @@ tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, in
         const tsr_op_glu *glu = &ops[i + 2].glu;
         const int gate = ops[i].mul_mat.y == glu->gate ? i : i + 1, up = i + (gate == i);
         *n_out = 3;
-        return (tsr_cuda_products){2, {&ops[gate].mul_mat, &ops[up].mul_mat}, glu, {0}, NULL, NULL};
+        return (tsr_cuda_products){.n = 2, .of = {&ops[gate].mul_mat, &ops[up].mul_mat}, .glu = glu};
     }
     found.of[found.n++] = &ops[i].mul_mat;
     while (found.n < TSR_CUDA_PRODUCTS && i + found.n < end &&
            !are_gate_and_up(ops + i + found.n, end - i - found.n) &&
-           tsr_cuda_is_sibling(ops, first, i + found.n) &&
-           share_a_launch(found.of[0], &ops[i + found.n].mul_mat)) {
+           tsr_cuda_is_sibling(ops, first, i + found.n) && !found.of[0]->partial &&
+           !ops[i + found.n].mul_mat.partial) {
         found.of[found.n] = &ops[i + found.n].mul_mat;
         found.n++;
     }

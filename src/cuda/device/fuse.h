@@ -19,13 +19,13 @@ tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n);
  * what was before it, so the others may still run. */
 bool tsr_cuda_is_sibling(const tsr_op *ops, int first, int i);
 
-/* Products from ops[i] on, of ops[0, end), that one kernel may compute: with weights of one type and
- * w_stride, with whole sums, all siblings of each other and, where first < i, of ops[first, i). A GLU after
- * gate and up is taken as well, if it overwrites no result of ops[first, i), and so are ropes and the write
- * to the cache after queries, keys and values. *n_out: the number of all these ops; 1 for any other op. */
+/* Products from ops[i] on, of ops[0, end), for tsr_cuda_mul_mats(): all siblings of each other and, where
+ * first < i, of ops[first, i). Of several, all have whole sums. A GLU after gate and up that share a launch
+ * is taken as well, if it overwrites no result of ops[first, i), and so are ropes and the write to the
+ * cache after queries, keys and values. *n_out: the number of all these ops; 1 for any other op. */
 tsr_cuda_products tsr_cuda_fuse_products(const tsr_op *ops, int first, int i, int end, int *n_out);
 
-/* Whether the kernel that computes `products` may normalise their activations itself: what they make
+/* Whether kernels that compute `products` may normalise their activations themselves: what they make
  * overwrites nothing that the norm reads. */
 bool tsr_cuda_fuse_norm_before(const tsr_op_rms_norm *norm, const tsr_cuda_products *products);
 

@@ -131,8 +131,8 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
-/* The products from op `at` on that one kernel may compute, with the norm before them and what comes after
- * them; *n_out: the ops without the norm. Without any product nothing else is set. */
+/* The products from op `at` on that may run side by side, with the norm before them and what comes after
+ * them; n_out: the ops without the norm. Without any product nothing else is set. */
 static tsr_cuda_products products_from(const tsr_device_program *program, int first, int at, int end,
                                        int *n_out)
 {
@@ -151,26 +151,29 @@ static tsr_cuda_products products_from(const tsr_device_program *program, int fi
     return apart ? (tsr_cuda_products){0} : p;
 }
 
-/* Enqueue an op that is no collective: products of the same activations together, if one kernel can, with
- * what is before and after them or with less of it. */
+/* Enqueue an op that is no collective: products of the same activations together, if kernels can, with what
+ * is before and after them or with less of it. */
 static tsr_status enqueue_kernels(tsr_device_program *program, int first, int index, int end,
                                   const tsr_cuda_stream *s, int *n_out)
 {
     tsr_status status = TSR_OK;
-    int n;
-    bool done = false;
+    int n, n_products = 0;
     tsr_cuda_products p = products_from(program, first, index, end, &n);
     tsr_cuda_stream of_products = *s;
     of_products.op_index += p.norm != NULL;
     if (p.n > 1 || p.norm || p.sum)
-        status = tsr_cuda_mul_mats(&p, &of_products, &done);
-    if (status == TSR_OK && !done && p.heads.n_ops > 0) {
+        status = tsr_cuda_mul_mats(&p, &of_products, &n_products);
+    if (status == TSR_OK && n_products == 0 && p.heads.n_ops > 0) {
         n -= p.heads.n_ops;
         p.heads = (tsr_cuda_rope_kv_ops){0};
-        status = tsr_cuda_mul_mats(&p, &of_products, &done);
+        status = tsr_cuda_mul_mats(&p, &of_products, &n_products);
     }
-    *n_out = done ? n + (p.norm != NULL) : 1;
-    return status == TSR_OK && !done ? tsr_cuda_op_launch(&program->ops[index], s) : status;
+    if (status == TSR_OK && n_products == 0) {
+        *n_out = 1;
+        return tsr_cuda_op_launch(&program->ops[index], s);
+    }
+    *n_out = (n_products == p.n ? n : n_products) + (p.norm != NULL);
+    return status;
 }
 
 /* Enqueue op `index` of a segment that ends at `end`, and ops fused with it; *n_out is their number. The ops

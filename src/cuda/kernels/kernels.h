@@ -87,11 +87,10 @@ tsr_status tsr_cuda_sum_squares(const tsr_op_sum_squares *op, const tsr_cuda_str
 tsr_status tsr_cuda_rms_scale(const tsr_op_rms_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
-/* Products of the same activations, with weights of one type and w_stride and with whole sums, none of which
- * writes what another reads or writes; glu: of[0] is its gate and of[1] its up, and it writes nothing that
- * they read or write, but for an equal y; heads: of[0] to of[2] are queries, keys and values; norm: its y are
- * the activations, and nothing overwrites its x; sum: of[0] is alone, with partial sums that stay
- * where they are. */
+/* Products of the same activations with whole sums, none of which writes what another reads or writes; glu:
+ * of[0] is its gate and of[1] its up, which share a launch, and it writes nothing that they read or write,
+ * but for an equal y; heads: all are queries, keys and values; norm: its y are the activations, and nothing
+ * overwrites its x; sum: of[0] is alone, with partial sums that stay where they are. */
 enum { TSR_CUDA_PRODUCTS = 3 };
 
 /* The ropes of queries and keys and the write of these keys to the cache, none of which overwrites what
@@ -110,11 +109,17 @@ typedef struct tsr_cuda_products {
     tsr_cuda_rope_kv_ops heads;   /* tsr_cuda_fuse_products() says which */
     const tsr_op_rms_norm *norm;  /* that makes the activations; NULL: they are there */
     const tsr_op_all_reduce *sum; /* of the partial sums of of[0], which are all; NULL: none */
+    int first; /* products in the launches before this one, of which the very first stores the norm's y */
 } tsr_cuda_products;
 
-/* All of them by one kernel (two where activations are quantized by another first). Same bits as one after
- * another. *done_out: false, with TSR_OK, where no kernel can; then nothing was launched. */
-tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out);
+/* Whether the blocks of one launch can have both: weights of one type and stride, and whole sums. */
+bool tsr_cuda_share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other);
+
+/* The first *n_out of them, in one launch for each run of products that may share it (and one more where
+ * activations are quantized by another kernel first). Launches do not wait for each other. Same bits as one
+ * after another. *n_out, with TSR_OK: all if the kernels can; otherwise those of the runs before the first
+ * that cannot, or none where heads come after them. */
+tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, int *n_out);
 tsr_status tsr_cuda_mul_heads(const tsr_op_mul_heads *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);

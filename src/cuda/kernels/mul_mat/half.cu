@@ -81,8 +81,12 @@ static bool may_normalise(const tsr_cuda_products *p, const tsr_cuda_stream *s)
     return rows <= (int64_t)BLOCKS * HALF_ROWS * s->props->n_sms;
 }
 
-extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const tsr_cuda_stream *s,
-                                             bool *done_out)
+extern "C" bool tsr_cuda_can_mul_mats_half(const tsr_cuda_products *p, const tsr_cuda_stream *s)
+{
+    return p->of[0]->n_tokens <= HALF_TOKENS && !tsr_launch_quantizes(p) && (!p->norm || may_normalise(p, s));
+}
+
+extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
     half_args a = args_of(p->of[0], s);
     for (int i = 1; i < p->n; i++)
@@ -92,7 +96,5 @@ extern "C" tsr_status tsr_cuda_mul_mats_half(const tsr_cuda_products *p, const t
         a.wide_x =
             a.wide_x && tsr_wide_rows(a.x, (size_t)a.k * sizeof(float)) && tsr_wide_rows(p->norm->weight, 0);
     }
-    *done_out =
-        p->of[0]->n_tokens <= HALF_TOKENS && !tsr_launch_quantizes(p) && (!p->norm || may_normalise(p, s));
-    return *done_out ? tsr_cuda_mul_mat_half_few(p, a, s) : TSR_OK;
+    return tsr_cuda_mul_mat_half_few(p, a, s);
 }

@@ -70,7 +70,7 @@ TSR_DEVICE void few_normalize(const half_args &a, const tsr_launch_norm &norm, c
         values[t][i] = values[t][i] * scales[t < a.n_tokens ? t : a.n_tokens - 1];
         if (norm.weight)
             values[t][i] = values[t][i] * weight[i];
-        if (blockIdx.x == 0 && t < a.n_tokens && 4 * lane + i < c.left)
+        if (norm.y && blockIdx.x == 0 && t < a.n_tokens && 4 * lane + i < c.left)
             norm.y[t * a.x_stride + c.at + 4 * lane + i] = values[t][i];
     }
 }

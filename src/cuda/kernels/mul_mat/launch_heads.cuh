@@ -1,5 +1,6 @@
-/* The end of a launch that computes queries, keys and values: rotation, and the write of keys and values to
+/* The end of a launch that computes queries, keys or values: rotation, and the write of keys and values to
  * the cache. So a decode step has no kernel for them. Same bits as the separate ops, whose functions it uses.
+ * Weights of several types take a launch each, since a kernel for several types would spill registers.
  *
  * Both elements of a pair are among the sixteen rows of a set. Interleaved pairs are neighbours. Otherwise
  * the elements are half a head apart, and a set is eight rows and the same eight of the other half, as gate
@@ -29,8 +30,8 @@ TSR_DEVICE int tsr_launch_row(const tsr_launch_of &l, int first, int nth)
 TSR_DEVICE void tsr_launch_store_head(const tsr_launch_of &l, int token, int row, bool here, float sum,
                                       float other)
 {
-    const int which = tsr_launch_index(l);
-    const tsr_launch_matrix &m = l.m[which];
+    const int matrix = tsr_launch_index(l), which = l.role + matrix;
+    const tsr_launch_matrix &m = l.m[matrix];
     const tsr_kv_view &kv = l.write.kv;
     const tsr_kv_index &index = l.write.index;
     const int64_t dim = which < 2 ? l.rope[which].head_dim : kv.v_dim;

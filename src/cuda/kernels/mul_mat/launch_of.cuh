@@ -17,12 +17,12 @@ struct tsr_launch_matrix {
 };
 
 /* A norm whose result the activations are, if there is one. Each block normalises what it multiplies, and
- * block 0 stores it as well. */
+ * block 0 stores it as well, unless an earlier launch did. */
 struct tsr_launch_norm {
     const float *x; /* NULL: there is none */
     const float *weight;
     float eps;
-    float *y;
+    float *y; /* NULL: it is not stored */
 };
 
 struct tsr_launch_of {
@@ -35,8 +35,9 @@ struct tsr_launch_of {
     float *sum_y;
     const float *residual; /* NULL: none */
     tsr_launch_norm norm;  /* of the activations */
-    /* m[0] to m[2] are queries, keys and values (launch_heads.cuh). */
+    /* m[0] and those after it are queries, keys and values, from number `role` on (launch_heads.cuh). */
     bool heads;
+    int role;
     int half;            /* rows between the upper and the lower eight of a set; 0: eight */
     tsr_op_rope rope[2]; /* of queries and keys */
     tsr_op_kv_write write;
@@ -99,9 +100,10 @@ static inline tsr_launch_of tsr_launch_of_products(const tsr_cuda_products *p)
         l.residual = p->sum->residual;
     }
     if (p->norm)
-        l.norm = {p->norm->x, p->norm->weight, p->norm->eps, p->norm->y};
+        l.norm = {p->norm->x, p->norm->weight, p->norm->eps, p->first > 0 ? NULL : p->norm->y};
     if (p->heads.n_ops > 0) {
         l.heads = true;
+        l.role = p->first;
         l.half = p->heads.q->interleaved ? 0 : (int)p->heads.q->head_dim / 2;
         l.rope[0] = *p->heads.q;
         l.rope[1] = *p->heads.k;

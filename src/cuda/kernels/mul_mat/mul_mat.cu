@@ -33,13 +33,56 @@ extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_
     return is_half(op->type) ? tsr_cuda_mul_mat_half(op, s) : tsr_cuda_mul_mat_q(op, s);
 }
 
-extern "C" tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out)
+extern "C" bool tsr_cuda_share_a_launch(const tsr_op_mul_mat *one, const tsr_op_mul_mat *other)
 {
-    const tsr_type type = p->of[0]->type;
-    *done_out = false;
+    return one->type == other->type && one->w_stride == other->w_stride && one->x_bits == other->x_bits &&
+           !one->partial && !other->partial;
+}
+
+/* The products of p from number `first` on that share a launch. */
+static tsr_cuda_products run_from(const tsr_cuda_products *p, int first)
+{
+    tsr_cuda_products run = *p;
+    run.first = first;
+    run.n = 0;
+    while (first + run.n < p->n &&
+           (run.n == 0 || tsr_cuda_share_a_launch(p->of[first], p->of[first + run.n]))) {
+        run.of[run.n] = p->of[first + run.n];
+        run.n++;
+    }
+    return run;
+}
+
+static bool can(const tsr_cuda_products *run, const tsr_cuda_stream *s)
+{
+    const tsr_type type = run->of[0]->type;
     if (type == TSR_TYPE_F32 || tsr_cuda_mul_mat_is_rare(type))
+        return false;
+    return is_half(type) ? tsr_cuda_can_mul_mats_half(run, s) : tsr_cuda_can_mul_mats_q(run, s);
+}
+
+extern "C" tsr_status tsr_cuda_mul_mats(const tsr_cuda_products *p, const tsr_cuda_stream *s, int *n_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_stream of_run = *s;
+    tsr_cuda_products run;
+    int n = 0;
+    *n_out = 0;
+    for (; n < p->n; n += run.n) {
+        run = run_from(p, n);
+        if (!can(&run, s))
+            break;
+    }
+    if (n < p->n && p->heads.n_ops > 0)
         return TSR_OK;
-    return is_half(type) ? tsr_cuda_mul_mats_half(p, s, done_out) : tsr_cuda_mul_mats_q(p, s, done_out);
+    for (; *n_out < n && status == TSR_OK; *n_out += run.n) {
+        run = run_from(p, *n_out);
+        of_run.sibling = s->sibling || run.first > 0;
+        of_run.op_index = s->op_index + run.first;
+        status = is_half(run.of[0]->type) ? tsr_cuda_mul_mats_half(&run, &of_run)
+                                          : tsr_cuda_mul_mats_q(&run, &of_run);
+    }
+    return status;
 }
 
 extern "C" size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op)

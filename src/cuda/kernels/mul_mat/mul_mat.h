@@ -17,7 +17,11 @@ tsr_status tsr_cuda_mul_mat_rare(const tsr_op_mul_mat *op, const tsr_cuda_stream
 /* Other quantized weights. With less scratch memory than tsr_cuda_mul_mat_q_scratch() the tokens are taken in
  * portions; TSR_ERR_MEMORY where there is no room for one token. */
 tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
-tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out);
+
+/* Whether one launch can have all of the products, which share it as tsr_cuda_share_a_launch() says; and that
+ * launch. */
+bool tsr_cuda_can_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op);
 
 TSR_END_DECLS

@@ -175,18 +175,15 @@ tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s
     return TSR_OK;
 }
 
-tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s, bool *done_out)
+static q_args args_of(const tsr_cuda_products *p, const tsr_cuda_stream *s)
 {
-    tsr_status status = TSR_OK;
-    const int64_t n_tokens = p->of[0]->n_tokens;
     q_args a = tsr_cuda_q_args(p->of[0], tsr_launch_apart(p), s);
-    bool through_scratch;
     if (p->norm) {
         a.x = p->norm->x;
         a.wide_x =
             a.wide_x && tsr_wide_rows(a.x, (size_t)a.k * sizeof(float)) && tsr_wide_rows(p->norm->weight, 0);
     }
-    a.n_tokens = (int)n_tokens;
+    a.n_tokens = (int)p->of[0]->n_tokens;
     a.sibling = s->sibling;
     if (p->glu || (p->heads.q && !p->heads.q->interleaved)) {
         const int64_t half = p->glu ? 0 : p->heads.q->head_dim / 2;
@@ -195,10 +192,24 @@ tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream
         a.other_at = a.lower_at =
             p->glu ? static_cast<const unsigned char *>(p->of[1]->w) - a.w : half * (int64_t)a.w_stride;
     }
-    *done_out = n_tokens <= FEW_TOKENS && portion(a, n_tokens, s, &through_scratch) == n_tokens &&
-                few_fit(a, n_tokens, tsr_launch_quantizes(p), s) && !(p->norm && through_scratch);
-    if (!*done_out)
-        return TSR_OK;
+    return a;
+}
+
+bool tsr_cuda_can_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s)
+{
+    const int64_t n_tokens = p->of[0]->n_tokens;
+    const q_args a = args_of(p, s);
+    bool through_scratch;
+    return n_tokens <= FEW_TOKENS && portion(a, n_tokens, s, &through_scratch) == n_tokens &&
+           few_fit(a, n_tokens, tsr_launch_quantizes(p), s) && !(p->norm && through_scratch);
+}
+
+tsr_status tsr_cuda_mul_mats_q(const tsr_cuda_products *p, const tsr_cuda_stream *s)
+{
+    tsr_status status = TSR_OK;
+    q_args a = args_of(p, s);
+    bool through_scratch;
+    (void)portion(a, a.n_tokens, s, &through_scratch);
     if (through_scratch) {
         a.sibling = false; /* another may still read the scratch memory */
         status = tsr_cuda_q_quantize(&a, s);

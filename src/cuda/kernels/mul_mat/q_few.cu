@@ -373,7 +373,7 @@ TSR_DEVICE void few_quantize(const few_args &f, const q_args &a, int warp, int l
     for (int first = warp * Q_X_CHUNKS; first < all; first += step) {
         const int i = first + lane / Q_X_LANES, token = i % a.n_tokens, chunk = i / a.n_tokens;
         const q_norm normed = {norm.x != NULL, norm.x ? scales[token] : 0.0f, norm.weight,
-                               norm.x && blockIdx.x == 0 ? norm.y + token * a.x_stride : NULL};
+                               norm.y && blockIdx.x == 0 ? norm.y + token * a.x_stride : NULL};
         q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, lane, i < all,
                           codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i, normed);
     }
