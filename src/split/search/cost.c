@@ -11,6 +11,49 @@ double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n)
     return n ? c->fixed_ns[device] + (double)n * c->granule_ns[device] : 0;
 }
 
+int tsr_cost_n_parts(const tsr_cost_class *c)
+{
+    return c->has_parts ? TSR_COST_PARTS : 1;
+}
+
+tsr_cost_times tsr_cost_part(const tsr_cost_class *c, int part)
+{
+    return c->has_parts ? (tsr_cost_times){c->part_granule_ns[part], c->part_fixed_ns[part]}
+                        : (tsr_cost_times){c->granule_ns, c->fixed_ns};
+}
+
+double tsr_cost_walk_ns(const tsr_cost_class *c, int n_devices, const int64_t *counts)
+{
+    double ns = 0;
+    for (int i = 0; i < tsr_cost_n_parts(c); i++) {
+        double slowest = 0;
+        for (int d = 0; d < n_devices; d++)
+            slowest = fmax(slowest, tsr_cost_time(tsr_cost_part(c, i), d, counts[d]));
+        ns += slowest;
+    }
+    return ns;
+}
+
+tsr_cost_class tsr_cost_as_one_part(const tsr_cost_class *c, int part)
+{
+    tsr_cost_class one = *c;
+    one.has_parts = false;
+    if (c->has_parts && part < TSR_COST_PARTS) {
+        memcpy(one.granule_ns, c->part_granule_ns[part], sizeof one.granule_ns);
+        memcpy(one.fixed_ns, c->part_fixed_ns[part], sizeof one.fixed_ns);
+    }
+    return one;
+}
+
+bool tsr_cost_alike(const tsr_cost_class *c, int a, int b)
+{
+    bool same = c->granule_ns[a] == c->granule_ns[b] && c->fixed_ns[a] == c->fixed_ns[b];
+    for (int i = 0; c->has_parts && i < TSR_COST_PARTS; i++)
+        same = same && c->part_granule_ns[i][a] == c->part_granule_ns[i][b] &&
+               c->part_fixed_ns[i][a] == c->part_fixed_ns[i][b];
+    return same;
+}
+
 void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX_DEVICES],
                        tsr_cost_result *result_out)
 {
@@ -28,6 +71,8 @@ void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX
                 r->work_ns[c] = ns;
             }
         }
+        if (p->classes[c].has_parts)
+            r->work_ns[c] = tsr_cost_walk_ns(&p->classes[c], p->n_devices, counts[c]);
     }
     for (int c = 0; c < p->n_classes; c++) {
         double ns = p->walk_ns && r->slowest[c] >= 0 ? p->walk_ns(p->user, c, counts[c]) : -1;
@@ -51,9 +96,11 @@ tsr_status tsr_cost_check(const tsr_cost_problem *p)
         bool good = k->n_granules >= 0 && k->n_granules <= TSR_SPLIT_MAX_GRANULES && k->repeats > 0 &&
                     isfinite(k->repeats);
         for (int d = 0; d < p->n_devices; d++)
-            if (tsr_device_set_has(p->allowed, d))
-                good = good && k->granule_ns[d] > 0 && k->fixed_ns[d] >= 0 && isfinite(k->granule_ns[d]) &&
-                       isfinite(k->fixed_ns[d]);
+            for (int i = 0; tsr_device_set_has(p->allowed, d) && i < tsr_cost_n_parts(k); i++) {
+                const tsr_cost_times t = tsr_cost_part(k, i);
+                good = good && t.granule_ns[d] > 0 && t.fixed_ns[d] >= 0 && isfinite(t.granule_ns[d]) &&
+                       isfinite(t.fixed_ns[d]);
+            }
         if (!good)
             return tsr_fail(TSR_ERR_INVALID, "class %s: counts, repeats or times out of range",
                             k->name ? k->name : "?");

@@ -9,6 +9,8 @@
 
 #include "core/device_set.h"
 
+enum { TSR_COST_PARTS = 2 };
+
 /* Times are in nanoseconds, finite and >= 0; granule_ns > 0. */
 typedef struct tsr_cost_class {
     const char *name;     /* for messages */
@@ -17,7 +19,16 @@ typedef struct tsr_cost_class {
     double repeats;       /* walks per step: n_layers, or 1 for the output */
     double granule_ns[TSR_MAX_DEVICES]; /* one granule in one walk */
     double fixed_ns[TSR_MAX_DEVICES];   /* one walk, however few granules: launches */
+    /* With has_parts, a walk stands for two walks with the same counts, each of which waits for a slowest
+     * device of its own: the time is the sum of two maxima. granule_ns and fixed_ns are sums of the parts. */
+    bool has_parts;
+    double part_granule_ns[TSR_COST_PARTS][TSR_MAX_DEVICES], part_fixed_ns[TSR_COST_PARTS][TSR_MAX_DEVICES];
 } tsr_cost_class;
+
+/* Times of a class, or of a part of its walks, by device. */
+typedef struct tsr_cost_times {
+    const double *granule_ns, *fixed_ns; /* of the class */
+} tsr_cost_times;
 
 typedef struct tsr_cost_problem {
     int n_devices, n_classes; /* n_classes is 1..TSR_SPLIT_MAX_CLASSES */
@@ -49,8 +60,27 @@ typedef struct tsr_cost_result {
     bool proven;                           /* total_ns is the minimum */
 } tsr_cost_result;
 
-/* cost(class, device, n) of the formula in split/search/optimize.h. */
+/* cost(class, device, n) of the formula in split/search/optimize.h; with parts, the sum of both. */
 double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n);
+
+/* The number of parts of a walk: 1, or TSR_COST_PARTS. */
+int tsr_cost_n_parts(const tsr_cost_class *c);
+tsr_cost_times tsr_cost_part(const tsr_cost_class *c, int part);
+
+static inline double tsr_cost_time(tsr_cost_times times, int device, int64_t n)
+{
+    return n ? times.fixed_ns[device] + (double)n * times.granule_ns[device] : 0;
+}
+
+/* The time of a walk with counts[n_devices]: of the slowest device, or of that of each part. */
+double tsr_cost_walk_ns(const tsr_cost_class *c, int n_devices, const int64_t *counts);
+
+/* The class as if its walks were those of one part; `part` TSR_COST_PARTS: as if a walk took the time of both
+ * parts on the same device. */
+tsr_cost_class tsr_cost_as_one_part(const tsr_cost_class *c, int part);
+
+/* Whether two devices have the same times in a class. */
+bool tsr_cost_alike(const tsr_cost_class *c, int a, int b);
 
 /* Time of given counts; `devices` is taken from them. bound_ns is 0, proven false. */
 void tsr_cost_evaluate(const tsr_cost_problem *problem, const int64_t counts[][TSR_MAX_DEVICES],

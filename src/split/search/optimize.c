@@ -1,6 +1,7 @@
 /* The fastest split, over all sets of devices.
  *
- * Each class alone, with all memory for itself, gives a time that no split over the set can beat. Sets are
+ * Each class alone, with all memory for itself, gives a time that no split over the set can beat; of a class
+ * with two parts a bound for this time is enough to begin with. Sets are
  * taken in the order of this bound until the bound is no better than the best split found. In most sets the
  * best counts of all classes fit together, and the bound is reached; if memory is short, optimize_memory.c
  * searches. Of several sets with the same kinds of devices and the same times of all-reduces only the first
@@ -46,8 +47,7 @@ static bool alike(const tsr_cost_problem *p, int a, int b)
 {
     bool same = room_of(p, a) == room_of(p, b);
     for (int c = 0; c < p->n_classes; c++)
-        same = same && p->classes[c].granule_ns[a] == p->classes[c].granule_ns[b] &&
-               p->classes[c].fixed_ns[a] == p->classes[c].fixed_ns[b];
+        same = same && tsr_cost_alike(&p->classes[c], a, b);
     return same;
 }
 
@@ -64,7 +64,7 @@ static void find_kinds(optimizer *o)
     }
 }
 
-/* Set rooms, caps and levels of a set. Returns the least time of a step; INFINITY: some class does not
+/* Set rooms and caps of a set. Returns a time that no step takes less than; INFINITY: some class does not
  * fit. */
 static double set_up(const tsr_cost_problem *p, tsr_device_set devices, tsr_cost_set *set)
 {
@@ -77,9 +77,8 @@ static double set_up(const tsr_cost_problem *p, tsr_device_set devices, tsr_cost
         const tsr_cost_class *k = &p->classes[c];
         for (int d = 0; k->n_granules && d < p->n_devices; d++)
             set->cap[c][d] = TSR_MIN(k->n_granules, set->room[d] / (int64_t)k->granule_bytes);
-        set->level[c] = tsr_cost_level(k, p->n_devices, set->cap[c]);
         set->sync_ns += k->repeats * tsr_cost_sync(p, devices, c);
-        ns += k->repeats * set->level[c];
+        ns += k->repeats * tsr_cost_walk_bound(k, p->n_devices, set->cap[c]);
     }
     return ns + set->sync_ns;
 }
@@ -188,24 +187,69 @@ static bool fits(const tsr_cost_set *set, const int64_t counts[][TSR_MAX_DEVICES
     return true;
 }
 
+static void keep_better(optimizer *o, const int64_t counts[][TSR_MAX_DEVICES])
+{
+    tsr_cost_result result;
+    tsr_cost_evaluate(o->p, counts, &result);
+    if (result.total_ns < o->best.total_ns)
+        o->best = result;
+}
+
 /* If memory is short, a time that is hardly above the bound is tried first: this search is quick, and a
  * result makes a wider search unnecessary. */
-static tsr_status try_under_memory(optimizer *o, const tsr_cost_set *set, double bound_ns, bool *found,
-                                   int64_t counts[][TSR_MAX_DEVICES], bool *proven)
+static tsr_status try_under_memory(optimizer *o, const tsr_cost_set *set, double bound_ns, int64_t *work_left,
+                                   bool *proven)
 {
     tsr_status status = TSR_OK;
     static const double slack[] = {1.01, 1.05, 1.2, 2, INFINITY};
-    *found = false;
-    for (int i = 0; i < (int)(sizeof slack / sizeof *slack) && !*found; i++) {
-        double limit = bound_ns * slack[i], best_ns = fmin(o->best.total_ns, limit);
+    const double best_before_ns = o->best.total_ns;
+    bool found = false;
+    for (int i = 0; i < (int)(sizeof slack / sizeof *slack) && !found; i++) {
+        int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+        double limit = bound_ns * slack[i], best_ns = fmin(best_before_ns, limit);
         bool complete = true;
-        TSR_TRY(tsr_cost_under_memory(set, &o->work_left, &best_ns, found, counts, &complete));
+        TSR_TRY(tsr_cost_under_memory(set, work_left, &best_ns, &found, counts, &complete));
         *proven = *proven && complete;
-        if (o->best.total_ns <= limit)
+        if (found)
+            keep_better(o, counts);
+        if (best_before_ns <= limit)
             break;
     }
 out:
     return status;
+}
+
+/* Quick searches for good splits, as if walks had one part: both on the same device, or one of the two. */
+static tsr_status try_as_one_part(optimizer *o, const tsr_cost_set *set)
+{
+    tsr_status status = TSR_OK;
+    const tsr_cost_problem *p = o->p;
+    tsr_cost_problem one = *p;
+    tsr_cost_class *classes = NULL;
+    tsr_cost_set of_one = *set;
+    bool ignored = true;
+    TSR_TRY(tsr_mem_array((size_t)p->n_classes, sizeof *classes, "the search for a split", &classes));
+    one.classes = classes;
+    of_one.problem = &one;
+    for (int part = TSR_COST_PARTS; part >= 0; part--) {
+        double bound_ns = set->sync_ns;
+        for (int c = 0; c < p->n_classes; c++) {
+            classes[c] = tsr_cost_as_one_part(&p->classes[c], part);
+            bound_ns += classes[c].repeats * tsr_cost_walk_bound(&classes[c], p->n_devices, set->cap[c]);
+        }
+        TSR_TRY(try_under_memory(o, &of_one, bound_ns, &o->work_left, &ignored));
+    }
+out:
+    tsr_mem_free(classes);
+    return status;
+}
+
+static bool has_parts(const tsr_cost_problem *p)
+{
+    bool any = false;
+    for (int c = 0; c < p->n_classes; c++)
+        any = any || p->classes[c].has_parts;
+    return any;
 }
 
 static tsr_status try_set(optimizer *o, tsr_device_set devices, bool *proven)
@@ -214,17 +258,24 @@ static tsr_status try_set(optimizer *o, tsr_device_set devices, bool *proven)
     const tsr_cost_problem *p = o->p;
     tsr_cost_set set;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
-    bool found = true;
-    double bound_ns = set_up(p, devices, &set);
-    for (int c = 0; c < p->n_classes; c++)
-        TSR_TRY(tsr_cost_level_counts(&p->classes[c], p->n_devices, set.cap[c], set.level[c], counts[c]));
-    if (!fits(&set, counts))
-        TSR_TRY(try_under_memory(o, &set, bound_ns, &found, counts, proven));
-    if (found) {
-        tsr_cost_result result;
-        tsr_cost_evaluate(p, counts, &result);
-        if (result.total_ns < o->best.total_ns)
-            o->best = result;
+    double bound_ns, ns;
+    set_up(p, devices, &set);
+    bound_ns = set.sync_ns;
+    for (int c = 0; c < p->n_classes; c++) {
+        TSR_TRY(
+            tsr_cost_least(&p->classes[c], p->n_devices, set.cap[c], &o->work_left, proven, counts[c], &ns));
+        bound_ns += p->classes[c].repeats * ns;
+    }
+    if (fits(&set, counts)) {
+        keep_better(o, counts);
+    } else if (!has_parts(p)) {
+        TSR_TRY(try_under_memory(o, &set, bound_ns, &o->work_left, proven));
+    } else if (bound_ns < o->best.total_ns) {
+        TSR_TRY(try_as_one_part(o, &set));
+        int64_t some = o->work_left / 4; /* the rest is for other sets */
+        o->work_left -= some;
+        TSR_TRY(try_under_memory(o, &set, bound_ns, &some, proven));
+        o->work_left += TSR_MAX(some, 0);
     }
 out:
     return status;

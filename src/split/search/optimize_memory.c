@@ -1,11 +1,11 @@
 /* One set of devices whose memory ties the classes together.
  *
- * A split is as fast as its levels: the time of each class on its slowest device. Only costs of whole
- * granules matter as levels, so for all classes but the one with the smallest granules they are listed, every
- * combination is completed by the lowest level of the last class that memory could possibly allow, and the
- * combinations are tried in the order of the time that this gives. "Possibly" is bytes as a fluid: by
- * max-flow min-cut, classes with at most most[c][d] granules per device fit the rooms if for every group G of
- * classes
+ * A split is as fast as its levels: the time of each class on its slowest device, or of each part of a class
+ * with two parts. Only costs of whole granules matter as levels, so for all but the last, of the class with
+ * the smallest granules, they are listed, every combination is completed by the lowest last level that memory
+ * could possibly allow, and the combinations are tried in the order of the time that this gives. "Possibly"
+ * is bytes as a fluid: by max-flow min-cut, classes with at most most[c][d] granules per device fit the rooms
+ * if for every group G of classes
  *
  *     bytes of G <= sum over devices of min(room[d], sum over c in G of most[c][d] * granule_bytes[c])
  *
@@ -23,36 +23,60 @@
 
 enum {
     MOST_COMBINATIONS = 1 << 16,
-    FLUID_STEPS = 16 /* what finding the last level of a combination takes, per device */
+    FLUID_STEPS = TSR_COST_LEVEL_WORK, /* what finding the last level of a combination takes, per device */
+    MAX_LEVELS = TSR_COST_PARTS * TSR_SPLIT_MAX_CLASSES
 };
 
 typedef struct combination {
-    double ns;                           /* least time of a step, all-reduces included */
-    double level[TSR_SPLIT_MAX_CLASSES]; /* by rank; the last: as a fluid */
+    double ns;                /* least time of a step, all-reduces included */
+    double level[MAX_LEVELS]; /* the last: as a fluid */
 } combination;
+
+/* A level of a combination: of a class, or of one of its parts. */
+typedef struct level {
+    int rank, part;
+    const tsr_cost_class *of;
+    tsr_cost_times times;
+    const int64_t *cap; /* the class's */
+    double least;       /* of the class, or of this part, alone */
+    double *choices;    /* ascending */
+    int64_t n_choices;
+} level;
 
 typedef struct levels {
     const tsr_cost_set *set;
     int n;                            /* classes that have granules */
     int order[TSR_SPLIT_MAX_CLASSES]; /* by rank: the largest granules first */
     tsr_split_fit_problem fit;        /* by rank */
-    double *choices[TSR_SPLIT_MAX_CLASSES];
-    int64_t n_choices[TSR_SPLIT_MAX_CLASSES];
+    level level[MAX_LEVELS];          /* by rank, then by part */
+    int n_levels;
     combination *list;
     int64_t n_combinations;
     int64_t *work_left;
     bool complete; /* all that could be faster than the best are in the list */
 } levels;
 
-static const tsr_cost_class *class_at(const levels *l, int rank)
+/* Whether the level before is that of another part of the class. */
+static bool is_second(const levels *l, int i)
 {
-    return &l->set->problem->classes[l->order[rank]];
+    return i > 0 && l->level[i].part > 0;
 }
 
-static void most_within(const levels *l, int rank, double level, int64_t *most)
+/* Granules that devices may have at a level, within those that an earlier part of the class allows. */
+static void most_within(const levels *l, int i, double ns, int64_t most[][TSR_MAX_DEVICES])
 {
+    const level *at = &l->level[i];
+    const int64_t *cap = is_second(l, i) ? most[i - 1] : at->cap;
     for (int d = 0; d < l->fit.n_devices; d++)
-        most[d] = tsr_cost_most(class_at(l, rank), d, level, l->set->cap[l->order[rank]][d]);
+        most[i][d] = tsr_cost_most(at->times, d, ns, cap[d]);
+}
+
+/* By rank, of most[n_levels]: what all parts of a class allow is with its last part. */
+static void most_by_rank(const levels *l, int64_t most[][TSR_MAX_DEVICES],
+                         int64_t most_of_rank[][TSR_MAX_DEVICES])
+{
+    for (int i = 0; i < l->n_levels; i++)
+        memcpy(most_of_rank[l->level[i].rank], most[i], sizeof *most);
 }
 
 /* Whether the condition for every group G of classes (see the top of the file) holds. */
@@ -77,30 +101,32 @@ static bool flows(const levels *l, const int64_t most[][TSR_MAX_DEVICES])
 }
 
 /* The time in which every device does all granules of a class that it can hold. */
-static double longest_level(const levels *l, int rank)
+static double longest_level(const level *at, int n_devices)
 {
     double longest = 0;
-    for (int d = 0; d < l->fit.n_devices; d++)
-        longest = fmax(longest, tsr_cost_of(class_at(l, rank), d, l->set->cap[l->order[rank]][d]));
+    for (int d = 0; d < n_devices; d++)
+        longest = fmax(longest, tsr_cost_time(at->times, d, at->cap[d]));
     return longest;
 }
 
-/* The lowest level of the last class at which all classes flow, the other classes at their levels; INFINITY:
- * no such level. `most` has the granules that the other classes may take; those of the last class are
- * added. */
+/* The lowest last level at which all classes flow, the others as they are; INFINITY: no such level. `most`
+ * has the granules that the other levels allow; those of the last are added. */
 static double fluid_level(const levels *l, int64_t most[][TSR_MAX_DEVICES])
 {
-    int last = l->n - 1;
-    double too_short = 0, enough = longest_level(l, last);
-    most_within(l, last, enough, most[last]);
-    if (!flows(l, most))
+    const int last = l->n_levels - 1;
+    int64_t of_rank[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    double too_short = 0, enough = longest_level(&l->level[last], l->fit.n_devices);
+    most_within(l, last, enough, most);
+    most_by_rank(l, most, of_rank);
+    if (!flows(l, of_rank))
         return INFINITY;
     for (;;) {
         double middle = too_short + (enough - too_short) / 2;
         if (middle <= too_short || middle >= enough)
             break;
-        most_within(l, last, middle, most[last]);
-        *(flows(l, most) ? &enough : &too_short) = middle;
+        most_within(l, last, middle, most);
+        memcpy(of_rank[l->n - 1], most[last], sizeof *most);
+        *(flows(l, of_rank) ? &enough : &too_short) = middle;
     }
     return enough;
 }
@@ -111,34 +137,30 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* List the levels that rank may have: costs of counts, from the level of the class alone up to `longest`. */
-static tsr_status list_choices(levels *l, int rank, double longest)
+/* List the costs of counts from the least level up to `longest`. */
+static tsr_status list_choices(levels *l, level *at, double longest)
 {
     tsr_status status = TSR_OK;
-    const tsr_cost_class *c = class_at(l, rank);
-    const int64_t *cap = l->set->cap[l->order[rank]];
-    double least = l->set->level[l->order[rank]];
-    int64_t n = 0, n_kept = 0, first[TSR_MAX_DEVICES], most[TSR_MAX_DEVICES];
+    int64_t n = 0, n_listed = 0, first[TSR_MAX_DEVICES], most[TSR_MAX_DEVICES];
     for (int d = 0; d < l->fit.n_devices; d++) {
-        first[d] = TSR_MAX(tsr_cost_most(c, d, least, cap[d]), 1);
-        most[d] = tsr_cost_most(c, d, longest, cap[d]);
+        first[d] = TSR_MAX(tsr_cost_most(at->times, d, at->least, at->cap[d]), 1);
+        most[d] = tsr_cost_most(at->times, d, longest, at->cap[d]);
         n += TSR_MAX(most[d] - first[d] + 1, 0);
     }
     if (n > MOST_COMBINATIONS) {
         l->complete = false;
         n = 0;
     }
-    TSR_TRY(tsr_mem_array((size_t)n + 1, sizeof(double), "levels of a split", &l->choices[rank]));
-    double *choices = l->choices[rank];
-    choices[n_kept++] = least;
+    TSR_TRY(tsr_mem_array((size_t)n + 1, sizeof(double), "levels of a split", &at->choices));
+    at->choices[n_listed++] = at->least;
     for (int d = 0; n > 0 && d < l->fit.n_devices; d++)
         for (int64_t k = first[d]; k <= most[d]; k++)
-            if (tsr_cost_of(c, d, k) > least)
-                choices[n_kept++] = tsr_cost_of(c, d, k);
-    qsort(choices, (size_t)n_kept, sizeof *choices, compare_doubles);
-    for (int64_t i = 0; i < n_kept; i++)
-        if (i == 0 || choices[i] != choices[l->n_choices[rank] - 1])
-            choices[l->n_choices[rank]++] = choices[i];
+            if (tsr_cost_time(at->times, d, k) > at->least)
+                at->choices[n_listed++] = tsr_cost_time(at->times, d, k);
+    qsort(at->choices, (size_t)n_listed, sizeof *at->choices, compare_doubles);
+    for (int64_t i = 0; i < n_listed; i++)
+        if (i == 0 || at->choices[i] != at->choices[at->n_choices - 1])
+            at->choices[at->n_choices++] = at->choices[i];
 out:
     return status;
 }
@@ -151,65 +173,81 @@ static void add_combination(levels *l, const combination *c)
         l->list[l->n_combinations++] = *c;
 }
 
-/* Walk the choices of `rank` and of the ranks after it. `c` has the levels so far; c->ns is the time with
- * every open class at its level alone. */
-static void combine(levels *l, int rank, combination *c, int64_t most[][TSR_MAX_DEVICES], double best_ns)
+/* The least value of level i at those before it: of a second part, what the first part's allows. */
+static double least_after(levels *l, int i, int64_t most[][TSR_MAX_DEVICES])
 {
-    double repeats = class_at(l, rank)->repeats, least = l->set->level[l->order[rank]], ns = c->ns;
-    if (rank == l->n - 1 || rank == TSR_SPLIT_MAX_CLASSES - 1) { /* the second tells the compiler a bound */
+    const level *at = &l->level[i];
+    if (!is_second(l, i))
+        return at->least;
+    *l->work_left -= TSR_COST_LEVEL_WORK * l->fit.n_devices;
+    return tsr_cost_level(at->times, at->of->n_granules, l->fit.n_devices, most[i - 1]);
+}
+
+/* Walk the choices of level i and of those after it. `c` has the levels so far; c->ns is the time with every
+ * open level at its least alone. */
+static void combine(levels *l, int i, combination *c, int64_t most[][TSR_MAX_DEVICES], double best_ns)
+{
+    const level *at = &l->level[i];
+    const double ns = c->ns, repeats = at->of->repeats, least = least_after(l, i, most);
+    if (ns + repeats * (least - at->least) >= best_ns)
+        return;
+    if (i == l->n_levels - 1 || i == MAX_LEVELS - 1) { /* the second tells the compiler a bound */
         *l->work_left -= FLUID_STEPS * l->fit.n_devices;
-        c->level[rank] = fmax(fluid_level(l, most), least);
-        c->ns = ns + repeats * (c->level[rank] - least);
+        c->level[i] = fmax(fluid_level(l, most), least);
+        c->ns = ns + repeats * (c->level[i] - at->least);
         if (c->ns < best_ns || *l->work_left <= 0)
             add_combination(l, c);
         c->ns = ns;
         return;
     }
-    for (int64_t i = 0; i < l->n_choices[rank] && l->complete; i++) {
-        c->level[rank] = l->choices[rank][i];
-        c->ns = ns + repeats * (c->level[rank] - least);
+    for (int64_t k = 0; k < at->n_choices && l->complete; k++) {
+        c->level[i] = at->choices[k];
+        c->ns = ns + repeats * (c->level[i] - at->least);
         if (c->ns >= best_ns)
             break;
-        most_within(l, rank, c->level[rank], most[rank]);
-        combine(l, rank + 1, c, most, best_ns);
+        if (c->level[i] < least)
+            continue;
+        most_within(l, i, c->level[i], most);
+        combine(l, i + 1, c, most, best_ns);
     }
     c->ns = ns;
 }
 
 /* Whether whole granules fit at the given levels. */
-static tsr_status place(levels *l, const double *level, int64_t *work_left, bool *fits_out,
+static tsr_status place(levels *l, const double *ns, int64_t *work_left, bool *fits_out,
                         int64_t placed[][TSR_MAX_DEVICES])
 {
-    int64_t most[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
-    for (int i = 0; i < l->n; i++)
-        most_within(l, i, level[i], most[i]);
-    return tsr_split_place(&l->fit, most, work_left, fits_out, placed);
+    int64_t most[MAX_LEVELS][TSR_MAX_DEVICES], of_rank[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    for (int i = 0; i < l->n_levels; i++)
+        most_within(l, i, ns[i], most);
+    most_by_rank(l, most, of_rank);
+    return tsr_split_place(&l->fit, of_rank, work_left, fits_out, placed);
 }
 
-/* How many granules the last class may take at a level, in all. */
-static int64_t last_within(const levels *l, double level)
+/* How many granules the last level allows, in all, at `ns`. */
+static int64_t last_within(const levels *l, double ns)
 {
-    int64_t most[TSR_MAX_DEVICES], sum = 0;
-    most_within(l, l->n - 1, level, most);
+    const level *last = &l->level[l->n_levels - 1];
+    int64_t sum = 0;
     for (int d = 0; d < l->fit.n_devices; d++)
-        sum += most[d];
+        sum += tsr_cost_most(last->times, d, ns, last->cap[d]);
     return sum;
 }
 
-/* Find counts at the levels of one combination; the level of the last class is raised as little as whole
- * granules need. *found_out is false if no counts beat best_ns. */
+/* Find counts at the levels of one combination; the last level is raised as little as whole granules need.
+ * *found_out is false if no counts beat best_ns. */
 static tsr_status search_combination(levels *l, combination *c, int64_t *work_left, double best_ns,
                                      bool *found_out, int64_t found[][TSR_MAX_DEVICES])
 {
     tsr_status status = TSR_OK;
     int64_t placed[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
-    int last = l->n - 1;
+    const int last = l->n_levels - 1;
     double fails = c->level[last], works = fails;
     bool fits;
     TSR_TRY(place(l, c->level, work_left, found_out, found));
     if (!*found_out) {
-        works = fails + (best_ns - c->ns) / class_at(l, last)->repeats;
-        works = c->level[last] = fmin(works, longest_level(l, last));
+        works = fails + (best_ns - c->ns) / l->level[last].of->repeats;
+        works = c->level[last] = fmin(works, longest_level(&l->level[last], l->fit.n_devices));
         TSR_TRY(place(l, c->level, work_left, found_out, found));
     }
     while (*found_out && last_within(l, works) > last_within(l, fails) + 1) {
@@ -270,6 +308,24 @@ static tsr_status search_all(levels *l, int64_t *work_left, double *best_ns, boo
     return TSR_OK;
 }
 
+static void add_levels(levels *l, int rank)
+{
+    const tsr_cost_class *c = &l->set->problem->classes[l->order[rank]];
+    const int64_t *cap = l->set->cap[l->order[rank]];
+    for (int part = 0; part < tsr_cost_n_parts(c); part++) {
+        const tsr_cost_times times = tsr_cost_part(c, part);
+        l->level[l->n_levels++] =
+            (level){.rank = rank,
+                    .part = part,
+                    .of = c,
+                    .times = times,
+                    .cap = cap,
+                    .least = tsr_cost_level(times, c->n_granules, l->set->problem->n_devices, cap)};
+    }
+    l->fit.n_granules[rank] = c->n_granules;
+    l->fit.granule_bytes[rank] = (int64_t)c->granule_bytes;
+}
+
 static void set_up(levels *l)
 {
     const tsr_cost_problem *p = l->set->problem;
@@ -279,10 +335,8 @@ static void set_up(levels *l)
     for (int c = 0; c < p->n_classes; c++)
         bytes[c] = p->classes[c].n_granules ? p->classes[c].granule_bytes : 0;
     l->n = l->fit.n_classes = tsr_split_order(bytes, p->n_classes, l->order);
-    for (int i = 0; i < l->n; i++) {
-        l->fit.n_granules[i] = class_at(l, i)->n_granules;
-        l->fit.granule_bytes[i] = (int64_t)class_at(l, i)->granule_bytes;
-    }
+    for (int i = 0; i < l->n; i++)
+        add_levels(l, i);
 }
 
 tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, double *best_ns,
@@ -291,17 +345,17 @@ tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, do
     tsr_status status = TSR_OK;
     levels *l = NULL;
     combination first = {.ns = set->sync_ns};
-    int64_t most[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    int64_t most[MAX_LEVELS][TSR_MAX_DEVICES];
     TSR_TRY(TSR_NEW(&l, "the search for a split"));
     l->set = set;
     l->work_left = work_left;
     l->complete = true;
     set_up(l);
-    for (int i = 0; i < l->n; i++)
-        first.ns += class_at(l, i)->repeats * set->level[l->order[i]];
-    for (int i = 0; i < l->n - 1; i++) {
-        double slack = (*best_ns - first.ns) / class_at(l, i)->repeats; /* infinite until a split is found */
-        TSR_TRY(list_choices(l, i, set->level[l->order[i]] + slack));
+    for (int i = 0; i < l->n_levels; i++)
+        first.ns += l->level[i].of->repeats * l->level[i].least;
+    for (int i = 0; i < l->n_levels - 1; i++) {
+        double slack = (*best_ns - first.ns) / l->level[i].of->repeats; /* infinite until a split is found */
+        TSR_TRY(list_choices(l, &l->level[i], l->level[i].least + slack));
     }
     TSR_TRY(tsr_mem_array(MOST_COMBINATIONS, sizeof *l->list, "the search for a split", &l->list));
     combine(l, 0, &first, most, *best_ns);
@@ -310,8 +364,8 @@ tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, do
     *proven_inout = *proven_inout && l->complete;
 out:
     if (l) {
-        for (int i = 0; i < l->n; i++)
-            tsr_mem_free(l->choices[i]);
+        for (int i = 0; i < l->n_levels; i++)
+            tsr_mem_free(l->level[i].choices);
         tsr_mem_free(l->list);
     }
     tsr_mem_free(l);

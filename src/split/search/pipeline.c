@@ -32,7 +32,7 @@ typedef struct search {
     int64_t device_room[TSR_MAX_DEVICES];
     double least_fixed_ns; /* of a layer, on any device */
     double layer_sync_ns[MAX_SETS];
-    double layer_ns[MAX_SETS]; /* one layer, without regard to memory */
+    double layer_ns[MAX_SETS]; /* one layer, without regard to memory; of two parts, a bound */
     double end_ns[TSR_STAGE_ROLES][MAX_SETS];
     double least_layer[MAX_SETS], least_output[MAX_SETS]; /* over all subsets */
     double hand_ns[TSR_PIPELINE_ALL_SETS][MAX_SETS], hand_output_ns[TSR_PIPELINE_ALL_SETS][MAX_SETS];
@@ -94,8 +94,7 @@ static bool interchangeable(const search *s, int a, int b)
     const tsr_pipeline_problem *p = s->p;
     bool same = tsr_pipeline_room(p, a) == tsr_pipeline_room(p, b);
     for (int c = 0; c < TSR_PIPELINE_CLASSES; c++)
-        same = same && p->classes[c].granule_ns[a] == p->classes[c].granule_ns[b] &&
-               p->classes[c].fixed_ns[a] == p->classes[c].fixed_ns[b];
+        same = same && tsr_cost_alike(&p->classes[c], a, b);
     for (int set = 1; same && p->sync_ns && set < s->n_sets; set++)
         for (int c = 0; c < TSR_PIPELINE_CLASSES; c++)
             same = same && p->sync_ns(p->user, s->devices[set], c) ==
@@ -148,7 +147,7 @@ static bool is_first_choice(const search *s, int used, int set)
 
 /* -- prices -- */
 
-/* Times of sets without regard to memory. */
+/* Times of sets without regard to memory, or what these times are at least. */
 static void find_bounds(search *s, int set)
 {
     const tsr_pipeline_problem *p = s->p;
@@ -157,7 +156,7 @@ static void find_bounds(search *s, int set)
         int64_t cap[TSR_MAX_DEVICES];
         for (int d = 0; d < p->n_devices; d++)
             cap[d] = tsr_device_set_has(s->devices[set], d) ? p->classes[c].n_granules : 0;
-        level[c] = tsr_cost_level(&p->classes[c], p->n_devices, cap);
+        level[c] = tsr_cost_walk_bound(&p->classes[c], p->n_devices, cap);
         sync[c] = p->sync_ns && p->classes[c].n_granules ? p->sync_ns(p->user, s->devices[set], c) : 0;
     }
     TSR_FOR_DEVICES(d, s->devices[set])
@@ -552,6 +551,34 @@ out:
     return status;
 }
 
+/* As if walks had one part: both on the same device, or one of the two. Prices are exact sooner then. */
+static tsr_status try_as_one_part(search *s)
+{
+    tsr_status status = TSR_OK;
+    tsr_pipeline_problem one = *s->p;
+    tsr_cost_class classes[TSR_PIPELINE_CLASSES];
+    tsr_pipeline *best = NULL;
+    bool any = false, no_room = false;
+    one.classes = classes;
+    one.no_room = &no_room;
+    TSR_TRY(TSR_NEW(&best, "the search for stages"));
+    for (int c = 0; c < TSR_PIPELINE_CLASSES; c++)
+        any = any || s->p->classes[c].has_parts;
+    for (int part = TSR_COST_PARTS; any && part >= 0 && !no_room; part--) {
+        for (int c = 0; c < TSR_PIPELINE_CLASSES; c++)
+            classes[c] = tsr_cost_as_one_part(&s->p->classes[c], part);
+        status = tsr_pipeline_optimize(&one, best);
+        TSR_TRY(no_room ? TSR_OK : status);
+        if (!no_room)
+            best->total_ns = tsr_pipeline_evaluate(s->p, best);
+        if (!no_room && best->total_ns < s->best.total_ns)
+            s->best = *best;
+    }
+out:
+    tsr_mem_free(best);
+    return status;
+}
+
 tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pipeline_out)
 {
     tsr_status status = TSR_OK;
@@ -561,6 +588,7 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pi
     TSR_TRY(tsr_pipeline_check(p));
     TSR_TRY(search_create(p, &s));
     TSR_TRY(try_other_shapes(s));
+    TSR_TRY(try_as_one_part(s));
     TSR_TRY(try_single_stages(s));
     while (!exact) {
         find_path(s, &shortest);

@@ -57,11 +57,13 @@ void tsr_stage_problem_init(const tsr_pipeline_problem *p, int64_t n_layers, tsr
     output->granule_bytes = tsr_stage_row_bytes(p, role);
     if (role == TSR_STAGE_INNER)
         output->n_granules = 0;
-    if (role == TSR_STAGE_FIRST)
+    if (role == TSR_STAGE_FIRST) {
+        output->has_parts = false;
         for (int d = 0; d < p->n_devices; d++) {
             output->granule_ns[d] *= EMBEDDING_WORK;
             output->fixed_ns[d] = 0;
         }
+    }
 }
 
 int64_t tsr_pipeline_layer_bytes(const tsr_pipeline_problem *p)
