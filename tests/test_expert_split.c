@@ -145,7 +145,7 @@ static double time_of(const fixture *f, const char *machine, tsr_model_config co
     tsr_plan_predict(plan, &times);
     tsr_plan_get_info(plan, info_out);
     tsr_plan_destroy(plan);
-    return config.plan.n_tokens > 1 ? times.prompt.total_ns : times.decode.total_ns;
+    return times.workload_ns;
 }
 
 /* By shares of its own and by given ones, what is chosen takes least. */
@@ -158,7 +158,8 @@ static void the_faster_way_is_chosen(void **state)
         tsr_model_config config = tsr_model_config_default();
         tsr_plan_info info;
         const char *machine = machines[i % 3];
-        config.plan.n_tokens = i / 3 % 2 ? 256 : 1;
+        config.workload.n_prompt = i / 3 % 2 ? 256 : 0;
+        config.workload.n_new = i / 3 % 2 ? 0 : 1;
         config.split.tensor_split = i / 6 ? even : NULL;
         config.split.n_tensor_split = i / 6 ? i % 3 == 1 ? 6 : i % 3 + 2 : 0;
         if (i % 3 == 2 && i / 6)
@@ -169,8 +170,8 @@ static void the_faster_way_is_chosen(void **state)
         assert_int_equal(info.expert_split, TSR_EXPERT_SPLIT_EXPERTS);
         double chosen = time_of(*state, machine, config, TSR_EXPERT_SPLIT_AUTO, &info);
         if (chosen > fmin(columns, experts) * (1 + 1e-9))
-            fail_msg("%s, %d tokens: %.0f ns by columns, %.0f by experts, chosen %s", machine,
-                     config.plan.n_tokens, columns, experts, tsr_expert_split_name(info.expert_split));
+            fail_msg("%s, prompt of %d: %.0f ns by columns, %.0f by experts, chosen %s", machine,
+                     config.workload.n_prompt, columns, experts, tsr_expert_split_name(info.expert_split));
         n_chosen[info.expert_split]++;
     }
     assert_true(n_chosen[0] > 0 && n_chosen[1] > 0);

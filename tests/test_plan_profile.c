@@ -54,7 +54,7 @@ static void open_model(fixture *f, const char *path)
     config.session.n_ctx = N_CTX;
     config.plan.rates = f->rates;
     runner_ok(tsr_planner_init_for_list(f->gguf, &list, &config, &f->planner), path);
-    runner_ok(tsr_model_cost_init(&f->planner, 1, &f->cost), "the cost of a step");
+    runner_ok(tsr_model_cost_init(&f->planner, 1, 1, &f->cost), "the cost of a step");
 }
 
 static void close_model(fixture *f)
@@ -225,7 +225,7 @@ static void selections_serve_the_layers_behind_them(void **state)
     const double rows = 4 * 16 * (32 + 16) * 2, all_rows = rows / 16 * N_CTX / 2,
                  index = 2 * N_CTX / 2 * 64 * 2;
     check_near(step_ns(&f, TSR_CLASS_ATTENTION), bytes_of(&f, TSR_BLOCK_ATTENTION) + rows + index);
-    runner_ok(tsr_model_cost_init(&f.planner, 10, &prompt), "the cost of a prompt");
+    runner_ok(tsr_model_cost_init(&f.planner, 10, 1, &prompt), "the cost of a prompt");
     f.cost = prompt;
     check_near(step_ns(&f, TSR_CLASS_ATTENTION), bytes_of(&f, TSR_BLOCK_ATTENTION) + all_rows + index);
     close_model(&f);

@@ -194,6 +194,21 @@ static void splits_are_measured_beside_the_planner_s(void **state)
     find("pp4 ");
 }
 
+/* The tests are the workload that the planner's split is for. */
+static void the_workload_is_measured(void **state)
+{
+    (void)state;
+    skip_what_measures_again();
+    run("bench -m " MODEL DEVICES " --for 9:3 --ratios '1,1' -r 1", 0);
+    find("pp9 ");
+    find("tg3 ");
+    run("bench -m " MODEL DEVICES " --for 9:0 --ratios '1,1' -r 1", 0);
+    find("pp9 ");
+    assert_null(strstr(text, "tg"));
+    run("bench -m " MODEL DEVICES " --for decode -n 4", 2);
+    find("--for and -p, -n both say how many tokens are measured");
+}
+
 /* The piece that moves begins at an eighth of the whole, from the planner's or the even division. */
 static void the_best_split_is_searched(void **state)
 {
@@ -423,6 +438,7 @@ int main(void)
         cmocka_unit_test(rates_expire_and_can_be_forgotten),
         cmocka_unit_test(rates_of_a_busy_machine_are_not_kept),
         cmocka_unit_test(splits_are_measured_beside_the_planner_s),
+        cmocka_unit_test(the_workload_is_measured),
         cmocka_unit_test(the_best_split_is_searched),
         cmocka_unit_test(a_budget_cuts_what_was_not_asked_for),
         cmocka_unit_test(measured_links_are_kept_and_used),

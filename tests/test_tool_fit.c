@@ -152,9 +152,9 @@ static void printed_options_give_the_same_plan(void **state)
                                         CARDS "-ts 2,1",
                                         CARDS "--fit-margin 3GiB,0.5GiB",
                                         CARDS "--margin 512",
-                                        CARDS "--fit-kv q8_0 --workload 512,128",
+                                        CARDS "--fit-kv q8_0 --for 2048:64",
                                         "--machine '1x rtx4060, host 64GiB' -dev cuda,host:1 "};
-    static const char *const again[] = {"", "-sm layer ", "-ts 2,1 ", "", "", "--workload 512,128 ", ""};
+    static const char *const again[] = {"", "-sm layer ", "-ts 2,1 ", "", "", "--for 2048:64 ", ""};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         char line[512], text[1 << 14];
         snprintf(line, sizeof line, "fit -m %s %s", path, given[i]);

@@ -95,7 +95,7 @@ static void equal_devices_are_equally_full(void **state)
     /* The card with more heads has less of the FFN. */
     program_check(
         "plan --synthetic llama-3-70b:q4_k --machine '2x rtx3090 nvlink, 1x rtx4060ti 16GiB pcie4x8' "
-        "-c 8192",
+        "-c 8192 --for decode",
         0, "  37.5 %  3 of 8  43.8 %   49 of 112 ", text, sizeof text);
     assert_non_null(strstr(text, "  50.0 %  4 of 8  42.9 %   48 of 112 "));
 }
@@ -111,8 +111,7 @@ static void times_belong_to_the_devices_that_work(void **state)
     assert_non_null(strstr(text, "\ntensor: even shares *"));
     assert_non_null(strstr(text, "\ncuda0 alone *"));
     assert_non_null(strstr(text, "\n* too large for the memory of a device\n"));
-    assert_non_null(
-        strstr(text, "\nNote: cuda2 is left out: in mode layer a token takes less time without it\n"));
+    assert_non_null(strstr(text, "\nNote: cuda2 is left out: mode layer is faster without it\n"));
     program_check("plan --synthetic qwen3-30b-a3b:q8_0 --machine '1x rtx3090, host 64GiB' --cpu-moe --why", 0,
                   " us on cuda0)\n  ffn         48 x (", text, sizeof text);
     assert_non_null(strstr(text, " on host0)\n"));
@@ -130,15 +129,24 @@ static void a_plan_says_what_its_split_is_the_fastest_for(void **state)
                                        "pcie3x4' -c 8192";
     char line[256];
     program_check(LLAMA_70B "--machine '2x rtx3090 nvlink'", 0,
-                  "\nSplit: the fastest for decode; --workload PROMPT,NEW counts prompts, too\n", text,
-                  sizeof text);
-    program_check(unequal, 0, "\nSplit: the fastest for decode; \"cuda0 alone\" has decode -", text,
-                  sizeof text);
-    assert_non_null(strstr(text, " --workload 512,128 counts both\n"));
-    snprintf(line, sizeof line, "%s --workload 512,128", unequal);
-    program_check(line, 0, "\nSplit: the fastest for a prompt of 512 tokens and 128 new ones, 1.", text,
-                  sizeof text);
-    assert_non_null(strstr(text, "\nNote: cuda1 is left out"));
+                  "\nSplit: the fastest for 512 tokens in and 128 out, ", text, sizeof text);
+    assert_null(strstr(text, "--for"));
+    /* alone, the 4090 is faster at prompts, and slower at decoding */
+    program_check(
+        unequal, 0,
+        "\nSplit: the fastest for 512 tokens in and 128 out, 1.17 s; --for decode: decode\n  123 and "
+        "prompt 1082 tokens/s\n",
+        text, sizeof text);
+    assert_non_null(strstr(text, "\nNote: cuda1 is left out: with it 512 tokens in and 128 out are predicted "
+                                 "to take\n  1.52 s, without it 1.17 s; "));
+    snprintf(line, sizeof line, "%s --for decode --why", unequal);
+    program_check(line, 0, "\nSplit: the fastest for 128 tokens out, 1.04 s\n", text, sizeof text);
+    assert_non_null(
+        strstr(text, "\ncuda1       6.87 ms  84 %    108.63 ms  23 %            -5 %          +591 %\n"));
+    assert_non_null(strstr(text, "\nfor decode alone: cuda0 74.8 %, cuda1 25.2 %\n"));
+    assert_non_null(strstr(text, "\nfor prompts alone: cuda0 "));
+    snprintf(line, sizeof line, "%s --for prompt -np 4", unequal);
+    program_check(line, 0, "\nSplit: the fastest for 4 sequences of 512 tokens in, ", text, sizeof text);
     snprintf(line, sizeof line, "%s -ts 3,1", unequal);
     program_check(line, 0, "Fits: ", text, sizeof text);
     assert_null(strstr(text, "\nSplit: "));

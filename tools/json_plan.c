@@ -85,9 +85,10 @@ static json_t *alternatives(const tsr_plan *plan)
     json_t *array = json_array();
     tsr_plan_alternative a;
     for (int i = 0; tsr_plan_alternative_at(plan, i, &a); i++)
-        json_array_append_new(array, json_pack("{s:s, s:f, s:f, s:b, s:b}", "layout", a.text, "decode_ns",
-                                               a.decode_ns, "prompt_ns", a.prompt_ns, "in_memory",
-                                               a.in_memory, "too_large", a.too_large));
+        json_array_append_new(array,
+                              json_pack("{s:s, s:f, s:f, s:f, s:b, s:b}", "layout", a.text, "decode_ns",
+                                        a.decode_ns, "prompt_ns", a.prompt_ns, "workload_ns", a.workload_ns,
+                                        "in_memory", a.in_memory, "too_large", a.too_large));
     return array;
 }
 
@@ -103,6 +104,14 @@ static json_t *date_json(int64_t seconds)
     return json_string(text);
 }
 
+static json_t *workload(const tsr_plan *plan, double ns)
+{
+    tsr_plan_info info;
+    tsr_plan_get_info(plan, &info);
+    return json_pack("{s:i, s:i, s:i, s:f}", "n_prompt", info.n_prompt, "n_new", info.n_new, "n_seq",
+                     info.n_seq, "ns", ns);
+}
+
 /* null if rates are unknown. */
 static json_t *predicted(const tsr_plan *plan)
 {
@@ -110,10 +119,10 @@ static json_t *predicted(const tsr_plan *plan)
     tsr_plan_predict(plan, &t);
     if (!t.known)
         return json_null();
-    return json_pack("{s:b, s:b, s:b, s:o, s:f, s:o, s:o, s:o}", "automatic", t.automatic, "proven", t.proven,
-                     "measured", t.measured, "measured_at", date_json(t.measured_at), "load", t.load,
-                     "decode", phase_object(&t.decode), "prompt", phase_object(&t.prompt), "alternatives",
-                     alternatives(plan));
+    return json_pack("{s:b, s:b, s:b, s:o, s:f, s:o, s:o, s:o, s:o}", "automatic", t.automatic, "proven",
+                     t.proven, "measured", t.measured, "measured_at", date_json(t.measured_at), "load",
+                     t.load, "decode", phase_object(&t.decode), "prompt", phase_object(&t.prompt), "workload",
+                     workload(plan, t.workload_ns), "alternatives", alternatives(plan));
 }
 
 json_t *tool_json_plan(const tsr_plan *plan, const char *model)

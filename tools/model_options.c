@@ -89,16 +89,22 @@ int tool_margins_read(const char *command, const char *name, const char *text,
     return TOOL_EXIT_USAGE;
 }
 
-static int read_workload(const char *command, const char *text, tsr_model_config *config)
+/* "decode" and "prompt" are the default without the tokens of the other phase. */
+int tool_workload_read(const char *command, const char *text, tsr_model_config *config)
 {
+    int *prompt = &config->workload.n_prompt, *new = &config->workload.n_new;
     char end;
     if (!text)
         return TOOL_GO_ON;
-    bool digits = strspn(text, "0123456789,") == strlen(text);
-    if (digits && sscanf(text, "%9d,%9d%c", &config->workload.n_prompt, &config->workload.n_new, &end) == 2 &&
-        config->workload.n_prompt + config->workload.n_new > 0)
-        return TOOL_GO_ON;
-    return complain(command, "--workload", text, "tokens of the prompt and new tokens, e.g. 512,128");
+    bool numbers = strspn(text, "0123456789:") == strlen(text);
+    if (strcmp(text, "decode") == 0)
+        *prompt = 0;
+    else if (strcmp(text, "prompt") == 0)
+        *new = 0;
+    else if (!numbers || sscanf(text, "%9d:%9d%c", prompt, new, &end) != 2 || *prompt + *new == 0)
+        return complain(command, "--for", text,
+                        "decode, prompt, or the tokens of a prompt and of its answer, e.g. 512:128");
+    return TOOL_GO_ON;
 }
 
 int tool_model_options_read(const char *command, tool_model_options *options,
@@ -135,7 +141,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     if (code == TOOL_GO_ON)
         code = tool_offload_options_read(command, &options->offload, &config);
     if (code == TOOL_GO_ON)
-        code = read_workload(command, options->workload, &config);
+        code = tool_workload_read(command, options->workload, &config);
     if (code == TOOL_GO_ON && options->margin)
         code = tool_margins_read(command, "--margin", options->margin, options->margins, &config.margin.n);
     config.margin.bytes = config.margin.n ? options->margins : NULL;

@@ -71,14 +71,18 @@ typedef struct tool_model_options {
      "copy weights into memory near their device", 0, 0},                                         \
     {NULL, "--margin", TOOL_STRING, &(o).margin, "MIB,...",                                       \
      "memory left free on all devices, or on each: 512 (MiB) or 2GiB (default 0)", 0, 0},         \
-    {NULL, "--workload", TOOL_STRING, &(o).workload, "PROMPT,NEW",                                \
-     "tokens whose time the planner minimises, e.g. 512,128 (default: of new ones)", 0, 0}
+    {NULL, "--for", TOOL_STRING, &(o).workload, "WORKLOAD",                                       \
+     "what the split is to be fast for: decode, prompt, or PROMPT:NEW tokens (default 512:128)", 0, 0}
 /* clang-format on */
 
 /* Convert them to a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or
  * TOOL_EXIT_USAGE after one line on stderr. */
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
+
+/* Read "512:128", "decode" or "prompt" into config->workload; NULL leaves it. TOOL_GO_ON, or TOOL_EXIT_USAGE
+ * after one line on stderr. */
+int tool_workload_read(const char *command, const char *text, tsr_model_config *config);
 
 /* Without -c, and unless another fit is set: let the plan have the largest context that fits, with
  * TSR_FIT_MARGIN free on GPUs if there is no --margin. The config borrows `options`. */

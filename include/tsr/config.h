@@ -133,7 +133,6 @@ typedef struct tsr_model_config {
         /** Times of transfers and all-reduces between the same devices: measured ones, and predicted ones
          * unless the rates are measured. NULL: the figures in the rates. */
         const struct tsr_links *links;
-        int n_tokens; /**< tokens per step for which the planner minimises the time; 1: decoding */
         /** reduce what this config leaves open until the model fits (tsr/fit.h); NULL: a model that does not
          * fit is an error */
         const struct tsr_fit_config *fit;
@@ -151,12 +150,15 @@ typedef struct tsr_model_config {
         bool verify_upload;
     } load;
 
-    /** The workload whose time the planner minimises: a prompt, in steps of n_batch tokens, and new tokens,
-     * one per step. Prompts are bound by arithmetic and by the bytes of all-reduces, decoding by memory and
-     * latency, so the fastest splits differ. Both 0: a step of plan.n_tokens tokens. */
+    /** The workload whose time the planner minimises: the prompts of some sequences, in steps of n_batch
+     * tokens, and new tokens, one of every sequence per step. Prompts are bound by arithmetic and by the
+     * bytes of all-reduces, decoding by memory and latency, so the fastest splits differ. The default is a
+     * turn of a conversation, 512 and 128 tokens, in all sequences that a session holds. One of the numbers
+     * of tokens may be 0. */
     struct {
-        int n_prompt; /**< tokens of the prompt */
-        int n_new;    /**< tokens generated after it */
+        int n_prompt; /**< tokens of each prompt */
+        int n_new;    /**< tokens generated after each */
+        int n_seq;    /**< sequences that are computed at the same time, at most n_seq_max; 0: n_seq_max */
     } workload;
 
     /** Memory that a plan leaves free on devices with a cap. A fit without margins of its own uses these. */
@@ -176,7 +178,8 @@ typedef struct tsr_model_config {
     } prediction;
 } tsr_model_config;
 
-/** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */
+/** The defaults: tensor mode, shares by the planner for 512 tokens in and 128 out, full context, one
+ * sequence, F16 keys and values. */
 TSR_API tsr_model_config tsr_model_config_default(void);
 
 TSR_END_DECLS

@@ -90,6 +90,7 @@ typedef struct tsr_plan_info {
     bool n_ctx_fitted; /**< a fit cut the context: n_ctx is the largest that fits */
     int n_prompt;      /**< of config.workload */
     int n_new;         /**< of config.workload */
+    int n_seq;         /**< of config.workload */
 } tsr_plan_info;
 
 /** What a plan puts on one device. */
@@ -157,9 +158,9 @@ typedef struct tsr_plan_times {
     bool measured;         /**< the rates were measured; false: described or assumed */
     int64_t measured_at;   /**< when, of the earliest, in seconds since 1970; 0: unknown */
     double load;           /**< tsr_device_rates.load of the device where it was highest */
-    tsr_plan_phase decode; /**< one token */
-    tsr_plan_phase prompt; /**< n_batch tokens, or the prompt of config.workload if that is shorter */
-    double workload_ns;    /**< of config.workload: its prompt in such steps, then its new tokens; 0: none */
+    tsr_plan_phase decode; /**< one token of every sequence of config.workload */
+    tsr_plan_phase prompt; /**< n_batch tokens, or the prompts of config.workload if those are fewer */
+    double workload_ns;    /**< of config.workload: its prompts in such steps, then its new tokens */
 } tsr_plan_times;
 
 /** Write the predicted times. They are unknown where the config's rates have 0 for a weight type. A plan
@@ -172,11 +173,11 @@ typedef struct tsr_plan_alternative {
     /** "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
      * cuda0-1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0-1 60, cuda2 20" */
     char text[128];
-    double decode_ns;   /**< a step of one token */
-    double prompt_ns;   /**< a step of n_batch tokens */
+    double decode_ns;   /**< a step like tsr_plan_times.decode */
+    double prompt_ns;   /**< a step like tsr_plan_times.prompt */
     bool in_memory;     /**< the best of a mode that fits; false: regardless of memory */
     bool too_large;     /**< of one regardless of memory: some device has too little for its part */
-    double workload_ns; /**< of config.workload; 0: none was stated */
+    double workload_ns; /**< of config.workload */
 } tsr_plan_alternative;
 
 /** Write an alternative. False: there is none with this index. */

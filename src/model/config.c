@@ -33,7 +33,7 @@ tsr_model_config tsr_model_config_default(void)
         .session =
             {.n_seq_max = 1, .n_batch = 512, .type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .n_sessions = 1},
         .compute = {.reduction = TSR_REDUCTION_EXACT, .activation_bits = 16},
-        .plan = {.n_tokens = 1},
+        .workload = {.n_prompt = 512, .n_new = 128},
     };
 }
 
@@ -56,6 +56,8 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
         c.session.n_ctx = shape->hparams.n_ctx_train;
     if (c.session.n_outputs_max == 0)
         c.session.n_outputs_max = c.session.n_seq_max;
+    if (c.workload.n_seq == 0)
+        c.workload.n_seq = c.session.n_seq_max;
     TSR_TRY(check_range("n_ctx", c.session.n_ctx, 1, INT32_MAX / 2));
     TSR_TRY(check_range("n_seq_max", c.session.n_seq_max, 1, 1 << 16));
     TSR_TRY(check_range("n_sessions", c.session.n_sessions, 1, 1 << 10));
@@ -65,9 +67,9 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_range("split.experts", c.split.experts, TSR_EXPERT_SPLIT_COLUMNS, TSR_EXPERT_SPLIT_AUTO));
     TSR_TRY(check_kv_type("type_k", c.session.type_k));
     TSR_TRY(check_kv_type("type_v", c.session.type_v));
-    TSR_TRY(check_range("plan.n_tokens", c.plan.n_tokens, 1, 1 << 16));
     TSR_TRY(check_range("workload.n_prompt", c.workload.n_prompt, 0, 1 << 30));
-    TSR_TRY(check_range("workload.n_new", c.workload.n_new, 0, 1 << 30));
+    TSR_TRY(check_range("workload.n_new", c.workload.n_new, c.workload.n_prompt == 0, 1 << 30));
+    TSR_TRY(check_range("workload.n_seq", c.workload.n_seq, 1, c.session.n_seq_max));
     if (!tsr_activation_bits_known(c.compute.activation_bits))
         TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8",
                          c.compute.activation_bits));

@@ -185,7 +185,7 @@ static tsr_status optimize_counts(decision *dec, int64_t *counts)
     }
     for (int d = 0; d < dec->in->n_devices; d++)
         dec->shares[d] /= all;
-    dec->out->proven = result.proven && tsr_goal_is_exact(&dec->goal, result.counts, result.total_ns);
+    dec->out->proven = result.proven;
 out:
     return status;
 }
@@ -352,10 +352,7 @@ static tsr_status choose_stages(decision *dec)
     TSR_TRY(dec->mode == TSR_SPLIT_MODE_LAYER ? tsr_pipeline_layers(problem, &dec->pipeline)
                                               : tsr_pipeline_optimize(problem, &dec->pipeline));
     tsr_balance_stages(&dec->stages, &dec->pipeline);
-    bool single = true;
-    for (int i = 0; i < dec->pipeline.n_stages; i++)
-        single = single && tsr_device_set_count(dec->pipeline.stages[i].devices) == 1;
-    dec->out->proven = dec->pipeline.proven && (single || !tsr_goal_is_mixed(&dec->goal));
+    dec->out->proven = dec->pipeline.proven;
 out:
     return status;
 }

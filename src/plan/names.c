@@ -1,4 +1,4 @@
-/* Names of the choices that a plan makes, and back; names of devices. */
+/* Names of the choices that a plan makes, and back; names of devices, workloads and times. */
 #include "plan/names.h"
 
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/device_set.h"
+#include "core/mem.h"
 #include "core/status.h"
 
 const char *tsr_split_mode_name(tsr_split_mode mode)
@@ -102,4 +103,33 @@ void tsr_plan_append_names(const tsr_plan_device *devices, int n_devices, uint64
         snprintf(text + used, size - used, "%s%s", before, name);
         before = separator;
     }
+}
+
+/* -- workloads and times -- */
+
+const char *tsr_plan_time_text(double ns, char text[TSR_PLAN_TIME_BYTES])
+{
+    if (ns >= 1e9)
+        snprintf(text, TSR_PLAN_TIME_BYTES, "%.2f s", ns * 1e-9);
+    else if (ns >= 1e6)
+        snprintf(text, TSR_PLAN_TIME_BYTES, "%.2f ms", ns * 1e-6);
+    else
+        snprintf(text, TSR_PLAN_TIME_BYTES, "%.1f us", ns * 1e-3);
+    return text;
+}
+
+void tsr_plan_name_workload(const tsr_plan_info *info, char text[TSR_PLAN_WORKLOAD_BYTES])
+{
+    char sequences[32] = "";
+    if (info->n_seq > 1)
+        snprintf(sequences, sizeof sequences, "%d sequences of ", info->n_seq);
+    if (info->n_prompt == 0)
+        snprintf(text, TSR_PLAN_WORKLOAD_BYTES, "%s%d token%s out", sequences, info->n_new,
+                 tsr_plural(info->n_new));
+    else if (info->n_new == 0)
+        snprintf(text, TSR_PLAN_WORKLOAD_BYTES, "%s%d token%s in", sequences, info->n_prompt,
+                 tsr_plural(info->n_prompt));
+    else
+        snprintf(text, TSR_PLAN_WORKLOAD_BYTES, "%s%d token%s in and %d out", sequences, info->n_prompt,
+                 tsr_plural(info->n_prompt), info->n_new);
 }

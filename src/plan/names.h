@@ -1,4 +1,4 @@
-/* Names of devices in texts: "cuda0-3" for devices whose names count up. */
+/* Names of devices in texts: "cuda0-3" for devices whose names count up; workloads and times. */
 #ifndef TSR_PLAN_NAMES_H
 #define TSR_PLAN_NAMES_H
 
@@ -15,5 +15,13 @@ void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PL
 /* Append the ranges of the devices in `set` to text[size]: "cuda0-3, cuda6" with ", " between them. */
 void tsr_plan_append_names(const tsr_plan_device *devices, int n_devices, uint64_t set, const char *separator,
                            char *text, size_t size);
+
+enum { TSR_PLAN_WORKLOAD_BYTES = 96, TSR_PLAN_TIME_BYTES = 24 };
+
+/* "1.17 s", "8.62 ms", "99.8 us". */
+const char *tsr_plan_time_text(double ns, char text[TSR_PLAN_TIME_BYTES]);
+
+/* "512 tokens in and 128 out", "8 sequences of 128 tokens out": the workload of a plan. */
+void tsr_plan_name_workload(const tsr_plan_info *info, char text[TSR_PLAN_WORKLOAD_BYTES]);
 
 #endif

@@ -8,6 +8,7 @@
 #include <tsr/bytes.h>
 
 #include "core/mem.h"
+#include "plan/names.h"
 
 tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...)
 {
@@ -26,21 +27,24 @@ tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...)
     return TSR_OK;
 }
 
-/* Devices that the planner left out, with the time of a token with them. */
+/* Devices that the planner left out, with the time with them. */
 static tsr_status note_left_out(tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
+    char workload[TSR_PLAN_WORKLOAD_BYTES], with[TSR_PLAN_TIME_BYTES], without[TSR_PLAN_TIME_BYTES];
+    tsr_plan_name_workload(&plan->info, workload);
     for (int d = 0; d < plan->info.n_devices; d++) {
         if (plan->devices[d].used)
             continue;
-        if (plan->with_ns[d] > 0 && plan->info.mode == TSR_SPLIT_MODE_TENSOR)
-            TSR_TRY(tsr_plan_add_note(
-                plan,
-                "%s is left out: with it a token is predicted to take %.3g ms, without %.3g ms; "
-                "-ts uses it all the same",
-                plan->devices[d].name, plan->with_ns[d] * 1e-6, plan->times.decode.total_ns * 1e-6));
+        if (plan->effect[d].workload_ns > 0 && plan->info.mode == TSR_SPLIT_MODE_TENSOR)
+            TSR_TRY(tsr_plan_add_note(plan,
+                                      "%s is left out: with it %s are predicted to take %s, without it %s; "
+                                      "-ts uses it all the same",
+                                      plan->devices[d].name, workload,
+                                      tsr_plan_time_text(plan->effect[d].workload_ns, with),
+                                      tsr_plan_time_text(plan->times.workload_ns, without)));
         else
-            TSR_TRY(tsr_plan_add_note(plan, "%s is left out: in mode %s a token takes less time without it",
+            TSR_TRY(tsr_plan_add_note(plan, "%s is left out: mode %s is faster without it",
                                       plan->devices[d].name, tsr_split_mode_name(plan->info.mode)));
     }
 out:

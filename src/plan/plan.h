@@ -22,16 +22,24 @@ typedef struct tsr_plan_walks {
     int n;
 } tsr_plan_walks;
 
+/* Alternatives whose text begins like this are the best for one phase alone, in the plan's mode. */
+#define TSR_PLAN_FOR_DECODE "for decode alone"
+#define TSR_PLAN_FOR_PROMPT "for prompts alone"
+
+/* Times without a device that is used, or with one that is left out, memory aside. */
+typedef struct tsr_plan_effect {
+    double decode_ns, prompt_ns, workload_ns;
+} tsr_plan_effect;
+
 struct tsr_plan {
     tsr_plan_info info;
     tsr_plan_device *devices; /* [info.n_devices] */
     tsr_model_split split;
-    int n_tokens; /* of config.plan: per step that a split without a workload is chosen for */
     tsr_plan_times times;
     tsr_plan_walks decode_walks, prompt_walks; /* of the times; empty where they are not known */
     tsr_plan_alternative *alternatives;        /* [n_alternatives] */
     int n_alternatives;
-    double with_ns[TSR_MAX_DEVICES]; /* decoding if a device that is left out took part; 0: not known */
+    tsr_plan_effect effect[TSR_MAX_DEVICES]; /* 0: not known */
     double
         assumed_bytes_per_s[TSR_MAX_DEVICES]; /* of memory whose speed nothing states; 0: known, or unused */
     char *notes[TSR_PLAN_MAX_NOTES];

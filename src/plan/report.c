@@ -75,7 +75,6 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
     plan->split = choice->split;
     choice->split = (tsr_model_split){0};
-    plan->n_tokens = resolved->plan.n_tokens;
     plan->times.automatic = choice->automatic;
     plan->times.proven = choice->proven;
     plan->info = (tsr_plan_info){.n_devices = n_devices,
@@ -96,6 +95,7 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
                                  .exact_arena = !shape->arch->header_only,
                                  .n_prompt = resolved->workload.n_prompt,
                                  .n_new = resolved->workload.n_new,
+                                 .n_seq = resolved->workload.n_seq,
                                  .fits = true,
                                  .n_ctx_train = hp->n_ctx_train};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {

@@ -261,6 +261,16 @@ static int check(const bench_options *o, const bench_report *report)
     return TOOL_GO_ON;
 }
 
+/* The planner's split is for what is measured. */
+static void set_workload(const bench_report *report, tsr_model_config *config)
+{
+    config->workload.n_prompt = config->workload.n_new = 0;
+    for (int t = 0; t < report->n_tests; t++) {
+        config->workload.n_prompt += report->tests[t].n_prompt;
+        config->workload.n_new += report->tests[t].n_gen;
+    }
+}
+
 /* After parsing the options: check them, and fill *b and, for a synthetic model, *synthetic. The config in *b
  * borrows split[]. Returns TOOL_GO_ON or an exit code, after an error message. */
 static int read_request(bench_options *o, float split[TSR_MAX_DEVICES], bench *b, bench_synthetic *synthetic)
@@ -274,6 +284,7 @@ static int read_request(bench_options *o, float split[TSR_MAX_DEVICES], bench *b
         code = bench_synthetic_read(o, synthetic);
     if (code == TOOL_GO_ON && o->model.model)
         code = tool_model_options_read("bench", &o->model, split, &b->engine.config);
+    set_workload(&b->report, &b->engine.config);
     b->loading = (tool_progress){.what = "loading", .quiet = o->quiet};
     b->engine.config.load.progress = tool_progress_show;
     b->engine.config.load.progress_user = &b->loading;

@@ -117,7 +117,8 @@ static bool cut_tests(bench *b, bench_row *row)
         bench_test *test = &b->report.tests[t];
         bool prompt = test->n_prompt > 0;
         int *tokens = prompt ? &test->n_prompt : &test->n_gen, least = prompt ? LEAST_PROMPT : LEAST_GEN;
-        if ((prompt ? b->options->prompts : b->options->gens) || *tokens / 2 < least)
+        bool given = b->options->model.workload || (prompt ? b->options->prompts : b->options->gens);
+        if (given || *tokens / 2 < least)
             continue;
         rename_test(test, tokens, *tokens / 2);
         row->cells[t].seconds[0] /= 2;

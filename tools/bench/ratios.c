@@ -64,12 +64,26 @@ static int by_size(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
+/* -p or -n; without it, the tokens of the workload. */
+static int read_sizes(const char *option, const char *text, int of_workload, number_list *out)
+{
+    *out = (number_list){.n = 1, .values = {of_workload}};
+    return text ? read_numbers(option, text, 0, out) : TOOL_GO_ON;
+}
+
 int bench_tests_read(const bench_options *options, bench_report *report)
 {
     number_list prompts, gens, depths;
-    int code = read_numbers("-p", options->prompts ? options->prompts : "512", 0, &prompts);
+    tsr_model_config config = tsr_model_config_default();
+    int code = tool_workload_read("bench", options->model.workload, &config);
+    if (code == TOOL_GO_ON && options->model.workload && (options->prompts || options->gens)) {
+        fprintf(stderr, "tsr bench: --for and -p, -n both say how many tokens are measured; give only one\n");
+        return TOOL_EXIT_USAGE;
+    }
     if (code == TOOL_GO_ON)
-        code = read_numbers("-n", options->gens ? options->gens : "128", 0, &gens);
+        code = read_sizes("-p", options->prompts, config.workload.n_prompt, &prompts);
+    if (code == TOOL_GO_ON)
+        code = read_sizes("-n", options->gens, config.workload.n_new, &gens);
     if (code == TOOL_GO_ON)
         code = read_numbers("-d", options->depths ? options->depths : "0", 0, &depths);
     if (code != TOOL_GO_ON)

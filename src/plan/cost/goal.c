@@ -1,12 +1,9 @@
 /* The workload as a cost problem. */
 #include "plan/cost/goal.h"
 
-#include "core/mem.h"
+#include <math.h>
 
-bool tsr_goal_is_mixed(const tsr_goal *goal)
-{
-    return goal->n_decodes > 0 && goal->n_prompts > 0;
-}
+#include "core/mem.h"
 
 static double sync_ns(void *user, tsr_device_set devices, int c)
 {
@@ -19,11 +16,7 @@ static double sync_ns(void *user, tsr_device_set devices, int c)
 static double phase_ns(const tsr_model_cost *cost, int c, const int64_t *counts)
 {
     double ns = cost->problem.walk_ns ? cost->problem.walk_ns(cost->problem.user, c, counts) : -1;
-    if (ns >= 0)
-        return ns;
-    for (int d = 0; d < cost->problem.n_devices; d++)
-        ns = TSR_MAX(ns, tsr_cost_of(&cost->classes[c], d, counts[d]));
-    return ns;
+    return ns >= 0 ? ns : tsr_cost_walk_ns(&cost->classes[c], cost->problem.n_devices, counts);
 }
 
 static double walk_ns(void *user, int c, const int64_t *counts)
@@ -42,6 +35,39 @@ static double transfer_ns(void *user, tsr_device_set from, tsr_device_set to, bo
            goal->n_prompts * goal->prompt.transfer_ns(&goal->prompt, from, to, outputs);
 }
 
+/* Whether one device is the slowest in both phases, whatever the counts: all devices are equal, or each takes
+ * the same multiple of its time for decoding. */
+static bool is_one_slowest(const tsr_cost_class *decode, const tsr_cost_class *prompt, int n_devices)
+{
+    const double ratio = prompt->granule_ns[0] / decode->granule_ns[0], error = 1e-12 * ratio;
+    bool equal = true, proportional = true;
+    for (int d = 0; d < n_devices; d++) {
+        const double granule_ns = decode->granule_ns[d], fixed_ns = decode->fixed_ns[d];
+        equal = equal && tsr_cost_alike(decode, 0, d) && tsr_cost_alike(prompt, 0, d);
+        proportional = proportional &&
+                       fabs(prompt->granule_ns[d] - ratio * granule_ns) <= error * granule_ns &&
+                       fabs(prompt->fixed_ns[d] - ratio * fixed_ns) <= error * fixed_ns;
+    }
+    return equal || proportional;
+}
+
+static void mix_class(const tsr_goal *goal, int c, tsr_cost_class *mixed)
+{
+    const tsr_cost_class *phases[TSR_COST_PARTS] = {&goal->decode.classes[c], &goal->prompt.classes[c]};
+    const double steps[TSR_COST_PARTS] = {goal->n_decodes, goal->n_prompts};
+    const int n_devices = goal->cost.problem.n_devices;
+    mixed->has_parts = steps[0] > 0 && steps[1] > 0 && !is_one_slowest(phases[0], phases[1], n_devices);
+    for (int d = 0; d < n_devices; d++) {
+        mixed->granule_ns[d] = mixed->fixed_ns[d] = 0;
+        for (int i = 0; i < TSR_COST_PARTS; i++) {
+            mixed->part_granule_ns[i][d] = steps[i] * phases[i]->granule_ns[d];
+            mixed->part_fixed_ns[i][d] = steps[i] * phases[i]->fixed_ns[d];
+            mixed->granule_ns[d] += mixed->part_granule_ns[i][d];
+            mixed->fixed_ns[d] += mixed->part_fixed_ns[i][d];
+        }
+    }
+}
+
 /* goal->cost from the two phases. */
 static void mix(tsr_goal *goal)
 {
@@ -54,33 +80,22 @@ static void mix(tsr_goal *goal)
     cost->problem.user = goal;
     cost->transfer_ns = transfer_ns;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        for (int d = 0; d < cost->problem.n_devices; d++) {
-            const tsr_cost_class *a = &goal->decode.classes[c], *b = &goal->prompt.classes[c];
-            cost->classes[c].granule_ns[d] =
-                goal->n_decodes * a->granule_ns[d] + goal->n_prompts * b->granule_ns[d];
-            cost->classes[c].fixed_ns[d] =
-                goal->n_decodes * a->fixed_ns[d] + goal->n_prompts * b->fixed_ns[d];
-        }
+        mix_class(goal, c, &cost->classes[c]);
 }
 
 tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
 {
     tsr_status status = TSR_OK;
     const tsr_model_config *config = &planner->config;
-    int64_t n_batch = config->session.n_batch, n_prompt = config->workload.n_prompt;
-    int64_t n_tokens = n_prompt ? TSR_MIN(n_prompt, n_batch) : n_batch;
+    const int64_t n_seq = config->workload.n_seq, n_batch = config->session.n_batch;
+    const int64_t n_prompt = config->workload.n_prompt, n_all = n_seq * n_prompt;
+    const int64_t n_tokens = n_all ? TSR_MIN(n_all, n_batch) : n_batch; /* of a step of the prompts */
+    const int64_t n_prompts = n_all ? TSR_MIN((n_tokens + n_prompt - 1) / n_prompt, n_seq) : 1;
     goal->n_decodes = config->workload.n_new;
-    goal->n_prompts = (double)n_prompt / (double)n_tokens;
-    TSR_TRY(tsr_model_cost_init(planner, 1, &goal->decode));
-    TSR_TRY(tsr_model_cost_init(planner, n_tokens, &goal->prompt));
-    if (tsr_goal_is_mixed(goal))
-        mix(goal);
-    else
-        TSR_TRY(tsr_model_cost_init(planner,
-                                    n_prompt                 ? n_tokens
-                                    : config->workload.n_new ? 1
-                                                             : config->plan.n_tokens,
-                                    &goal->cost));
+    goal->n_prompts = (double)n_all / (double)n_tokens;
+    TSR_TRY(tsr_model_cost_init(planner, n_seq, n_seq, &goal->decode));
+    TSR_TRY(tsr_model_cost_init(planner, n_tokens, n_prompts, &goal->prompt));
+    mix(goal);
 out:
     return status;
 }
@@ -88,14 +103,4 @@ out:
 double tsr_goal_ns(const tsr_goal *goal, double decode_ns, double prompt_ns)
 {
     return goal->n_decodes * decode_ns + goal->n_prompts * prompt_ns;
-}
-
-bool tsr_goal_is_exact(const tsr_goal *goal, const int64_t counts[][TSR_MAX_DEVICES], double total_ns)
-{
-    tsr_cost_result decode, prompt;
-    if (!tsr_goal_is_mixed(goal))
-        return true;
-    tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
-    tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
-    return tsr_goal_ns(goal, decode.total_ns, prompt.total_ns) <= total_ns * (1 + 1e-9);
 }

@@ -1,4 +1,5 @@
-/* Alternatives of a plan: the best plan of every mode that fits into the devices' memory.
+/* Alternatives of a plan: the best plan of every mode that fits into the devices' memory, and in this plan's
+ * mode the best for each phase alone.
  *
  * The memory that a device needs besides weights and KV depends on the plan. It is assumed to be what this
  * plan measured, and for unused devices the most of any other device. */
@@ -11,10 +12,14 @@
 #include "plan/cost/stages.h"
 #include "plan/names.h"
 
+/* What a search minimises. */
+typedef enum target { WORKLOAD, DECODE, PROMPT, N_TARGETS } target;
+
 typedef struct modes {
     tsr_plan *plan;
     tsr_goal *goal;
-    tsr_stages_problem in_goal, in_decode, in_prompt;
+    tsr_model_cost *cost[N_TARGETS]; /* of `goal` */
+    tsr_stages_problem stages[N_TARGETS];
     tsr_pipeline pipeline;
     bool no_room;
 } modes;
@@ -29,19 +34,22 @@ static void find_rooms(modes *m)
                 device->total_bytes - device->bytes[TSR_MEMORY_WEIGHTS] - device->bytes[TSR_MEMORY_KV];
             const tsr_device_props props = {.memory_cap = device->memory_cap, .margin = device->margin_bytes};
             most = TSR_MAX(most, fixed);
-            m->goal->cost.rooms[d] = (tsr_split_room){.capacity_bytes = tsr_device_props_room(&props),
-                                                      .fixed_bytes = device->used ? fixed : most,
-                                                      .name = device->name};
+            for (int t = 0; t < N_TARGETS; t++)
+                m->cost[t]->rooms[d] = (tsr_split_room){.capacity_bytes = tsr_device_props_room(&props),
+                                                        .fixed_bytes = device->used ? fixed : most,
+                                                        .name = device->name};
         }
 }
 
 /* Tensor mode's classes in the same memory. */
 static void find_granule_bytes(modes *m)
 {
-    for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        m->goal->cost.classes[c].granule_bytes =
-            c == TSR_CLASS_OUTPUT ? m->in_goal.problem.shared_bytes
-                                  : m->in_goal.classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
+    const tsr_stages_problem *stages = &m->stages[WORKLOAD];
+    for (int t = 0; t < N_TARGETS; t++)
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            m->cost[t]->classes[c].granule_bytes =
+                c == TSR_CLASS_OUTPUT ? stages->problem.shared_bytes
+                                      : stages->classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
 }
 
 static void append_names(const tsr_plan *plan, tsr_device_set devices, char *text, size_t size)
@@ -99,30 +107,54 @@ static tsr_status tolerate(modes *m, tsr_status status, bool *found_out)
     return no_room ? TSR_OK : status;
 }
 
-static tsr_status add_pipeline(modes *m, const char *mode, bool layers)
+static tsr_status add_pipeline(modes *m, const char *name, target what, bool layers)
 {
     tsr_status status = TSR_OK;
-    const tsr_pipeline_problem *p = &m->in_goal.problem;
+    const tsr_pipeline_problem *p = &m->stages[what].problem;
     tsr_pipeline *best = &m->pipeline;
     bool found;
     char text[sizeof m->plan->alternatives->text];
     TSR_TRY(tolerate(m, layers ? tsr_pipeline_layers(p, best) : tsr_pipeline_optimize(p, best), &found));
     if (!found)
         return TSR_OK;
-    tsr_balance_stages(&m->in_goal, best);
-    snprintf(text, sizeof text, "%s: ", mode);
+    tsr_balance_stages(&m->stages[what], best);
+    snprintf(text, sizeof text, "%s: ", name);
     append_stages(m, text, sizeof text);
-    add_alternative(m, text, tsr_pipeline_evaluate(&m->in_decode.problem, best),
-                    tsr_pipeline_evaluate(&m->in_prompt.problem, best));
+    add_alternative(m, text, tsr_pipeline_evaluate(&m->stages[DECODE].problem, best),
+                    tsr_pipeline_evaluate(&m->stages[PROMPT].problem, best));
 out:
     return status;
 }
 
+/* "cuda0 81.2 %, cuda1 18.8 %": of the bytes, or only the names of many devices. */
+static void append_shares(const modes *m, const tsr_cost_result *best, char *text, size_t size)
+{
+    enum { MOST_SHARES = 4 };
+    const tsr_cost_class *classes = m->cost[WORKLOAD]->classes;
+    double bytes[TSR_MAX_DEVICES] = {0}, all = 0;
+    const char *before = "";
+    if (tsr_device_set_count(best->devices) > MOST_SHARES || tsr_device_set_count(best->devices) == 1) {
+        append_names(m->plan, best->devices, text, size);
+        return;
+    }
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        for (int d = 0; d < m->plan->info.n_devices; d++) {
+            bytes[d] += (double)best->counts[c][d] * (double)classes[c].granule_bytes;
+            all += (double)best->counts[c][d] * (double)classes[c].granule_bytes;
+        }
+    TSR_FOR_DEVICES(d, best->devices) {
+        size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s %.1f %%", before, m->plan->devices[d].name,
+                 100 * bytes[d] / all);
+        before = ", ";
+    }
+}
+
 /* Tensor mode, or the best device alone. */
-static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
+static tsr_status add_single_stage(modes *m, const char *name, target what, bool alone)
 {
     tsr_status status = TSR_OK;
-    tsr_cost_problem *p = &m->goal->cost.problem;
+    tsr_cost_problem *p = &m->cost[what]->problem;
     tsr_cost_result best = {.total_ns = 0}, result, decode, prompt;
     char text[sizeof m->plan->alternatives->text];
     for (int d = 0; d < (alone ? p->n_devices : 1); d++) {
@@ -133,14 +165,32 @@ static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
             best = result;
     }
     if (best.total_ns > 0) {
-        snprintf(text, sizeof text, "%s: ", mode);
-        append_names(m->plan, best.devices, text, sizeof text);
+        snprintf(text, sizeof text, "%s: ", name);
+        if (what == WORKLOAD)
+            append_names(m->plan, best.devices, text, sizeof text);
+        else
+            append_shares(m, &best, text, sizeof text);
         tsr_cost_evaluate(&m->goal->decode.problem, best.counts, &decode);
         tsr_cost_evaluate(&m->goal->prompt.problem, best.counts, &prompt);
         add_alternative(m, text, decode.total_ns, prompt.total_ns);
     }
 out:
     p->allowed = tsr_device_set_all(TSR_MAX_DEVICES);
+    return status;
+}
+
+/* What the planner would choose for decoding alone, and for prompts alone. */
+static tsr_status add_phases(modes *m, tsr_split_mode mode)
+{
+    static const char *const names[N_TARGETS] = {
+        [DECODE] = TSR_PLAN_FOR_DECODE, [PROMPT] = TSR_PLAN_FOR_PROMPT};
+    tsr_status status = TSR_OK;
+    for (target what = DECODE; what < N_TARGETS && mode != TSR_SPLIT_MODE_NONE; what++)
+        if (mode == TSR_SPLIT_MODE_TENSOR)
+            TSR_TRY(add_single_stage(m, names[what], what, false));
+        else
+            TSR_TRY(add_pipeline(m, names[what], what, mode == TSR_SPLIT_MODE_LAYER));
+out:
     return status;
 }
 
@@ -153,27 +203,28 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
     size_t bytes[TSR_CLASS_COUNT];
     bool is_best = plan->times.automatic;
     TSR_TRY(TSR_NEW(&m, "alternatives"));
-    m->plan = plan;
-    m->goal = goal;
-    goal->cost.problem.no_room = &m->no_room;
+    *m = (modes){.plan = plan, .goal = goal, .cost = {&goal->cost, &goal->decode, &goal->prompt}};
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         bytes[c] = tsr_weights_class_bytes(weights, c);
     for (int d = 0; d < plan->info.n_devices && !planner->shape.hparams.kv.whole; d++)
         bytes[TSR_CLASS_ATTENTION] += plan->devices[d].bytes[TSR_MEMORY_KV];
     find_rooms(m);
-    tsr_stages_problem_init(&goal->cost, weights, &planner->shape.hparams, bytes, &m->in_goal);
-    tsr_stages_problem_init(&goal->decode, weights, &planner->shape.hparams, bytes, &m->in_decode);
-    tsr_stages_problem_init(&goal->prompt, weights, &planner->shape.hparams, bytes, &m->in_prompt);
+    for (int t = 0; t < N_TARGETS; t++) {
+        m->cost[t]->problem.no_room = &m->no_room;
+        tsr_stages_problem_init(m->cost[t], weights, &planner->shape.hparams, bytes, &m->stages[t]);
+    }
     find_granule_bytes(m);
-    TSR_TRY(add_single_stage(m, "none", true));
+    TSR_TRY(add_single_stage(m, "none", WORKLOAD, true));
     if (!is_best || wanted != TSR_SPLIT_MODE_LAYER)
-        TSR_TRY(add_pipeline(m, "layer", true));
+        TSR_TRY(add_pipeline(m, "layer", WORKLOAD, true));
     if (!is_best || wanted != TSR_SPLIT_MODE_TENSOR)
-        TSR_TRY(add_single_stage(m, "tensor", false));
+        TSR_TRY(add_single_stage(m, "tensor", WORKLOAD, false));
     if (!is_best || wanted != TSR_SPLIT_MODE_AUTO)
-        TSR_TRY(add_pipeline(m, "auto", false));
+        TSR_TRY(add_pipeline(m, "auto", WORKLOAD, false));
+    TSR_TRY(add_phases(m, wanted));
 out:
-    goal->cost.problem.no_room = NULL;
+    for (int t = 0; m && t < N_TARGETS; t++)
+        m->cost[t]->problem.no_room = NULL;
     tsr_mem_free(m);
     return status;
 }

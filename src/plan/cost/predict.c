@@ -152,56 +152,62 @@ static bool is_too_large(const predictor *p, double parts[TSR_CLASS_COUNT][TSR_M
 
 /* -- alternatives -- */
 
-static void add_alternative(predictor *p, const char *text, double decode_ns, double prompt_ns,
-                            double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES])
+/* The alternative's times, also where it is not listed. */
+static tsr_plan_effect add_alternative(predictor *p, const char *text, double decode_ns, double prompt_ns,
+                                       double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES])
 {
+    const tsr_plan_effect times = {decode_ns, prompt_ns, tsr_goal_ns(&p->goal, decode_ns, prompt_ns)};
+    if (!text)
+        return times;
     tsr_plan_alternative *a = &p->plan->alternatives[p->plan->n_alternatives++];
     snprintf(a->text, sizeof a->text, "%s", text);
-    a->decode_ns = decode_ns;
-    a->prompt_ns = prompt_ns;
+    a->decode_ns = times.decode_ns;
+    a->prompt_ns = times.prompt_ns;
+    a->workload_ns = times.workload_ns;
     a->too_large = is_too_large(p, parts);
-    a->workload_ns = tsr_goal_ns(&p->goal, decode_ns, prompt_ns);
+    return times;
 }
 
 /* Matrices divided by `counts`, as planner->shape has granules. In a plan of another mode the text says that
- * the alternative is one of tensor mode. */
-static void add_counts(predictor *p, const char *text, const tsr_goal *goal,
-                       const tsr_model_granules *granules, const int64_t counts[][TSR_MAX_DEVICES])
+ * the alternative is one of tensor mode. `text` NULL: not listed. */
+static tsr_plan_effect add_counts(predictor *p, const char *text, const tsr_goal *goal,
+                                  const tsr_model_granules *granules, const int64_t counts[][TSR_MAX_DEVICES])
 {
     tsr_cost_result decode, prompt;
     char labelled[sizeof p->plan->alternatives->text];
     double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES];
-    bool labels = p->plan->info.mode != TSR_SPLIT_MODE_TENSOR && !strstr(text, " alone");
+    bool labels = text && p->plan->info.mode != TSR_SPLIT_MODE_TENSOR && !strstr(text, " alone");
     tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
     tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         for (int d = 0; d < p->plan->info.n_devices; d++)
             parts[c][d] = granules->n[c] ? (double)counts[c][d] / (double)granules->n[c] : 0;
-    snprintf(labelled, sizeof labelled, "%s%s", labels ? "tensor: " : "", text);
-    add_alternative(p, labelled, decode.total_ns, prompt.total_ns, parts);
+    snprintf(labelled, sizeof labelled, "%s%s", labels ? "tensor: " : "", text ? text : "");
+    return add_alternative(p, text ? labelled : NULL, decode.total_ns, prompt.total_ns, parts);
 }
 
 /* Tensor mode by shares, memory aside. */
-static tsr_status add_shares(predictor *p, const char *text, const double *shares)
+static tsr_status add_shares(predictor *p, const char *text, const double *shares, tsr_plan_effect *times_out)
 {
     tsr_status status = TSR_OK;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         TSR_TRY(
             tsr_split_round(shares, p->plan->info.n_devices, p->plan->info.n_granules[c], NULL, counts[c]));
-    add_counts(p, text, &p->goal, &p->planner->shape.granules, counts);
+    *times_out = add_counts(p, text, &p->goal, &p->planner->shape.granules, counts);
 out:
     return status;
 }
 
-/* The fastest shares of other devices than the plan has, memory aside. */
-static tsr_status add_best_of(predictor *p, const char *text, tsr_device_set devices)
+/* The fastest shares of other devices than the plan has, memory aside; see add_counts(). */
+static tsr_status add_best_of(predictor *p, const char *text, tsr_device_set devices,
+                              tsr_plan_effect *times_out)
 {
     tsr_status status = TSR_OK;
     tsr_cost_result best;
     p->goal.cost.problem.allowed = devices;
     TSR_TRY(tsr_split_optimize(&p->goal.cost.problem, &best));
-    add_counts(p, text, &p->goal, &p->planner->shape.granules, best.counts);
+    *times_out = add_counts(p, text, &p->goal, &p->planner->shape.granules, best.counts);
 out:
     p->goal.cost.problem.allowed = tsr_device_set_all(TSR_MAX_DEVICES);
     return status;
@@ -215,11 +221,10 @@ static tsr_status add_with(predictor *p, int device)
     char text[64];
     for (int d = 0; d < p->plan->info.n_devices; d++)
         shares[d] = p->plan->devices[d].used || d == device
-                        ? 1 / p->goal.decode.classes[TSR_CLASS_FFN].granule_ns[d]
+                        ? 1 / p->goal.cost.classes[TSR_CLASS_FFN].granule_ns[d]
                         : 0;
     snprintf(text, sizeof text, "with %s", p->plan->devices[device].name);
-    TSR_TRY(add_shares(p, text, shares));
-    p->plan->with_ns[device] = p->plan->alternatives[p->plan->n_alternatives - 1].decode_ns;
+    TSR_TRY(add_shares(p, text, shares, &p->plan->effect[device]));
 out:
     return status;
 }
@@ -259,28 +264,30 @@ out:
 static tsr_status add_alternatives(predictor *p)
 {
     tsr_status status = TSR_OK;
-    const tsr_plan *plan = p->plan;
+    tsr_plan *plan = p->plan;
     int n_devices = plan->info.n_devices, fastest = 0, n_used = 0;
     double even[TSR_MAX_DEVICES] = {0};
     char text[64];
+    tsr_plan_effect ignored;
     tsr_device_set used = 0;
     for (int d = 0; d < n_devices; d++) {
-        const double *ns = p->goal.decode.classes[TSR_CLASS_FFN].granule_ns;
+        const double *ns = p->goal.cost.classes[TSR_CLASS_FFN].granule_ns;
         even[d] = 1;
         fastest = ns[d] < ns[fastest] ? d : fastest;
         used |= plan->devices[d].used ? tsr_device_set_one(d) : 0;
         n_used += plan->devices[d].used;
     }
-    TSR_TRY(add_shares(p, "even shares", even));
+    TSR_TRY(add_shares(p, "even shares", even, &ignored));
     for (int d = 0; d < n_devices && n_devices <= MAX_SINGLES; d++) {
         snprintf(text, sizeof text, "without %s", plan->devices[d].name);
         if (!plan->devices[d].used)
             TSR_TRY(add_with(p, d));
-        else if (n_used > 2) /* of two, that is the other one alone */
-            TSR_TRY(add_best_of(p, text, used & ~tsr_device_set_one(d)));
+        else if (n_used > 1) /* without one of two, that is the other one alone */
+            TSR_TRY(
+                add_best_of(p, n_used > 2 ? text : NULL, used & ~tsr_device_set_one(d), &plan->effect[d]));
     }
     snprintf(text, sizeof text, "%s alone", plan->devices[fastest].name);
-    TSR_TRY(add_best_of(p, text, tsr_device_set_one(fastest)));
+    TSR_TRY(add_best_of(p, text, tsr_device_set_one(fastest), &ignored));
     TSR_TRY(add_whole_layers(p));
 out:
     return status;

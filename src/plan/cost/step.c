@@ -201,12 +201,13 @@ static mixer_work work_of_kind(const tsr_hparams *hp, const tsr_layer_kind *k, c
     return work;
 }
 
-/* The mean over the layers. Of a model that does not run, from the means of its keys and values. */
+/* The mean over the layers, for one of the sequences that have filled half of the context. Of a model that
+ * does not run, from the means of its keys and values. */
 static mixer_work work_of_layer(const tsr_planner *planner, double n_tokens)
 {
     const tsr_hparams *hp = &planner->shape.hparams;
     const tsr_model_config *config = &planner->config;
-    double positions = (double)config->session.n_ctx / 2;
+    double positions = (double)config->session.n_ctx / 2 / config->workload.n_seq;
     mixer_work sum = {0};
     for (int64_t l = 0; l < tsr_hparams_n_step_layers(hp); l++)
         add_work(&sum, work_of_kind(hp, tsr_hparams_layer(hp, l), config, positions, n_tokens),
@@ -226,9 +227,10 @@ typedef struct attention_times {
 } attention_times;
 
 static attention_times attention_times_of(const tsr_planner *planner, const tsr_device_rates *rates,
-                                          int64_t n_tokens)
+                                          int64_t n_tokens, int64_t n_seq)
 {
-    const mixer_work work = work_of_layer(planner, (double)n_tokens);
+    mixer_work work = {0};
+    add_work(&work, work_of_layer(planner, (double)n_tokens / (double)n_seq), (double)n_seq);
     double read_rate = 0, flop_rate = 0;
     for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
         read_rate = TSR_MAX(read_rate, rates->read_bytes_per_s[i]);
@@ -436,7 +438,8 @@ static uint64_t sent_bytes(const tsr_hparams *hp)
     return (uint64_t)(hp->n_embd * TSR_MAX(2 * hp->n_streams, 1)) * sizeof(float);
 }
 
-tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost)
+tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, int64_t n_seq,
+                               tsr_model_cost *cost)
 {
     tsr_status status = TSR_OK;
     const tsr_model_shape *shape = &planner->shape;
@@ -480,7 +483,7 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
-        attention_times times = attention_times_of(planner, &rates[d], n_tokens);
+        attention_times times = attention_times_of(planner, &rates[d], n_tokens, n_seq);
         for (int c = 0; c < TSR_CLASS_COUNT; c++) {
             cost->classes[c].fixed_ns[d] +=
                 planner->profile.n_ops[c] / cost->classes[c].repeats * rates[d].op_ns;

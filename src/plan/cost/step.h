@@ -28,9 +28,11 @@ typedef struct tsr_model_cost {
 /* Whether planner->config.plan.rates has the rates of all weight types of the model, for all devices. */
 bool tsr_model_cost_known(const tsr_planner *planner);
 
-/* Costs of a step of n_tokens (1: decoding), each with half of the context before it. The output is computed
- * for at most config.session.n_outputs_max rows. Rooms are unlimited and all devices are allowed.
- * TSR_ERR_INVALID if rates are not known. The cost borrows the rates and links of planner->config. */
-tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost_out);
+/* Costs of a step of n_tokens, as many of each of n_seq sequences, which have filled half of the context
+ * before (one token of each: decoding). The output is computed for at most config.session.n_outputs_max rows.
+ * Rooms are unlimited and all devices are allowed. TSR_ERR_INVALID if rates are not known. The cost borrows
+ * the rates and links of planner->config. */
+tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, int64_t n_seq,
+                               tsr_model_cost *cost_out);
 
 #endif

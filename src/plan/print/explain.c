@@ -6,28 +6,17 @@
 #include "plan/names.h"
 #include "plan/print/text.h"
 
-enum { TIME_TEXT = 24, WALK_TEXT = 160, ALTERNATIVE_TEXT = 160, LONGEST_ALTERNATIVE = 54 };
-
-static const char *time_text(double ns, char *text)
-{
-    if (ns >= 1e9)
-        snprintf(text, TIME_TEXT, "%.2f s", ns * 1e-9);
-    else if (ns >= 1e6)
-        snprintf(text, TIME_TEXT, "%.2f ms", ns * 1e-6);
-    else
-        snprintf(text, TIME_TEXT, "%.1f us", ns * 1e-3);
-    return text;
-}
+enum { WALK_TEXT = 160, ALTERNATIVE_TEXT = 160, LONGEST_ALTERNATIVE = 42 };
 
 /* -- phases -- */
 
 /* "179.9 us on cuda0 + 4.1 us all-reduce" */
 static void write_walk(const tsr_plan_walk *walk, const char *device, char text[WALK_TEXT])
 {
-    char work[TIME_TEXT], sync[TIME_TEXT], all_reduce[TIME_TEXT + 16] = "";
+    char work[TSR_PLAN_TIME_BYTES], sync[TSR_PLAN_TIME_BYTES], all_reduce[TSR_PLAN_TIME_BYTES + 16] = "";
     if (walk->sync_ns > 0)
-        snprintf(all_reduce, sizeof all_reduce, " + %s all-reduce", time_text(walk->sync_ns, sync));
-    snprintf(text, WALK_TEXT, "%s on %s%s", time_text(walk->work_ns, work), device, all_reduce);
+        snprintf(all_reduce, sizeof all_reduce, " + %s all-reduce", tsr_plan_time_text(walk->sync_ns, sync));
+    snprintf(text, WALK_TEXT, "%s on %s%s", tsr_plan_time_text(walk->work_ns, work), device, all_reduce);
 }
 
 /* Walks from walks[0] on that are alike: as many repeats and the same times, on devices with names that
@@ -74,13 +63,13 @@ static void put_walks(const tsr_plan_printer *p, const tsr_plan_walks *walks)
 static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_plan_phase *phase,
                       const tsr_plan_walks *walks)
 {
-    char text[TIME_TEXT];
+    char text[TSR_PLAN_TIME_BYTES];
     tsr_plan_put(p, "%s, %lld token%s: %s, %.1f tokens/s\n", name, (long long)phase->n_tokens,
-                 tsr_plural(phase->n_tokens), time_text(phase->total_ns, text),
+                 tsr_plural(phase->n_tokens), tsr_plan_time_text(phase->total_ns, text),
                  (double)phase->n_tokens / phase->total_ns * 1e9);
     put_walks(p, walks);
     if (phase->transfer_ns > 0)
-        tsr_plan_put(p, "  transfers %s\n", time_text(phase->transfer_ns, text));
+        tsr_plan_put(p, "  transfers %s\n", tsr_plan_time_text(phase->transfer_ns, text));
 }
 
 /* -- devices -- */
@@ -106,7 +95,7 @@ static void cell_work(const tsr_plan *plan, const tsr_plan_device *device, int p
 {
     double ns = work_of(plan, device, phase);
     if (ns > 0)
-        time_text(ns, text);
+        tsr_plan_time_text(ns, text);
     else
         snprintf(text, TSR_PLAN_CELL_BYTES, "-");
 }
@@ -117,14 +106,34 @@ static void cell_busy(const tsr_plan *plan, const tsr_plan_device *device, int p
              100 * work_of(plan, device, phase) / phase_of(plan, phase)->total_ns);
 }
 
+/* What the device changes: "-12 %" of the time without it. In parentheses what a device that is left out
+ * would change. */
+static void cell_effect(const tsr_plan *plan, const tsr_plan_device *device, int phase, char *text)
+{
+    const tsr_plan_effect *other = &plan->effect[device - plan->devices];
+    const double with_plan = phase_of(plan, phase)->total_ns,
+                 otherwise = phase == DECODE ? other->decode_ns : other->prompt_ns;
+    if (!(otherwise > 0))
+        snprintf(text, TSR_PLAN_CELL_BYTES, "-");
+    else if (device->used)
+        snprintf(text, TSR_PLAN_CELL_BYTES, "%+.0f %%", 100 * (with_plan / otherwise - 1));
+    else
+        snprintf(text, TSR_PLAN_CELL_BYTES, "(%+.0f %%)", 100 * (otherwise / with_plan - 1));
+}
+
 static void put_devices(const tsr_plan_printer *p)
 {
-    static const tsr_plan_column columns[] = {{"decode work", cell_work, DECODE},
-                                              {"busy", cell_busy, DECODE},
-                                              {"prompt work", cell_work, PROMPT},
-                                              {"busy", cell_busy, PROMPT}};
-    tsr_plan_put_table(p, "device", columns, sizeof columns / sizeof *columns, p->plan->devices,
-                       p->plan->info.n_devices, NULL);
+    enum { N_OF_WORK = 4 };
+    static const tsr_plan_column columns[] = {
+        {"decode work", cell_work, DECODE},      {"busy", cell_busy, DECODE},
+        {"prompt work", cell_work, PROMPT},      {"busy", cell_busy, PROMPT},
+        {"decode with it", cell_effect, DECODE}, {"prompt with it", cell_effect, PROMPT}};
+    const tsr_plan_info *info = &p->plan->info;
+    /* what other devices would take is known of tensor mode */
+    const bool compares =
+        info->mode == TSR_SPLIT_MODE_TENSOR && p->plan->times.automatic && info->n_devices > 1;
+    tsr_plan_put_table(p, "device", columns, compares ? sizeof columns / sizeof *columns : N_OF_WORK,
+                       p->plan->devices, info->n_devices, NULL);
 }
 
 /* -- alternatives -- */
@@ -132,11 +141,12 @@ static void put_devices(const tsr_plan_printer *p)
 /* "without cuda1" after "without cuda0", with the same times. */
 static bool is_like_next(const tsr_plan_alternative *a, const tsr_plan_alternative *b)
 {
-    char one[TIME_TEXT], other[TIME_TEXT];
+    char one[TSR_PLAN_TIME_BYTES], other[TSR_PLAN_TIME_BYTES];
     return a->in_memory == b->in_memory && a->too_large == b->too_large &&
            tsr_plan_names_follow(a->text, b->text) &&
-           strcmp(time_text(a->decode_ns, one), time_text(b->decode_ns, other)) == 0 &&
-           strcmp(time_text(a->prompt_ns, one), time_text(b->prompt_ns, other)) == 0;
+           strcmp(tsr_plan_time_text(a->decode_ns, one), tsr_plan_time_text(b->decode_ns, other)) == 0 &&
+           strcmp(tsr_plan_time_text(a->prompt_ns, one), tsr_plan_time_text(b->prompt_ns, other)) == 0 &&
+           strcmp(tsr_plan_time_text(a->workload_ns, one), tsr_plan_time_text(b->workload_ns, other)) == 0;
 }
 
 /* Write the text of n alternatives that are alike, "without one of cuda0-3", with a mark on one that is too
@@ -158,14 +168,15 @@ static void write_alternative(const tsr_plan_alternative *a, int n, char text[AL
 }
 
 static void put_times(const tsr_plan_printer *p, const char *text, int width, double decode_ns,
-                      double prompt_ns)
+                      double prompt_ns, double workload_ns)
 {
-    char decode[TIME_TEXT], prompt[TIME_TEXT];
+    char decode[TSR_PLAN_TIME_BYTES], prompt[TSR_PLAN_TIME_BYTES], workload[TSR_PLAN_TIME_BYTES];
     bool is_long = strlen(text) > (size_t)width;
     if (is_long) /* the times go below */
         tsr_plan_put_wrapped(p, "%s", text);
-    tsr_plan_put(p, "%-*s  %10s  %10s\n", width, is_long ? "" : text, time_text(decode_ns, decode),
-                 time_text(prompt_ns, prompt));
+    tsr_plan_put(p, "%-*s  %10s  %10s  %10s\n", width, is_long ? "" : text,
+                 tsr_plan_time_text(decode_ns, decode), tsr_plan_time_text(prompt_ns, prompt),
+                 tsr_plan_time_text(workload_ns, workload));
 }
 
 /* The alternatives that fit into memory, or those that disregard memory. */
@@ -180,8 +191,10 @@ static void put_alternatives(const tsr_plan_printer *p, const char *heading, boo
             return;
         if (pass == 1) {
             width = TSR_MIN(width, LONGEST_ALTERNATIVE);
-            tsr_plan_put(p, "\n%-*s  %10s  %10s\n", (int)width, heading, "decode", "prompt");
-            put_times(p, "this plan", (int)width, plan->times.decode.total_ns, plan->times.prompt.total_ns);
+            tsr_plan_put(p, "\n%-*s  %10s  %10s  %10s\n", (int)width, heading, "decode", "prompt",
+                         "workload");
+            put_times(p, "this plan", (int)width, plan->times.decode.total_ns, plan->times.prompt.total_ns,
+                      plan->times.workload_ns);
         }
         for (int i = 0, n; i < plan->n_alternatives; i += n) {
             const tsr_plan_alternative *a = &plan->alternatives[i];
@@ -194,7 +207,7 @@ static void put_alternatives(const tsr_plan_printer *p, const char *heading, boo
             any = true;
             any_too_large = any_too_large || a->too_large;
             if (pass == 1)
-                put_times(p, text, (int)width, a->decode_ns, a->prompt_ns);
+                put_times(p, text, (int)width, a->decode_ns, a->prompt_ns, a->workload_ns);
         }
     }
     if (any_too_large)
@@ -213,10 +226,13 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
     }
     tsr_plan_put_wrapped(&p, "Predicted by rates that were %s.",
                          t->measured ? "measured" : "taken from descriptions or assumed, not measured");
-    if (t->automatic)
-        tsr_plan_put_wrapped(&p, "The shares are the planner's: %s",
+    if (t->automatic) {
+        char workload[TSR_PLAN_WORKLOAD_BYTES];
+        tsr_plan_name_workload(&plan->info, workload);
+        tsr_plan_put_wrapped(&p, "The shares are the planner's, for %s: %s", workload,
                              t->proven ? "no others would take less time by these rates."
                                        : "good ones, though not proven to be the best by these rates.");
+    }
     if (plan->info.has_experts && plan->info.runnable && plan->info.mode == TSR_SPLIT_MODE_TENSOR &&
         plan->info.n_devices > 1)
         tsr_plan_put_wrapped(
@@ -229,6 +245,6 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
     put_phase(&p, "decode", &t->decode, &plan->decode_walks);
     put_phase(&p, "prompt", &t->prompt, &plan->prompt_walks);
     put_devices(&p);
-    put_alternatives(&p, "best of other modes", true);
+    put_alternatives(&p, "best of modes and phases", true);
     put_alternatives(&p, "layout, memory aside", false);
 }

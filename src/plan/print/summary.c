@@ -9,7 +9,8 @@
 #include "plan/names.h"
 #include "plan/print/text.h"
 
-enum { LIST_BYTES = 768, NEW_TOKENS = 128 };
+enum { LIST_BYTES = 768, PHASES_TEXT = 160 };
+static const double MUCH = 1.05; /* a smaller gain in one phase is not worth a word */
 
 /* The bytes of a device that a list is about; SIZE_MAX: the device is not in the list. */
 typedef size_t amount_fn(const tsr_plan_device *device);
@@ -111,7 +112,7 @@ static void put_speed(const tsr_plan_printer *p)
     char decode[32], prompt[32], rates[RATES_TEXT];
     if (t->known)
         tsr_plan_put_wrapped(p, "Predicted: decode %s and prompt %s tokens/s (rates %s)",
-                             speed_text(1, t->decode.total_ns, decode),
+                             speed_text(t->decode.n_tokens, t->decode.total_ns, decode),
                              speed_text(t->prompt.n_tokens, t->prompt.total_ns, prompt),
                              rates_text(t, rates));
     else
@@ -119,28 +120,26 @@ static void put_speed(const tsr_plan_printer *p)
                                 "unknown; `tsr bench` measures them");
 }
 
-/* The time of a prompt in one step and NEW_TOKENS tokens after it: of a usual request. */
-static double request_ns(double decode_ns, double prompt_ns)
+/* The alternative that is the best for a phase alone; NULL: the plan lists none. */
+static const tsr_plan_alternative *find_phase(const tsr_plan *plan, const char *name)
 {
-    return prompt_ns + NEW_TOKENS * decode_ns;
+    for (int i = 0; i < plan->n_alternatives; i++)
+        if (strncmp(plan->alternatives[i].text, name, strlen(name)) == 0)
+            return &plan->alternatives[i];
+    return NULL;
 }
 
-/* The alternative of tensor mode that fits and takes the least time for a usual request; NULL: this plan
- * does, or almost. A plan of another mode would not become a plan of tensor mode by another workload. */
-static const tsr_plan_alternative *find_better(const tsr_plan *plan)
+/* "; --for decode: decode 123 and prompt 1082 tokens/s" if that makes much of a difference to the phase. */
+static void append_phase(const tsr_plan *plan, const char *name, const char *word, char text[PHASES_TEXT])
 {
-    const tsr_plan_alternative *best = NULL;
-    double least = 0.97 * request_ns(plan->times.decode.total_ns, plan->times.prompt.total_ns);
-    for (int i = 0; i < plan->n_alternatives; i++) {
-        const tsr_plan_alternative *a = &plan->alternatives[i];
-        double ns = request_ns(a->decode_ns, a->prompt_ns);
-        bool tensor = !a->in_memory && strncmp(a->text, "whole layers", 12) != 0;
-        if (plan->info.mode != TSR_SPLIT_MODE_TENSOR || !tensor || a->too_large || ns >= least)
-            continue;
-        least = ns;
-        best = a;
-    }
-    return best;
+    const tsr_plan_alternative *a = find_phase(plan, name);
+    const tsr_plan_phase *decode = &plan->times.decode, *prompt = &plan->times.prompt;
+    const size_t used = strlen(text);
+    char decode_text[32], prompt_text[32];
+    if (a && (decode->total_ns >= MUCH * a->decode_ns || prompt->total_ns >= MUCH * a->prompt_ns))
+        snprintf(text + used, PHASES_TEXT - used, "; --for %s: decode %s and prompt %s tokens/s", word,
+                 speed_text(decode->n_tokens, a->decode_ns, decode_text),
+                 speed_text(prompt->n_tokens, a->prompt_ns, prompt_text));
 }
 
 /* What the planner's split is the fastest for. */
@@ -148,29 +147,16 @@ static void put_goal(const tsr_plan_printer *p)
 {
     const tsr_plan_info *info = &p->plan->info;
     const tsr_plan_times *t = &p->plan->times;
-    const tsr_plan_alternative *better = find_better(p->plan);
+    char workload[TSR_PLAN_WORKLOAD_BYTES], phases[PHASES_TEXT] = "", time[TSR_PLAN_TIME_BYTES];
     if (!t->automatic || !t->known)
         return;
-    if (info->n_prompt + info->n_new > 0) {
-        tsr_plan_put_wrapped(p, "Split: the fastest for a prompt of %d token%s and %d new one%s, %.3g s",
-                             info->n_prompt, tsr_plural(info->n_prompt), info->n_new, tsr_plural(info->n_new),
-                             t->workload_ns * 1e-9);
-        return;
+    tsr_plan_name_workload(info, workload);
+    if (info->n_prompt > 0 && info->n_new > 0) {
+        append_phase(p->plan, TSR_PLAN_FOR_DECODE, "decode", phases);
+        append_phase(p->plan, TSR_PLAN_FOR_PROMPT, "prompt", phases);
     }
-    if (p->plan->n_tokens > 1) {
-        tsr_plan_put(p, "Split: the fastest for steps of %d tokens\n", p->plan->n_tokens);
-        return;
-    }
-    if (!better) {
-        tsr_plan_put(p, "Split: the fastest for decode; --workload PROMPT,NEW counts prompts, too\n");
-        return;
-    }
-    tsr_plan_put_wrapped(p,
-                         "Split: the fastest for decode; \"%s\" has decode %+.0f %%, prompt %+.0f %%: "
-                         "--workload %lld,%d counts both",
-                         better->text, 100 * (t->decode.total_ns / better->decode_ns - 1),
-                         100 * (t->prompt.total_ns / better->prompt_ns - 1), (long long)t->prompt.n_tokens,
-                         NEW_TOKENS);
+    tsr_plan_put_wrapped(p, "Split: the fastest for %s, %s%s", workload,
+                         tsr_plan_time_text(t->workload_ns, time), phases);
 }
 
 static void put_context(const tsr_plan_printer *p)
