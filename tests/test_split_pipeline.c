@@ -333,6 +333,32 @@ static void pairs_follow_one_another(void **state)
     }
 }
 
+/* A walk of the FFN that is divided takes three times as long, by chance. */
+static double divided_is_slow(void *user, int class_index, const int64_t *counts)
+{
+    const problem *q = user;
+    int n = 0;
+    if (class_index != TSR_PIPELINE_FFN)
+        return -1;
+    for (int d = 0; d < q->p.n_devices; d++)
+        n += counts[d] > 0;
+    return (n > 1 ? 3 : 1) * tsr_cost_walk_ns(&q->classes[class_index], q->p.n_devices, counts);
+}
+
+/* Pairs would be faster, but for chance. */
+static void chance_counts_in_stages(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result;
+    equal_devices(&q, 4, 8, 2, 8);
+    q.p.walk_ns = divided_is_slow;
+    assert_int_equal(tsr_pipeline_optimize(&q.p, &result), TSR_OK);
+    assert_false(result.proven);
+    check_pipeline(&q, &result, false);
+    assert_int_equal(result.n_stages, 4);
+}
+
 /* More devices than all sets can be looked at of: still something that fits and beats whole layers. */
 static void many_devices_are_taken_by_neighbours(void **state)
 {
@@ -400,6 +426,7 @@ int main(void)
         cmocka_unit_test(no_pipeline_of_all_is_faster),
         cmocka_unit_test(no_pipeline_of_all_is_faster_in_two_parts),
         cmocka_unit_test(pairs_follow_one_another),
+        cmocka_unit_test(chance_counts_in_stages),
         cmocka_unit_test(many_devices_are_taken_by_neighbours),
         cmocka_unit_test(values_out_of_range_and_models_too_large_are_refused),
         cmocka_unit_test(every_allocation_may_fail),

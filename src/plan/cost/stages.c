@@ -53,6 +53,7 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, c
         .rooms = p->rooms,
         .allowed = p->allowed,
         .sync_ns = p->sync_ns,
+        .walk_ns = p->walk_ns,
         .user = p->user,
         .transfer_ns = (const double(*)[TSR_MAX_DEVICES])stages->transfer_ns,
         .output_transfer_ns = (const double(*)[TSR_MAX_DEVICES])stages->output_transfer_ns,

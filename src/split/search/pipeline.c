@@ -605,7 +605,7 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pi
     /* A path over a set in which some device got no work may assume a transfer that does not happen. */
     if (exact && s->best.total_ns > shortest.ns * SAME)
         s->proven = false;
-    s->best.proven = s->proven;
+    s->best.proven = s->proven && !p->walk_ns;
     *pipeline_out = s->best;
 out:
     search_free(s);

@@ -26,8 +26,8 @@
 #include "split/search/pipeline_problem.h"
 
 /* The fastest pipeline; the same problem gives the same everywhere. Proven for up to TSR_PIPELINE_ALL_SETS
- * usable devices (unless memory is so short that stages are not). TSR_ERR_MEMORY: nothing fits.
- * TSR_ERR_INVALID: times out of range. */
+ * usable devices, unless memory is so short that stages are not, or there is walk_ns. TSR_ERR_MEMORY:
+ * nothing fits. TSR_ERR_INVALID: times out of range. */
 tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *problem, tsr_pipeline *pipeline_out);
 
 /* The fastest pipeline whose stages are single devices in device order, each with whole layers; devices may

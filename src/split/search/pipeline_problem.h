@@ -27,6 +27,8 @@ typedef struct tsr_pipeline_problem {
     tsr_device_set allowed;
     /* As in tsr_cost_problem; for the output class, the all-reduce after the embedding. */
     double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
+    /* As in tsr_cost_problem. Pipelines are then not proven. */
+    double (*walk_ns)(void *user, int class_index, const int64_t *counts);
     void *user;
     /* [from][to] times of copies. The lowest device of a stage sends to every device of the next stage, and
      * the longest copy counts. The first matrix is for transfers between layers, the second for transfers to

@@ -34,6 +34,12 @@ static double stage_sync(void *user, tsr_device_set devices, int class_index)
     return p->sync_ns(p->user, devices, class_index);
 }
 
+static double stage_walk(void *user, int class_index, const int64_t *counts)
+{
+    const tsr_pipeline_problem *p = ((const tsr_stage_problem *)user)->pipeline;
+    return p->walk_ns(p->user, class_index, counts);
+}
+
 void tsr_stage_problem_init(const tsr_pipeline_problem *p, int64_t n_layers, tsr_stage_role role,
                             tsr_stage_problem *stage)
 {
@@ -46,6 +52,7 @@ void tsr_stage_problem_init(const tsr_pipeline_problem *p, int64_t n_layers, tsr
                                      .rooms = p->rooms,
                                      .allowed = p->allowed,
                                      .sync_ns = p->sync_ns ? stage_sync : NULL,
+                                     .walk_ns = p->walk_ns ? stage_walk : NULL,
                                      .user = stage};
     memcpy(stage->classes, p->classes, sizeof stage->classes);
     for (int c = 0; c < TSR_PIPELINE_OUTPUT; c++) {
