@@ -51,7 +51,8 @@ typedef struct levels {
     level level[MAX_LEVELS];          /* by rank, then by part */
     int n_levels;
     combination *list;
-    int64_t n_combinations;
+    int n_combinations, capacity;
+    tsr_status status; /* of growing the list */
     int64_t *work_left;
     bool complete; /* all that could be faster than the best are in the list */
 } levels;
@@ -167,10 +168,16 @@ out:
 
 static void add_combination(levels *l, const combination *c)
 {
-    if (l->n_combinations == MOST_COMBINATIONS || *l->work_left <= 0)
+    if (l->n_combinations == MOST_COMBINATIONS || *l->work_left <= 0) {
         l->complete = false;
-    else
+        return;
+    }
+    l->status = tsr_mem_grow(&l->list, l->n_combinations, &l->capacity, 64, sizeof *l->list,
+                             "the search for a split");
+    if (l->status == TSR_OK)
         l->list[l->n_combinations++] = *c;
+    else
+        l->complete = false;
 }
 
 /* The least value of level i at those before it: of a second part, what the first part's allows. */
@@ -286,8 +293,9 @@ static tsr_status search_all(levels *l, int64_t *work_left, double *best_ns, boo
                              int64_t count_out[][TSR_MAX_DEVICES])
 {
     tsr_status status = TSR_OK;
-    qsort(l->list, (size_t)l->n_combinations, sizeof *l->list, compare_combinations);
-    for (int64_t i = 0; i < l->n_combinations && l->list[i].ns < *best_ns && status == TSR_OK; i++) {
+    if (l->n_combinations > 0)
+        qsort(l->list, (size_t)l->n_combinations, sizeof *l->list, compare_combinations);
+    for (int i = 0; i < l->n_combinations && l->list[i].ns < *best_ns && status == TSR_OK; i++) {
         int64_t found[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES], counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
         tsr_cost_result result;
         bool fits = false;
@@ -357,8 +365,8 @@ tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, do
         double slack = (*best_ns - first.ns) / l->level[i].of->repeats; /* infinite until a split is found */
         TSR_TRY(list_choices(l, &l->level[i], l->level[i].least + slack));
     }
-    TSR_TRY(tsr_mem_array(MOST_COMBINATIONS, sizeof *l->list, "the search for a split", &l->list));
     combine(l, 0, &first, most, *best_ns);
+    TSR_TRY(l->status);
     *found_out = false;
     TSR_TRY(search_all(l, work_left, best_ns, found_out, count_out));
     *proven_inout = *proven_inout && l->complete;
