@@ -136,8 +136,8 @@ void store(Warp &w, const Instr &i)
     count_access(w, i, at, n);
 }
 
-/* Lanes one after another: the ISA leaves their order open. */
-template <class T, class F> Run atomic(F)
+/* Lanes one after another: the ISA leaves their order open. ORDERED: with release and acquire. */
+template <class T, bool ORDERED = false, class F> Run atomic(F)
 {
     return [](Warp &w, const Instr &i) {
         uint64_t at[LANES];
@@ -149,6 +149,8 @@ template <class T, class F> Run atomic(F)
             check_written(w, i, p, sizeof(T), l);
             if (p.segment != NULL && p.segment->stored)
                 global_load(w, i, l, *p.segment, p.bytes, sizeof(T));
+            if (ORDERED && p.segment != NULL)
+                global_order(w, *p.segment, at[l]);
             memcpy(&old, p.bytes, sizeof old);
             now = F()(old, in<T>(w, i, 2)[l]);
             memcpy(p.bytes, &now, sizeof now);
@@ -267,6 +269,11 @@ Run find_memory(const Statement &s, Instr &i)
                        i.registers = register_bytes(s.operands[first == "st"], i.bytes);
                        return first == "ld" ? load : store;
                    }
+                   if (has(s, "inc"))
+                       return has(s, "acq_rel") && has(s, "gpu") && type == "u32"
+                                  ? atomic<uint32_t, true>(
+                                        [](uint32_t a, uint32_t b) { return a >= b ? 0 : a + 1; })
+                                  : NULL;
                    if (has(s, "add"))
                        return type == "u32"   ? atomic<uint32_t>([](uint32_t a, uint32_t b) { return a + b; })
                               : type == "u64" ? atomic<uint64_t>([](uint64_t a, uint64_t b) { return a + b; })

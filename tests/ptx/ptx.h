@@ -155,6 +155,12 @@ struct Stored {
     uint8_t mask; /* bytes */
 };
 
+/* An atomic with release and acquire at an address. */
+struct Ordered {
+    uint64_t at;
+    uint32_t block, barriers; /* passed by the block before it */
+};
+
 struct Segment {
     uint64_t begin;
     size_t size;
@@ -162,6 +168,7 @@ struct Segment {
     uint8_t *written; /* per byte; NULL: all of it counts as written */
     /* by word, zeros at first; none before the first store of the launch */
     std::unique_ptr<Stored, void (*)(void *)> stored = {NULL, free};
+    std::vector<Ordered> ordered; /* of the launch */
 };
 
 struct Memory {                    /* global */

@@ -5,7 +5,9 @@
  * already is none: all lanes may write the same. Of accesses to parts of a word only the last of each kind
  * is known.
  *
- * In global memory nothing orders the blocks of a launch, and only stores are remembered: two threads
+ * In global memory only atomics with release and acquire at one address order the blocks of a launch: what
+ * a block stored before a barrier that precedes its atomic is visible behind the first barrier after a later
+ * block's. Only stores are remembered: two threads
  * that both store another value, as where an atomic addition became a load and a store, or a load or an
  * atomic after another thread's store. A load before another's store is found when a launch runs in
  * falling order. */
@@ -53,6 +55,10 @@ void check_stored(Warp &w, const Instr &i, const char *does, int lane, const Sto
     if (s.block == w.block->index && (s.thread == thread || s.barriers != w.block->barriers + 1 ||
                                       (s.thread / LANES == w.number && s.syncs != w.syncs)))
         return;
+    const auto seen = w.block->acquired.find(s.block);
+    if (seen != w.block->acquired.end() && s.barriers <= seen->second.released &&
+        seen->second.acquired < w.block->barriers)
+        return;
     report(w, i,
            "thread %u %s byte %zu of global memory that thread %u of block %u wrote, without a barrier "
            "between them",
@@ -80,6 +86,15 @@ void global_store(Warp &w, const Instr &i, int lane, Segment &s, const uint8_t *
         check_stored(w, i, "writes", lane, last, word / WORD, mask);
         last = {w.block->barriers + 1, w.syncs, (uint32_t)w.block->index, thread, mask};
     }
+}
+
+void global_order(Warp &w, Segment &s, uint64_t at)
+{
+    Block &b = *w.block;
+    for (const Ordered &earlier : s.ordered)
+        if (earlier.at == at && earlier.block != b.index)
+            b.acquired[earlier.block] = {earlier.barriers, b.barriers};
+    s.ordered.push_back({at, (uint32_t)b.index, b.barriers});
 }
 
 void shadow_load(Warp &w, const Instr &i, int lane, uint32_t at, size_t n)

@@ -20,7 +20,8 @@ struct Result {
 
 /* Run `body` with registers %r, %rd, %f, %rs, %p of ten each; %rd0 is the address of the lane's word, %r0 the
  * lane. Words of `in` are at `out` + 256. Memory begins at 0x1000. */
-static Result run(const std::string &body, unsigned threads = 32, const std::string &variables = "")
+static Result run(const std::string &body, unsigned threads = 32, const std::string &variables = "",
+                  unsigned blocks = 1)
 {
     Result r = {};
     uint32_t memory[128] = {};
@@ -40,6 +41,7 @@ static Result run(const std::string &body, unsigned threads = 32, const std::str
     const uint64_t address = 0x1000;
     Launch launch;
     launch.block[0] = threads;
+    launch.grid[0] = blocks;
     launch.memory = &global;
     launch.parameters.resize(8);
     memcpy(launch.parameters.data(), &address, 8);
@@ -48,7 +50,8 @@ static Result run(const std::string &body, unsigned threads = 32, const std::str
     try {
         std::shared_ptr<Kernel> kernel = decode(parse(text, 0));
         launch.kernel = kernel.get();
-        run_block(launch, 0);
+        for (unsigned b = 0; b < blocks; b++)
+            run_block(launch, b);
     } catch (const Error &error) {
         r.error = error.what();
     }
@@ -366,6 +369,31 @@ static void races_in_global_memory_are_reported(void **)
         "");
 }
 
+/* The first of two blocks stores a word per thread, and the second one loads that of thread 33. */
+static std::string report_of_blocks(const std::string &after_store, const std::string &atomic,
+                                    const std::string &before_load)
+{
+    const Result r = run(
+        "mov.u32 %r1, %ctaid.x; setp.ne.s32 %p1, %r1, 0; setp.eq.s32 %p2, %r1, 0;\n"
+        "setp.ne.s32 %p3, %r0, 0;\n@%p1 bra $STORED;\nst.global.u32 [%rd0], %r0;\n$STORED:\n" +
+            after_store + ";\n@%p3 bra $COUNTED;\natom." + atomic + " %r2, [%rd9+256], 1000;\n$COUNTED:\n" +
+            before_load + ";\n@%p2 bra $OUT;\nld.global.u32 %r3, [%rd9+132];\n$OUT:\n",
+        64, "", 2);
+    assert_string_equal(r.error.c_str(), "");
+    return r.reported;
+}
+
+static void atomics_with_release_and_acquire_order_blocks(void **)
+{
+    const std::string barrier = "bar.sync 0", none = "mov.u32 %r8, 0", ordered = "acq_rel.gpu.global.inc.u32",
+                      relaxed = "global.add.u32";
+    assert_string_equal(report_of_blocks(barrier, ordered, barrier).c_str(), "");
+    for (const std::string &report :
+         {report_of_blocks(none, ordered, barrier), report_of_blocks(barrier, relaxed, barrier),
+          report_of_blocks(barrier, ordered, none)})
+        assert_non_null(strstr(report.c_str(), "that thread 33 of block 0 wrote"));
+}
+
 static void memory_is_checked(void **)
 {
     assert_string_equal(run("st.global.u32 [%rd0+380], %r0;").error.c_str(), "");
@@ -399,6 +427,8 @@ static void atomics_add_up(void **)
     assert_int_equal(r.out[0], 100);
     assert_int_equal(r.out[31], 162);
     assert_int_equal(value("atom.global.max.s32 %r2, [%rd9+256], %r0; ld.global.u32 %r1, [%rd9+256];"), 100);
+    /* 100, 101, 102, 0, 1, ... */
+    assert_int_equal(value("atom.acq_rel.gpu.global.inc.u32 %r1, [%rd9+256], 102;"), 0);
 }
 
 static void async_copies_arrive_at_their_wait(void **)
@@ -507,6 +537,7 @@ int main(void)
         cmocka_unit_test(barriers_wait_for_all_warps),
         cmocka_unit_test(races_in_shared_memory_are_reported),
         cmocka_unit_test(races_in_global_memory_are_reported),
+        cmocka_unit_test(atomics_with_release_and_acquire_order_blocks),
         cmocka_unit_test(memory_is_checked),
         cmocka_unit_test(atomics_add_up),
         cmocka_unit_test(async_copies_arrive_at_their_wait),

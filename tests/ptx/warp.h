@@ -32,13 +32,19 @@ struct Shadow {
     Access read, write;
 };
 
+/* What a block released to this one: barriers that each had passed. */
+struct Acquired {
+    uint32_t released, acquired;
+};
+
 struct Block {
     const Launch *launch;
     std::vector<uint8_t> shared, shared_written, local;
     uint64_t index;
-    unsigned barrier_line;      /* of those that wait; 0: none */
-    uint32_t barriers = 0;      /* passed */
-    std::vector<Shadow> shadow; /* of the words of `shared` */
+    unsigned barrier_line;                 /* of those that wait; 0: none */
+    uint32_t barriers = 0;                 /* passed */
+    std::vector<Shadow> shadow;            /* of the words of `shared` */
+    std::map<uint32_t, Acquired> acquired; /* by block */
 };
 
 struct Warp {
@@ -106,6 +112,8 @@ void shadow_store(Warp &w, const Instr &i, int lane, uint32_t at, size_t n);
 /* The same in global memory, where only stores are remembered. */
 void global_load(Warp &w, const Instr &i, int lane, const Segment &s, const uint8_t *bytes, size_t n);
 void global_store(Warp &w, const Instr &i, int lane, Segment &s, const uint8_t *bytes, size_t n);
+/* An atomic with release and acquire, before it. */
+void global_order(Warp &w, Segment &s, uint64_t at);
 
 /* An access of n bytes by each active lane. */
 void count_access(Warp &w, const Instr &i, const uint64_t *at, size_t n);
