@@ -23,7 +23,7 @@ enum { GPU_BLOCKS = 256, GPU_PAGE = 4096, GPU_OP_INDEX = 6 };
 typedef struct gpu {
     cudaStream_t stream;
     tsr_cuda_props props;
-    int *fault;
+    tsr_cuda_words *words;
     size_t scratch_bytes; /* given to ops; 0 to make them do without */
     void *blocks[GPU_BLOCKS];
     int n_blocks;
@@ -55,8 +55,8 @@ static inline gpu gpu_open(void)
     g.props.shared_bytes = (size_t)gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     assert_int_equal(tsr_cuda_kernels_load(&g.props.early), TSR_OK);
     GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
-    GPU_OK(cudaMalloc((void **)&g.fault, sizeof(int)));
-    gpu_fill(g.fault, 0, sizeof(int));
+    GPU_OK(cudaMalloc((void **)&g.words, sizeof *g.words));
+    gpu_fill(g.words, 0, sizeof *g.words);
     return g;
 }
 
@@ -70,7 +70,7 @@ static inline void gpu_clear(gpu *g)
 static inline void gpu_close(gpu *g)
 {
     gpu_clear(g);
-    GPU_OK(cudaFree(g->fault));
+    GPU_OK(cudaFree(g->words));
     GPU_OK(cudaStreamDestroy(g->stream));
 }
 
@@ -102,23 +102,26 @@ static inline void gpu_get(void *to, const void *from, size_t bytes)
 static inline tsr_cuda_stream gpu_stream(gpu *g, void *scratch)
 {
     return (tsr_cuda_stream){.stream = g->stream,
-                             .fault = g->fault,
+                             .fault = &g->words->fault,
                              .op_index = GPU_OP_INDEX,
                              .scratch = scratch,
                              .scratch_bytes = scratch ? g->scratch_bytes : 0,
-                             .props = &g->props};
+                             .props = &g->props,
+                             .counters = g->words->counters};
 }
 
-/* Whether the fault word was raised since it was last asked for. */
+/* Whether the fault word was raised since it was last asked for. All counters are zeros again. */
 static inline bool gpu_fault(gpu *g)
 {
-    int fault;
+    tsr_cuda_words words;
     GPU_OK(cudaStreamSynchronize(g->stream));
-    gpu_get(&fault, g->fault, sizeof fault);
-    gpu_fill(g->fault, 0, sizeof fault);
-    if (fault != 0)
-        assert_int_equal(fault, GPU_OP_INDEX + 1);
-    return fault != 0;
+    gpu_get(&words, g->words, sizeof words);
+    gpu_fill(&g->words->fault, 0, sizeof words.fault);
+    for (int i = 0; i < TSR_CUDA_COUNTERS; i++)
+        assert_int_equal(words.counters[i], 0);
+    if (words.fault != 0)
+        assert_int_equal(words.fault, GPU_OP_INDEX + 1);
+    return words.fault != 0;
 }
 
 /* Run one op to its end. The value tells whether it raised the range fault. */

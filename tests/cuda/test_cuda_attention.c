@@ -179,7 +179,7 @@ static void attention_is_close_to_exact_in_one_segment_and_in_many(void **state)
     gpu_close(&g);
 }
 
-/* They are combined by 128 threads. */
+/* 32 are combined at a time. */
 static void more_groups_than_are_combined_at_a_time(void **state)
 {
     (void)state;

@@ -84,6 +84,7 @@ typedef struct budget {
     const char *collectives;
     uint64_t per_layer, besides; /* operations: of a layer, and of a step without layers; 0: not compared */
     const char *calls;           /* of a step with two layers */
+    int n_ctx;                   /* 0: 64 */
     bool candidates;             /* the likeliest token, instead of all logits */
     tsr_type type, other_type;   /* of the weights (synth_model.h); TSR_TYPE_F32: Q8_0 alone */
 } budget;
@@ -102,7 +103,8 @@ static step count_step(const budget *b, int n_layers)
     model.other_type = b->other_type;
     model.n_experts = b->n_experts;
     model.n_experts_used = b->n_experts > 0 ? 2 : 0;
-    config.session.n_ctx = 64;
+    config.session.n_ctx = b->n_ctx > 0 ? b->n_ctx : 64;
+    model.n_ctx = (int)config.session.n_ctx;
     machine.n_devices = b->n_gpus;
     machine.peer_access = true;
     cudasim_configure(&machine);
@@ -166,6 +168,19 @@ static void a_step_with_values_of_another_type_costs_what_it_did(void **state)
                     .other_type = TSR_TYPE_Q6_K});
 }
 
+/* The last block of attention combines the results of all. */
+static void a_step_with_a_long_context_costs_what_it_did(void **state)
+{
+    (void)state;
+    check(&(budget){.n_gpus = 1,
+                    .collectives = "auto",
+                    .per_layer = 5,
+                    .besides = 13,
+                    .calls = "cuCtxPopCurrent 1, cuCtxPushCurrent 1, cudaEventRecord 2, cudaGraphLaunch 1, "
+                             "cudaMemcpyAsync 1",
+                    .n_ctx = 4096});
+}
+
 /* The likeliest token instead of all logits: a kernel more, and 8 bytes to the host. */
 static void a_step_with_candidates_costs_what_it_did(void **state)
 {
@@ -218,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_one_gpu_costs_what_it_did),
         cmocka_unit_test(a_step_of_a_mixture_costs_what_it_did),
+        cmocka_unit_test(a_step_with_a_long_context_costs_what_it_did),
         cmocka_unit_test(a_step_with_candidates_costs_what_it_did),
         cmocka_unit_test(a_step_with_values_of_another_type_costs_what_it_did),
         cmocka_unit_test(a_step_on_two_gpus_costs_what_it_did),

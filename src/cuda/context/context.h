@@ -60,8 +60,8 @@ typedef struct tsr_cuda_device {
     cudaStream_t copies;
     cudaEvent_t copied; /* for waiting until `copies` is empty */
     _Atomic bool copies_pending;
-    int *fault;      /* device memory: range faults, see kernels.h */
-    int *fault_copy; /* pinned: */
+    tsr_cuda_words *words;
+    int *fault_copy; /* pinned */
     tsr_pool_block *fault_block;
     tsr_pool *pinned; /* host memory that the GPU's copies and kernels can access */
     char pinned_name[64];

@@ -68,8 +68,8 @@ static void close_device(tsr_cuda_device *cuda)
         tsr_cublas_destroy(cuda->cublas);
         cuda->cublas = NULL;
         tsr_cuda_ring_destroy(cuda);
-        if (cuda->fault)
-            tsr_cuda_free_own(cuda, cuda->fault, sizeof *cuda->fault);
+        if (cuda->words)
+            tsr_cuda_free_own(cuda, cuda->words, sizeof *cuda->words);
         if (cuda->copied)
             (void)cudaEventDestroy(cuda->copied);
         if (cuda->copies)
@@ -221,7 +221,7 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
                           &cuda->fault_block));
     cuda->fault_copy = cuda->fault_block->data;
     *cuda->fault_copy = 0;
-    TSR_TRY(tsr_cuda_alloc_own(cuda, sizeof *cuda->fault, (void **)&cuda->fault));
+    TSR_TRY(tsr_cuda_alloc_own(cuda, sizeof *cuda->words, (void **)&cuda->words));
     TSR_TRY(tsr_cuda_ring_create(cuda));
     TSR_TRY(tsr_cuda_memory_now(cuda, &available, &total));
     lower_cap(cuda, available);

@@ -132,7 +132,7 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
 }
 
 /* The products from op `at` on that may run side by side, with the norm before them and what comes after
- * them; n_out: the ops without the norm. Without any product nothing else is set. */
+ * them; *n_out: the ops without the norm. Without any product nothing else is set. */
 static tsr_cuda_products products_from(const tsr_device_program *program, int first, int at, int end,
                                        int *n_out)
 {
@@ -186,8 +186,14 @@ static tsr_status enqueue_ops(tsr_device_program *program, int first, int index,
     end = cuda->without.fusions ? index + 1 : end;
     const tsr_op *norm = tsr_cuda_fuse_norm(op, end - index);
     const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
-    tsr_cuda_stream s = {cuda->stream, cuda->fault,  index, cuda->base.scratch, cuda->base.scratch_bytes,
-                         &cuda->props, first < index};
+    tsr_cuda_stream s = {.stream = cuda->stream,
+                         .fault = &cuda->words->fault,
+                         .op_index = index,
+                         .scratch = cuda->base.scratch,
+                         .scratch_bytes = cuda->base.scratch_bytes,
+                         .props = &cuda->props,
+                         .sibling = first < index,
+                         .counters = cuda->words->counters};
     bool with_norm = false;
     *n_out = 1;
     if (tsr_op_collective(op)) {
@@ -212,14 +218,14 @@ static tsr_status enqueue_ops(tsr_device_program *program, int first, int index,
 enum { OPS_IN_FLIGHT = 128 };
 
 /* Enqueue the work of one segment, into the graph that is captured from the stream, or onto the stream. The
- * first segment clears the fault word, the last copies it to the host. */
+ * first segment clears the words, the last copies that of faults to the host. */
 static tsr_status enqueue_segment(tsr_device_program *program, const segment *seg, bool captured)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
     const tsr_cuda_stream s = {.stream = cuda->stream, .props = &cuda->props};
     if (seg == program->segments)
-        TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
+        TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->words, 0, sizeof *cuda->words, cuda->stream)));
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
     for (int i = seg->begin, n, n_calls = 1, first = i; i < seg->end; i += n, n_calls++) {
@@ -234,7 +240,7 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
     if (seg->after >= 0)
         TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
     else
-        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(cuda->fault_copy, cuda->fault, sizeof *cuda->fault,
+        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(cuda->fault_copy, &cuda->words->fault, sizeof *cuda->fault_copy,
                                          cudaMemcpyDeviceToHost, cuda->stream)));
 out:
     return status;

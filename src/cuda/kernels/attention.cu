@@ -10,8 +10,8 @@
  *   values   a thread per element of the head: weight times value, position after position
  *
  * Segments are merged into their group. In decoding there are few tokens and long sequences, so the groups
- * are distributed over many blocks, which store each group's (top, sum, output) in scratch memory, and
- * combine_kernel merges them. Where the scratch does not hold all groups of the longest sequence, there are
+ * are distributed over many blocks, which store each group's (top, sum, output) in scratch memory, and the
+ * last of them merges these. Where the scratch does not hold all groups of the longest sequence, there are
  * rounds of as many groups as it holds, each of which continues with the result of the previous ones. With
  * many tokens a block goes through all groups and merges immediately, and attention_tile.cu computes tiles of
  * tokens of one sequence, which share keys and values. With a selection (core/op.h) segments without a
@@ -22,7 +22,7 @@
  * Keys and values of F16, BF16, Q8_0 or Q4_0, both of one type, are multiplied on tensor cores by other
  * kernels, attention/halves.cuh, in groups of the same length, which are distributed and combined here in the
  * same way. */
-#include "cuda/kernels/attention.cuh"
+#include "cuda/kernels/attention/combine.cuh"
 #include "cuda/kernels/mul_mat/mma.cuh"
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
@@ -305,7 +305,7 @@ TSR_DEVICE void attention_group(const attention_args &a, const attention_item &i
             attention_segment<HEADS>(a, item, segment, b);
 }
 
-/* Store a group's result in scratch for combine_kernel, as number `at` of the round. */
+/* Store a group's result in scratch, as number `at` of the round. */
 template <int HEADS>
 TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t at,
                                 const attention_block<HEADS> *b)
@@ -367,11 +367,12 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
     item.k_dim = a.op.kv.k_dim;
     item.v_dim = a.op.kv.v_dim;
     item.n_heads = (int)(rest < HEADS ? rest : HEADS);
-    int64_t end = all_groups(a.op, item.t);
-    if (a.first_group + blockIdx.y >= end)
+    const int first_group = (int)a.first_group, round_end = first_group + (int)a.round_groups;
+    int end = (int)all_groups(a.op, item.t);
+    if (first_group + (int)blockIdx.y >= end)
         return;
-    if (a.groups && end > a.first_group + a.round_groups)
-        end = a.first_group + a.round_groups;
+    if (a.groups && end > round_end)
+        end = round_end;
     item.q = operands;
     item.out = operands + HEADS * q_stride;
     item.total = item.out + HEADS * stride;
@@ -389,13 +390,15 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
     if (threadIdx.x < HEADS)
         b.total[threadIdx.x] = merge_nothing();
 
-    for (int64_t group = a.first_group + blockIdx.y; group < end; group += gridDim.y) {
+    for (int group = first_group + (int)blockIdx.y; group < end; group += (int)gridDim.y) {
         attention_group<HEADS>(a, item, attention_keys(a, group, &item), &b);
         if (a.groups)
-            attention_leave<HEADS>(a, item, group - a.first_group, &b);
+            attention_leave<HEADS>(a, item, group - first_group, &b);
         else
             attention_add<HEADS>(item, &b);
     }
+    if (a.counters)
+        attention_combine_last(a, HEADS, &b.weight[0][0]);
     if (a.groups)
         return;
     for (int64_t i = threadIdx.x; i < item.v_dim; i += ATTENTION_THREADS)
@@ -404,96 +407,14 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 3) attention_kernel(
                 item.total[h * stride + i] * attention_end(a, item.first_head + h, b.total[h]);
 }
 
-/* The factors with which combine_kernel merges a run of groups, one per thread, and the groups' sums. */
-struct combine_block {
-    float keep[ATTENTION_THREADS], take[ATTENTION_THREADS], sum[ATTENTION_THREADS], top[ATTENTION_WARPS];
-};
-
-/* What merge_piece() computes group after group, of all groups of a run together: only sums are added in
- * order. *top: the highest score so far, before and after. */
-TSR_DEVICE void combine_factors(const float *groups, int64_t stride, int n, float *top, combine_block *b)
-{
-    const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
-    const float *piece = groups + threadIdx.x * stride;
-    const float mine = (int)threadIdx.x < n ? piece[0] : -INFINITY;
-    const float sum = (int)threadIdx.x < n ? piece[1] : 0.0f;
-    float higher = sum == 0.0f ? -INFINITY : mine; /* of the lanes up to this one */
-    TSR_UNROLL
-    for (int step = 1; step < TSR_WARP; step *= 2) {
-        const float other = __shfl_up_sync(TSR_ALL_LANES, higher, step);
-        higher = lane >= step ? fmaxf(higher, other) : higher;
-    }
-    __syncthreads(); /* the previous run is finished */
-    if (lane == TSR_WARP - 1)
-        b->top[warp] = higher;
-    float before = __shfl_up_sync(TSR_ALL_LANES, higher, 1), all = *top;
-    __syncthreads();
-    if (lane == 0)
-        before = -INFINITY;
-    for (int i = 0; i < ATTENTION_WARPS; i++) {
-        if (i == warp)
-            before = fmaxf(all, before);
-        all = fmaxf(all, b->top[i]);
-    }
-    higher = fmaxf(before, mine);
-    b->keep[threadIdx.x] = sum == 0.0f ? 1.0f : expf(before - higher);
-    b->take[threadIdx.x] = sum == 0.0f ? 0.0f : expf(mine - higher);
-    b->sum[threadIdx.x] = sum;
-    *top = all;
-    __syncthreads();
-}
-
-/* Merge the groups that attention_kernel stored in scratch in this round: one block per token and head, each
- * thread some elements. The round that has a token's last group writes the result. */
+/* Merge the groups of this round where there are no counters: one block per token and head. */
 static __global__ void __launch_bounds__(ATTENTION_THREADS) combine_kernel(const attention_args a)
 {
-    enum { MOST = TSR_MAX_HEAD_DIM / ATTENTION_THREADS };
-    __shared__ combine_block b;
-    const int64_t v_dim = a.op.kv.v_dim, head = blockIdx.x, stride = v_dim + 2;
+    __shared__ float shared[2];
     tsr_begin_early();
-    const tsr_quotient token = tsr_divide(head, a.op.n_heads);
-    const int64_t left = all_groups(a.op, token.of) - a.first_group;
-    const int n = (int)(left < a.round_groups ? left : a.round_groups);
-    if (left <= 0 || is_tile(a, token.of) || (a.span > 0 && groups_of(range_of(a.op, token.of)) == 1))
-        return; /* of a single group halves_token_kernel has written the result */
-    float *so_far = a.so_far + head * stride, out[MOST] = {};
-    attention_merge total = merge_nothing();
-    TSR_UNROLL
-    for (int k = 0; k < MOST; k++)
-        if (a.first_group > 0 && k * ATTENTION_THREADS + (int)threadIdx.x < v_dim)
-            out[k] = so_far[2 + k * ATTENTION_THREADS + threadIdx.x];
-    if (a.first_group > 0) {
-        total.top = so_far[0];
-        total.sum = so_far[1];
-    }
-    TSR_UNROLL_BY(1)
-    for (int first = 0; first < n; first += ATTENTION_THREADS) {
-        const int run = n - first < ATTENTION_THREADS ? n - first : (int)ATTENTION_THREADS;
-        const float *groups = a.groups + (head * a.round_groups + first) * stride;
-        combine_factors(groups, stride, run, &total.top, &b);
-        for (int i = 0; i < run; i++)
-            total.sum = fmaf(total.sum, b.keep[i], b.sum[i] * b.take[i]);
-        TSR_UNROLL
-        for (int k = 0; k < MOST; k++) {
-            const int at = k * ATTENTION_THREADS + threadIdx.x;
-            if (at >= v_dim)
-                break;
-            TSR_UNROLL_BY(8) /* loads in flight together */
-            for (int i = 0; i < run; i++)
-                out[k] = fmaf(out[k], b.keep[i], groups[i * stride + 2 + at] * b.take[i]);
-        }
-    }
-    const bool ends = left <= a.round_groups;
-    const float factor = ends ? attention_end(a, token.rest, total) : 1.0f;
-    TSR_UNROLL
-    for (int k = 0; k < MOST; k++)
-        if (k * ATTENTION_THREADS + (int)threadIdx.x < v_dim)
-            (ends ? a.op.y + head * v_dim : so_far + 2)[k * ATTENTION_THREADS + threadIdx.x] =
-                out[k] * factor;
-    if (threadIdx.x == 0 && !ends) {
-        so_far[0] = total.top;
-        so_far[1] = total.sum;
-    }
+    const tsr_quotient token = tsr_divide(blockIdx.x, a.op.n_heads);
+    if (combine_groups(a, token.of) > 0)
+        attention_combine(a, token.of, token.rest, 1, shared);
 }
 
 /* -- launchers -- */
@@ -595,13 +516,15 @@ static tsr_status enqueue_rounds(attention_args a, int heads, dim3 grid, const t
 {
     tsr_status status = TSR_OK;
     a.groups = static_cast<float *>(s->scratch);
+    a.counters = grid.x <= TSR_CUDA_COUNTERS ? s->counters : NULL;
     a.so_far = a.groups + scratch_of_group(&a.op) / sizeof(float) * (size_t)a.round_groups;
     for (; a.first_group < max_groups(&a.op); a.first_group += a.round_groups) {
         TSR_TRY(enqueue(a, heads, grid, s));
-        TSR_TRY(
-            tsr_cuda_result(TSR_LAUNCH_EARLY(combine_kernel, dim3((unsigned)(a.op.n_tokens * a.op.n_heads)),
-                                             dim3(ATTENTION_THREADS), 0, s, a),
-                            "combine_kernel"));
+        if (!a.counters)
+            TSR_TRY(tsr_cuda_result(TSR_LAUNCH_EARLY(combine_kernel,
+                                                     dim3((unsigned)(a.op.n_tokens * a.op.n_heads)),
+                                                     dim3(ATTENTION_THREADS), 0, s, a),
+                                    "combine_kernel"));
     }
 out:
     return status;

@@ -20,6 +20,7 @@ struct attention_args {
     /* NULL: merge in place. Otherwise results (top, sum, output) of a round's groups, and of all previous
      * rounds: [n_tokens][n_heads][round_groups][v_dim + 2] and [n_tokens][n_heads][v_dim + 2] */
     float *groups, *so_far;
+    uint32_t *counters; /* of blocks that have left their groups, by item; NULL: combine_kernel comes next */
     int64_t round_groups;
     int64_t first_group; /* of the round, counted from a token's first group */
     int64_t tile_tokens; /* 0: no tiles (attention_tile.cu) */

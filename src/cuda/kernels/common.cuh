@@ -211,6 +211,26 @@ TSR_DEVICE void tsr_begin_early()
     tsr_wait_for_previous();
 }
 
+/* Whether this is the last of the n blocks that come here. Then what the others stored before is visible to
+ * it, and *counter is 0 again. All threads call it. */
+TSR_DEVICE bool tsr_is_last_of(uint32_t *counter, uint32_t n)
+{
+    uint32_t before = 0;
+    __syncthreads(); /* what all threads stored */
+    if (threadIdx.x == 0) {
+#ifdef __CUDA_ARCH__
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "l"(counter), "r"(n - 1)
+                     : "memory");
+#else
+        before = *counter; /* the simulated machine runs one thread at a time */
+        *counter = before >= n - 1 ? 0 : before + 1;
+#endif
+    }
+    return __syncthreads_and(before != n - 1) == 0;
+}
+
 /* -- sums -- */
 
 /* Binary tree over neighbouring lanes; every lane gets the sum. */

@@ -52,6 +52,14 @@ typedef struct tsr_cuda_props {
 } tsr_cuda_props;
 
 /* A launcher's stream, scratch memory and fault word. */
+/* Device memory for the ops of programs, zeroed before each step. */
+enum { TSR_CUDA_COUNTERS = 1024 };
+
+typedef struct tsr_cuda_words {
+    int fault;
+    uint32_t counters[TSR_CUDA_COUNTERS]; /* of blocks (tsr_is_last_of()) */
+} tsr_cuda_words;
+
 typedef struct tsr_cuda_stream {
     cudaStream_t stream;
     int *fault;   /* device memory: range faults are atomicMax'd into it as op_index + 1 */
@@ -60,6 +68,7 @@ typedef struct tsr_cuda_stream {
     size_t scratch_bytes; /* device memory, 256-byte aligned, used by one op at a time */
     const tsr_cuda_props *props;
     bool sibling; /* the op may run beside the product that was launched before it (tsr_cuda_is_sibling) */
+    uint32_t *counters; /* TSR_CUDA_COUNTERS zeros, which each op leaves so; NULL: there are none */
 } tsr_cuda_stream;
 
 /* Load the code of all kernels onto the current device, so that no launch loads code. *early_out: whether

@@ -11,8 +11,9 @@
  *
  * ROWS is 1 where there are at most 8 query heads: rows 8 to 15 of all products are zeros.
  *
- * As in attention.cu, groups are distributed over blocks and their results combined by combine_kernel. */
+ * As in attention.cu, groups are distributed over blocks and their results combined by the last of them. */
 #include "cuda/kernels/attention/codes.cuh"
+#include "cuda/kernels/attention/combine.cuh"
 
 enum { TOKEN_PIECES = GROUP / HALVES_PIECE, PIECE_TILES = HALVES_PIECE / HALVES_COLUMNS };
 
@@ -406,10 +407,10 @@ template <tsr_type TYPE> TSR_DEVICE int token_dim(int i, int tile, int e)
     return task / 2 * HALF_WINDOW + 8 * t + e % 2 * 4 + task % 2 * 2 + tile;
 }
 
-/* Store a group's result in scratch for combine_kernel, as number `at` of the round. Tiles 2 i and 2 i + 1
+/* Store a group's result in scratch, as number `at` of the round. Tiles 2 i and 2 i + 1
  * are neighbours. */
 template <tsr_type TYPE, int ROWS>
-TSR_DEVICE void token_leave(const attention_args &a, const token_item<TYPE, ROWS> &item, int64_t at,
+TSR_DEVICE void token_leave(const attention_args &a, const token_item<TYPE, ROWS> &item, int at,
                             const token_sums<TYPE, ROWS> &sums)
 {
     constexpr int PAIRS = token_type<TYPE>::tiles / 2;
@@ -513,11 +514,10 @@ TSR_DEVICE void token_run(const attention_args &a, int at, unsigned char *shared
     item.first_head = kv_head * share + row.rest * HALVES_ROWS;
     item.n_heads = rest < HALVES_ROWS ? rest : (int)HALVES_ROWS;
     item.range = range_of(a.op, item.t);
-    const int64_t groups = groups_of(item.range);
+    const int groups = (int)groups_of(item.range), round_end = (int)(a.first_group + a.round_groups);
     const bool leaves = a.groups && groups > 1;
-    const int64_t end =
-        leaves && groups > a.first_group + a.round_groups ? a.first_group + a.round_groups : groups;
-    int64_t group = a.first_group + blockIdx.y;
+    const int end = leaves && groups > round_end ? round_end : groups;
+    int group = (int)(a.first_group + blockIdx.y);
     if (group >= end)
         return;
     const token_layout layout = token_layout_of<TYPE>(a.op, a.span);
@@ -545,13 +545,13 @@ TSR_DEVICE void token_run(const attention_args &a, int at, unsigned char *shared
 
     token_sums<TYPE, ROWS> sums;
     token_total<TYPE, ROWS> total = {{merge_nothing(), merge_nothing()}};
-    for (; group < end; group += gridDim.y) {
+    for (; group < end; group += (int)gridDim.y) {
         halves_slots next = slots_of_group(a, item.t, kv_head, item.range, group + gridDim.y);
-        if (group + gridDim.y >= end)
+        if (group + (int)gridDim.y >= end)
             next.to = 0; /* none */
         token_group<TYPE, ROWS>(a, item, slots, next, &sums);
         if (leaves)
-            token_leave<TYPE, ROWS>(a, item, group - a.first_group, sums);
+            token_leave<TYPE, ROWS>(a, item, group - (int)a.first_group, sums);
         else
             token_merge<TYPE, ROWS>(sums, &total);
         slots = next;
@@ -573,6 +573,8 @@ static __global__ void __launch_bounds__(token_type<TYPE>::warps *TSR_WARP, 2)
         token_run<TYPE, ROWS>(a, at, shared, &b);
         __syncthreads(); /* of another item, shared memory is free */
     }
+    if (a.counters)
+        attention_combine_last(a, HALVES_ROWS, &b.keep[0][0]);
 }
 
 /* -- launchers -- */
