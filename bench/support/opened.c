@@ -95,8 +95,8 @@ bench_opened bench_open_copies(const char *path, const char *devices, int64_t n_
     return open_as(path, devices, NULL, n_ctx, true);
 }
 
-bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_transport *transport,
-                               int64_t n_ctx)
+static bench_opened open_divided(const char *path, const char *devices, const tsr_transport *transport,
+                                 int64_t n_ctx, int n_layers)
 {
     bench_opened o = {0};
     float even[TSR_MAX_DEVICES];
@@ -110,8 +110,25 @@ bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_
     config.split.n_tensor_split = tsr_runtime_n_devices(o.rt);
     for (int d = 0; d < config.split.n_tensor_split; d++)
         even[d] = 1;
+    if (n_layers > 0) { /* the output counts as one more layer */
+        config.split.mode = TSR_SPLIT_MODE_LAYER;
+        for (int d = 0; d < config.split.n_tensor_split; d++)
+            even[d] = (float)n_layers / (float)config.split.n_tensor_split;
+        even[config.split.n_tensor_split - 1]++;
+    }
     open_model(&o, path, &config);
     return o;
+}
+
+bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_transport *transport,
+                               int64_t n_ctx)
+{
+    return open_divided(path, devices, transport, n_ctx, 0);
+}
+
+bench_opened bench_open_layers(const char *path, const char *devices, int64_t n_ctx, int n_layers)
+{
+    return open_divided(path, devices, NULL, n_ctx, n_layers);
 }
 
 void bench_close(bench_opened *o)

@@ -51,6 +51,8 @@ bench_opened bench_open_copies(const char *path, const char *devices, int64_t n_
 /* Divided evenly over all devices, of several processes where there is a transport. */
 bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_transport *transport,
                                int64_t n_ctx);
+/* In layer mode, as many of n_layers layers on each device as on the others. */
+bench_opened bench_open_layers(const char *path, const char *devices, int64_t n_ctx, int n_layers);
 void bench_close(bench_opened *o);
 
 /* Seconds per token of n tokens, one by one, behind `depth` tokens that the session holds; afterwards it

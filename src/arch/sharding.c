@@ -230,6 +230,33 @@ const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_b
     return &split->groups[g];
 }
 
+/* Block i of all, in the order of a step: the embedding, attention and FFN of each layer, the output. */
+static tsr_device_set block_devices(const tsr_model_split *split, int64_t i)
+{
+    const int64_t layer = (i - 1) / 2;
+    const tsr_block block = i == 0                     ? TSR_BLOCK_EMBEDDING
+                            : layer == split->n_layers ? TSR_BLOCK_OUTPUT
+                            : i % 2 == 1               ? TSR_BLOCK_ATTENTION
+                                                       : TSR_BLOCK_FFN;
+    return tsr_model_split_group(split, block, layer)->devices;
+}
+
+int tsr_model_split_n_stages(const tsr_model_split *split)
+{
+    const int64_t n_blocks = 2 * split->n_layers + 2;
+    int64_t last[TSR_MAX_DEVICES] = {0}, end = 0; /* of each device, and of the devices so far */
+    int n = 1;
+    for (int64_t i = 0; i < n_blocks; i++)
+        TSR_FOR_DEVICES(d, block_devices(split, i))
+            last[d] = i;
+    for (int64_t i = 0; i < n_blocks - 1; i++) {
+        TSR_FOR_DEVICES(d, block_devices(split, i))
+            end = TSR_MAX(end, last[d]);
+        n += end == i;
+    }
+    return n;
+}
+
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id)
 {
     return id == TSR_CLASS_ATTENTION ? &group->kv_heads : id == TSR_CLASS_FFN ? &group->ffn : &group->vocab;

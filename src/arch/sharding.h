@@ -124,6 +124,10 @@ void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hpa
                             const tsr_model_granules *granules, int kind, tsr_shard_map *maps_out,
                             tsr_kv_state_part *parts_out);
 
+/* Groups of blocks that follow each other on devices of their own: the devices of the blocks before a stage
+ * have no later block. At least 1. */
+int tsr_model_split_n_stages(const tsr_model_split *split);
+
 /* The map that counts granules of a class in a group. */
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id);
 

@@ -89,6 +89,10 @@ struct tsr_device_ops {
     void (*discard)(tsr_device *device, tsr_device_program *program);
     tsr_status (*synchronize)(tsr_device *device, uint64_t timeout_ns);
 
+    /* Wait until at most n_left of the launched programs have not finished; 0 < n_left. Otherwise as
+     * synchronize(), which must follow: a failure, of any program that has ended since, is not forgotten. */
+    tsr_status (*wait_queue)(tsr_device *device, int n_left, uint64_t timeout_ns);
+
     /* The checksum (core/checksum.h) of n >= 1 bytes of the device's memory; blocking, ordered as upload,
      * by one thread at a time. NULL: reading the memory back is as fast. */
     tsr_status (*checksum)(tsr_device *device, const void *bytes, size_t n, uint64_t *sum_out);
@@ -152,6 +156,7 @@ struct tsr_device {
     size_t scratch_bytes;          /* shared by programs in addition to their arenas; 0: not needed */
     void *scratch;                 /* allocated while scratch_users > 0 */
     int scratch_users;
+    bool host_writes;              /* the calling thread may write memory that no running program uses */
     bool is_gpu;                   /* its kernels round differently from those of host devices */
     tsr_pool_block *scratch_block; /* the pool block of `scratch` */
     tsr_pool *scratch_pool;        /* NULL: not used yet */

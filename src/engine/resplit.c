@@ -40,6 +40,7 @@ static tsr_status follow_session(tsr_session *session, tsr_model *next)
     TSR_TRY(tsr_kv_adopt(session->successor->kv, session->kv));
     if (last)
         session->successor->next_shape = last->shape;
+    session->successor->next_shape.lane = 0;
 out:
     return status;
 }

@@ -3,11 +3,21 @@
 
 #include "core/mem.h"
 
+/* With several lanes all inputs are pinned: an upload would wait for the programs in flight. */
+size_t tsr_program_memory_pinned_bytes(const tsr_layout *layout, const tsr_device *device)
+{
+    const size_t bytes = layout->devices[device->index].input_bytes;
+    if (!device->ops->pin)
+        return 0;
+    return layout->n_lanes > 1 ? bytes : TSR_MIN(bytes, (size_t)TSR_PINNED_INPUT_BYTES);
+}
+
 static tsr_status allocate_device(tsr_program_memory *memory, int d)
 {
     tsr_status status = TSR_OK;
     const tsr_device_layout *layout = &memory->layout.devices[d];
     tsr_device *device = memory->rt->devices[d];
+    const size_t pinned = tsr_program_memory_pinned_bytes(&memory->layout, device);
     if (tsr_layout_arena_bytes(&memory->layout, d) == 0 && tsr_layout_comm_bytes(&memory->layout, d) == 0)
         return TSR_OK; /* the device runs nothing */
     TSR_TRY(tsr_device_hold_scratch(device));
@@ -19,9 +29,11 @@ static tsr_status allocate_device(tsr_program_memory *memory, int d)
                                  &memory->devices[d].chunks[c]));
     TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_COMM, tsr_layout_comm_bytes(&memory->layout, d),
                              "the collectives' workspace", &memory->devices[d].comm));
-    if (layout->input_bytes > 0 && device->ops->pin)
-        TSR_TRY(device->ops->pin(device, TSR_MIN(layout->input_bytes, (size_t)TSR_PINNED_INPUT_BYTES),
-                                 &memory->devices[d].pinned));
+    TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_ARENA, tsr_layout_lane_bytes(&memory->layout, d),
+                             "the inputs of further lanes", (void **)&memory->devices[d].lane_inputs));
+    if (pinned > 0)
+        TSR_TRY(
+            device->ops->pin(device, (size_t)memory->layout.n_lanes * pinned, &memory->devices[d].pinned));
 out:
     return status;
 }
@@ -66,6 +78,8 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
         for (int c = 0; memory->devices[d].chunks && c < layout->n_chunks; c++)
             tsr_device_free(memory->rt->devices[d], TSR_MEMORY_ARENA, memory->devices[d].chunks[c],
                             layout->chunk_bytes[c]);
+        tsr_device_free(memory->rt->devices[d], TSR_MEMORY_ARENA, memory->devices[d].lane_inputs,
+                        tsr_layout_lane_bytes(&memory->layout, d));
         tsr_device_free(memory->rt->devices[d], TSR_MEMORY_COMM, memory->devices[d].comm,
                         tsr_layout_comm_bytes(&memory->layout, d));
         if (memory->devices[d].pinned)
@@ -85,7 +99,8 @@ tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_
     for (int d = 0; d < layout->n_devices; d++) {
         const tsr_device_layout *have = &memory->layout.devices[d], *want = &layout->devices[d];
         bool fits = want->slot_bytes <= have->slot_bytes && want->n_slots <= have->n_slots &&
-                    want->staging_bytes <= have->staging_bytes && want->n_chunks <= have->n_chunks;
+                    want->staging_bytes <= have->staging_bytes && want->n_chunks <= have->n_chunks &&
+                    (layout->n_lanes == 1 || want->input_bytes <= have->input_bytes);
         for (int c = 0; fits && c < want->n_chunks; c++)
             fits = want->chunk_bytes[c] <= have->chunk_bytes[c];
         if (!fits)

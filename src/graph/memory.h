@@ -11,25 +11,30 @@
 enum { TSR_PINNED_INPUT_BYTES = 1 << 20 };
 
 /* Arenas and collective workspaces on every device, and the packed layout that determined their sizes.
- * Programs in one memory must not run at the same time, and each program overwrites the others'
- * activations. */
+ * Programs in one lane (layout.h) of a memory must not be in flight together, and each program overwrites the
+ * others' activations. */
 typedef struct tsr_program_memory {
     tsr_runtime *rt;
     tsr_tracked tracked;
     tsr_program_info info; /* of the graph that the memory was made for */
     tsr_layout layout;
     struct {
-        void **chunks; /* [layout.devices[d].n_chunks] */
+        void **chunks;              /* [layout.devices[d].n_chunks] */
+        unsigned char *lane_inputs; /* of lanes other than the first; NULL: none */
         void *comm;
-        tsr_pool_block *pinned; /* for inputs; NULL: none */
+        tsr_pool_block *pinned; /* for the inputs of all lanes; NULL: none */
         bool holds_scratch;
     } * devices; /* [n_devices] */
 } tsr_program_memory;
 
-/* Pack `graph` and allocate for it: the largest shape that will be compiled into this memory. */
-tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config,
+/* Pack `graph`, the largest shape that will be compiled into this memory, and allocate for n_lanes >= 1
+ * lanes. */
+tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config, int n_lanes,
                                      tsr_program_memory **memory_out);
 void tsr_program_memory_destroy(tsr_program_memory *memory); /* NULL is fine */
+
+/* The bytes of a lane's inputs in the pinned block of a device; 0: inputs are uploaded. */
+size_t tsr_program_memory_pinned_bytes(const tsr_layout *layout, const tsr_device *device);
 
 /* The parts of creating and using a memory: allocate for a packed layout (takes ownership, also on failure),
  * and check that another packed layout fits. */

@@ -1,7 +1,6 @@
-/* Compiling a graph (lower, lay out, emit) and running the result. */
+/* Compiling a graph (lower, lay out, emit). */
 #include "graph/program.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/config.h"
@@ -90,12 +89,12 @@ static tsr_reduce_type reduce_of(const tsr_program_config *config)
 }
 
 /* Lower, find lifetimes, pack. */
-static tsr_status plan_graph(const tsr_graph *graph, const tsr_program_config *config,
+static tsr_status plan_graph(const tsr_graph *graph, const tsr_program_config *config, int n_lanes,
                              const tsr_layout *reserved, tsr_lowered *lowered, tsr_layout *layout)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_lower(graph, lowered));
-    TSR_TRY(tsr_layout_create(graph->rt, lowered, reduce_of(config), layout));
+    TSR_TRY(tsr_layout_create(graph->rt, lowered, reduce_of(config), n_lanes, layout));
     TSR_TRY(tsr_layout_pack(graph->rt, reserved, layout));
 out:
     return status;
@@ -109,13 +108,13 @@ static tsr_program_info info_of(const tsr_lowered *low, int n_devices)
                               .n_transfers = low->n_transfers};
 }
 
-tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config,
+tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config, int n_lanes,
                                      tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
     tsr_lowered lowered = {0};
     tsr_layout layout = {0};
-    TSR_TRY(plan_graph(graph, config, NULL, &lowered, &layout));
+    TSR_TRY(plan_graph(graph, config, n_lanes, NULL, &lowered, &layout));
     TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, memory_out));
     (*memory_out)->info = info_of(&lowered, graph->rt->n_devices);
 out:
@@ -140,7 +139,7 @@ static tsr_status emit_device(tsr_program *program, const tsr_emitter *emitter, 
     program->device_infos[d] =
         (tsr_program_device_info){.n_ops = n,
                                   .arena_bytes = tsr_layout_arena_bytes(emitter->layout, d),
-                                  .bound_bytes = emitter->layout->devices[d].bound_bytes,
+                                  .bound_bytes = tsr_layout_bound_bytes(emitter->layout, d),
                                   .comm_bytes = tsr_layout_comm_bytes(emitter->layout, d)};
     if (n > 0)
         TSR_TRY(device->ops->program_create(device, ops, n_inputs + n, &program->programs[d]));
@@ -170,21 +169,10 @@ static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
     }
 }
 
-/* Prepare the device programs: before the first run, and again after a reset has invalidated the captured
- * graphs. */
-static tsr_status prepare(tsr_program *program)
-{
-    tsr_runtime *rt = program->rt;
-    tsr_status status =
-        tsr_comm_prepare(rt->comm, rt->devices, program->programs, rt->n_devices, program->timeout_ns);
-    program->epoch = rt->comm->epoch;
-    return status;
-}
-
 static const tsr_tracked_kind program_kind = {"program", NULL, NULL};
 
 static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, tsr_program_memory *shared,
-                          tsr_program **program_out)
+                          int lane, tsr_program **program_out)
 {
     tsr_status status = TSR_OK;
     tsr_lowered lowered = {0};
@@ -192,7 +180,8 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     tsr_program *program = NULL;
     size_t n_devices = (size_t)graph->rt->n_devices;
 
-    TSR_TRY(plan_graph(graph, config, shared ? &shared->layout : NULL, &lowered, &layout));
+    TSR_TRY(plan_graph(graph, config, shared ? shared->layout.n_lanes : 1, shared ? &shared->layout : NULL,
+                       &lowered, &layout));
     TSR_TRY(TSR_NEW(&program, "a program"));
     program->rt = graph->rt;
     program->graph = graph;
@@ -207,12 +196,13 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     tsr_emitter emitter = {.low = &lowered,
                            .layout = shared ? &layout : &memory->layout,
                            .memory = memory,
+                           .lane = lane,
                            .reduce = reduce_of(config),
                            .x_bits = config ? config->activation_bits : 0};
     TSR_TRY(create_collectives(program, &emitter));
     for (int d = 0; d < graph->rt->n_devices; d++)
         TSR_TRY(emit_device(program, &emitter, d));
-    TSR_TRY(prepare(program));
+    TSR_TRY(tsr_program_prepare(program));
     program->info = info_of(&lowered, graph->rt->n_devices);
     program->maps = lowered.maps;
     program->n_maps = lowered.n_maps;
@@ -248,9 +238,9 @@ static tsr_status check_config(const tsr_program_config *config)
 }
 
 tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *config,
-                                    tsr_program_memory *memory, tsr_program **program_out)
+                                    tsr_program_memory *memory, int lane, tsr_program **program_out)
 {
-    return compile(graph, config, memory, program_out);
+    return compile(graph, config, memory, lane, program_out);
 }
 
 tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *config, tsr_program **program_out)
@@ -266,7 +256,7 @@ tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *confi
     if (status == TSR_OK && !program_out)
         status = tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: program_out must not be NULL");
     if (status == TSR_OK)
-        status = compile(graph, &own, NULL, &program);
+        status = compile(graph, &own, NULL, 0, &program);
     status = tsr_processes_agree(graph->rt->processes, status, "tsr_program_compile");
     if (status == TSR_OK)
         *program_out = program;
@@ -305,94 +295,6 @@ void tsr_program_destroy(tsr_program *program)
     tsr_mem_free(program->device_infos);
     tsr_program_memory_destroy(program->own_memory);
     tsr_mem_free(program);
-}
-
-/* -- running -- */
-
-/* Time for a device to become quiescent after an abort of its communicator. After this deadline a device may
- * report that its GPU has stopped. */
-#define RELEASE_NS 2000000000u
-
-/* Wait for one device after an abort, until it has finished or makes no progress any more. Returns the
- * device's own failure; TSR_OK if it was only aborted. */
-static tsr_status wait_released(tsr_device *device)
-{
-    tsr_status status = device->ops->synchronize(device, RELEASE_NS);
-    if (status == TSR_ERR_TIMEOUT)
-        status = device->ops->synchronize(device, 0);
-    return status == TSR_ERR_RANGE || device->was_aborted ? TSR_OK : status;
-}
-
-/* After `culprit` has failed with `status`, other devices wait in a collective: abort it and wait for all
- * devices. Returns, with its message, the first failure: another device's if the culprit was itself only
- * aborted, or that of a device that is lost. */
-static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr_status status)
-{
-    tsr_runtime *rt = program->rt;
-    char cause[512];
-    bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted), is_lost = false;
-    snprintf(cause, sizeof cause, "%s", tsr_last_error());
-    rt->comm->ops->abort(rt->comm);
-    for (int d = 0; d < rt->n_devices; d++) {
-        tsr_status own = program->programs[d] ? wait_released(rt->devices[d]) : TSR_OK;
-        if (own == TSR_OK || is_lost || (is_cause && own != TSR_ERR_DEVICE_LOST))
-            continue;
-        is_cause = true;
-        is_lost = own == TSR_ERR_DEVICE_LOST;
-        status = own;
-        snprintf(cause, sizeof cause, "%s", tsr_last_error());
-    }
-    tsr_comm_reset(rt->comm, rt->watch);
-    if (!tsr_watch_is_lost(rt->watch))
-        return tsr_fail(status, "%s", cause);
-    if (rt->processes)
-        tsr_processes_lose(rt->processes, cause);
-    return tsr_watch_lose(rt->watch, "%s", cause);
-}
-
-/* Run on the devices of this process; stand-ins have empty programs. */
-static tsr_status run_here(tsr_program *program)
-{
-    tsr_status status = TSR_OK, range = TSR_OK;
-    tsr_runtime *rt = program->rt;
-    tsr_device *culprit = NULL;
-    if (program->epoch != rt->comm->epoch)
-        status = prepare(program);
-    if (status != TSR_OK)
-        return status;
-    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++) {
-        culprit = rt->devices[d];
-        if (program->programs[d])
-            status = rt->devices[d]->ops->launch(rt->devices[d], program->programs[d]);
-    }
-    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++) {
-        culprit = rt->devices[d];
-        if (!program->programs[d])
-            continue;
-        status = rt->devices[d]->ops->synchronize(rt->devices[d], program->timeout_ns);
-        if (status == TSR_ERR_RANGE) { /* the device has finished, and the others will */
-            range = status;
-            status = TSR_OK;
-        }
-    }
-    if (status != TSR_OK)
-        return release_waiting(program, culprit, status);
-    return range;
-}
-
-/* After a failure in one process the collectives of the processes are out of step, so later runs are
- * refused. */
-tsr_status tsr_program_run(tsr_program *program)
-{
-    tsr_processes *processes = program->rt->processes;
-    tsr_status status = tsr_watch_check(program->rt->watch);
-    if (status == TSR_OK)
-        status = tsr_processes_check(processes);
-    if (status == TSR_OK)
-        status = tsr_processes_agree(processes, run_here(program), "tsr_program_run");
-    if (processes && status != TSR_OK && status != TSR_ERR_RANGE)
-        tsr_processes_lose(processes, tsr_last_error());
-    return status;
 }
 
 void tsr_program_get_info(const tsr_program *program, tsr_program_info *info_out)

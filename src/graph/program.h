@@ -5,9 +5,13 @@
 #include "graph/graph.h"
 #include "graph/memory.h"
 
-/* Compile into `memory` (borrowed, must outlive the program); TSR_ERR_MEMORY if it does not fit. */
+/* Compile into a lane of `memory` (borrowed, must outlive the program); TSR_ERR_MEMORY if it does not fit. */
 tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *config,
-                                    tsr_program_memory *memory, tsr_program **program_out);
+                                    tsr_program_memory *memory, int lane, tsr_program **program_out);
+
+/* Prepare the device programs: before the first run, and again after a reset of the communicator has
+ * invalidated the captured graphs. Nothing may run. */
+tsr_status tsr_program_prepare(tsr_program *program);
 
 struct tsr_program {
     tsr_runtime *rt;

@@ -189,6 +189,7 @@ static const struct tsr_device_ops host_ops = {
     .program_destroy = tsr_host_program_destroy,
     .launch = tsr_host_program_launch,
     .synchronize = tsr_host_synchronize,
+    .wait_queue = tsr_host_wait_queue,
 };
 
 static tsr_status select_kernels(tsr_host_device *host, const tsr_host_device_config *config)
@@ -279,6 +280,7 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
         .granularity = tsr_host_page_bytes(),
         .alloc_unit = tsr_host_page_bytes(),
         .place = config->numa_node,
+        .host_writes = true,
         .n_threads = config->n_threads,
         .watch = config->watch,
     };

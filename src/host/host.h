@@ -35,7 +35,8 @@ typedef struct tsr_host_counter {
     unsigned char gap[56];
 } tsr_host_counter;
 
-/* How a program failed. Written by the team, read after waiting for the team. */
+/* How a program failed. Written by the team before it sets `failed`, and not again until the next
+ * synchronize. */
 typedef struct tsr_host_outcome {
     tsr_status status; /* TSR_OK, TSR_ERR_RANGE or TSR_ERR_DEVICE */
     tsr_op_kind op_kind;
@@ -70,6 +71,7 @@ typedef struct tsr_host_device {
     _Atomic(tsr_device_program *) running;   /* the program and op that run, for messages */
     _Atomic int running_op;
     tsr_host_outcome outcome; /* first failure since the last synchronize */
+    _Atomic bool failed;      /* `outcome` is one */
     tsr_host_copy copy;       /* the running copy of the team */
 } tsr_host_device;
 
@@ -98,5 +100,6 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
 void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program);
 tsr_status tsr_host_program_launch(tsr_device *device, tsr_device_program *program);
 tsr_status tsr_host_synchronize(tsr_device *device, uint64_t timeout_ns);
+tsr_status tsr_host_wait_queue(tsr_device *device, int n_left, uint64_t timeout_ns);
 
 #endif

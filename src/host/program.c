@@ -201,17 +201,19 @@ void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
 }
 
 /* Store how a program failed; the first failure since the last synchronize stays. */
-static void set_outcome(tsr_host_device *host, tsr_status status, const tsr_op *op)
+static void set_outcome(tsr_host_device *host, tsr_status status, const tsr_op *op, bool of_kv)
 {
     tsr_host_outcome *outcome = &host->outcome;
     if (outcome->status != TSR_OK)
         return;
     outcome->status = status;
+    outcome->of_kv = of_kv;
     outcome->op_kind = op->kind;
     snprintf(outcome->op_name, sizeof outcome->op_name, "%s", op->name ? op->name : "?");
     const struct tsr_collective *collective = tsr_op_collective(op);
     outcome->missing =
         collective ? collective->comm->ops->missing(collective->comm, collective, host->base.index) : 0;
+    atomic_store(&host->failed, true);
 }
 
 /* The serial part after the last op: collect the threads' faults. */
@@ -228,10 +230,8 @@ static void finish_program(const tsr_device_program *program)
         }
         host->threads[i].fault_op = -1;
     }
-    if (fault_op < 0 || host->outcome.status != TSR_OK)
-        return;
-    set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op]);
-    host->outcome.of_kv = of_kv;
+    if (fault_op >= 0)
+        set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op], of_kv);
 }
 
 /* Whether the product ops[i] is of an attention that gave no finite number. Its input is not overwritten
@@ -333,7 +333,7 @@ static bool meet_after(const tsr_device_program *program, int i, int thread)
             atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
         if (host->stop) {
-            set_outcome(host, TSR_ERR_DEVICE, &program->ops[program->steps[i].op]);
+            set_outcome(host, TSR_ERR_DEVICE, &program->ops[program->steps[i].op], false);
             atomic_store_explicit(&host->aborted, false, memory_order_relaxed);
         }
         if (host->stop || run_serial_steps(program, i + 1) == program->n_steps)
@@ -477,15 +477,31 @@ static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outco
                     host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind), missing_text);
 }
 
+/* Wait until at most n_left programs are unfinished. Returns the first failure since the last synchronize. */
+static tsr_status wait_for(tsr_host_device *host, int n_left, uint64_t timeout_ns)
+{
+    host->base.was_aborted = false;
+    const tsr_wait_end end = tsr_team_wait_queue(host->team, n_left, tsr_deadline_ns(timeout_ns));
+    if (end != TSR_WAIT_DONE)
+        return end == TSR_WAIT_LATE ? fail_timeout(host, timeout_ns) : fail_stalled(host, NULL);
+    if (!atomic_load(&host->failed))
+        return TSR_OK;
+    host->base.was_aborted = host->outcome.status == TSR_ERR_DEVICE;
+    return fail_outcome(host, &host->outcome);
+}
+
+tsr_status tsr_host_wait_queue(tsr_device *device, int n_left, uint64_t timeout_ns)
+{
+    return wait_for(tsr_host(device), n_left, timeout_ns);
+}
+
 tsr_status tsr_host_synchronize(tsr_device *device, uint64_t timeout_ns)
 {
     tsr_host_device *host = tsr_host(device);
-    device->was_aborted = false;
-    const tsr_wait_end end = tsr_team_wait(host->team, tsr_deadline_ns(timeout_ns));
-    if (end != TSR_WAIT_DONE)
-        return end == TSR_WAIT_LATE ? fail_timeout(host, timeout_ns) : fail_stalled(host, NULL);
-    tsr_host_outcome outcome = host->outcome;
-    host->outcome.status = TSR_OK;
-    device->was_aborted = outcome.status == TSR_ERR_DEVICE;
-    return outcome.status == TSR_OK ? TSR_OK : fail_outcome(host, &outcome);
+    const tsr_status status = wait_for(host, 0, timeout_ns);
+    if (status != TSR_ERR_TIMEOUT && status != TSR_ERR_DEVICE_LOST) { /* the team is idle */
+        host->outcome.status = TSR_OK;
+        atomic_store(&host->failed, false);
+    }
+    return status;
 }

@@ -254,11 +254,17 @@ tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument)
     return TSR_OK;
 }
 
+tsr_wait_end tsr_team_wait_queue(tsr_team *team, int n_left, uint64_t deadline_ns)
+{
+    const uint64_t submitted = atomic_load(&team->submitted);
+    job_wait wait = {team, submitted > (uint64_t)n_left ? submitted - (uint64_t)n_left : 0};
+    return tsr_watch_wait(team->config.watch, &team->job_finished, has_finished, &wait,
+                          atomic_load_explicit(&team->idle_polls, memory_order_relaxed), deadline_ns);
+}
+
 tsr_wait_end tsr_team_wait(tsr_team *team, uint64_t deadline_ns)
 {
-    job_wait all = {team, atomic_load(&team->submitted)};
-    return tsr_watch_wait(team->config.watch, &team->job_finished, has_finished, &all,
-                          atomic_load_explicit(&team->idle_polls, memory_order_relaxed), deadline_ns);
+    return tsr_team_wait_queue(team, 0, deadline_ns);
 }
 
 bool tsr_team_is_abandoned(const tsr_team *team)

@@ -62,8 +62,9 @@ int tsr_team_n_unpinned(const tsr_team *team);
 tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument);
 
 /* Wait until all submitted jobs have finished, the deadline (tsr_clock_ns()) passes, or the watch ends the
- * wait. */
+ * wait; tsr_team_wait_queue(): until at most n_left of them have not. */
 tsr_wait_end tsr_team_wait(tsr_team *team, uint64_t deadline_ns);
+tsr_wait_end tsr_team_wait_queue(tsr_team *team, int n_left, uint64_t deadline_ns);
 
 /* Give up waiting for the running job. The threads of the team leave the job at the next barrier and end; a
  * thread that hangs does so if its work ever returns. No job is run any more. */

@@ -288,6 +288,12 @@ static tsr_status fake_synchronize(tsr_device *device, uint64_t timeout_ns)
     return TSR_OK;
 }
 
+static tsr_status fake_wait_queue(tsr_device *device, int n_left, uint64_t timeout_ns)
+{
+    (void)device, (void)n_left, (void)timeout_ns;
+    return TSR_OK;
+}
+
 static const struct tsr_device_ops fake_ops = {
     .kind = TSR_DEVICE_HOST,
     .destroy = fake_destroy,
@@ -307,6 +313,7 @@ static const struct tsr_device_ops fake_ops = {
     .program_destroy = fake_program_destroy,
     .launch = fake_launch,
     .synchronize = fake_synchronize,
+    .wait_queue = fake_wait_queue,
 };
 
 fake_device_config fake_device_defaults(void)

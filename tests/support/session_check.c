@@ -39,10 +39,10 @@ static void poison_embedding(const char *path)
     tsr_gguf_close(gguf);
 }
 
-int session_model_write(void **state)
+static int write_model(int n_layers)
 {
-    (void)state;
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.n_layers = n_layers;
     config.n_embd = N_EMBD;
     config.n_heads = 4;
     config.n_kv_heads = 2;
@@ -52,6 +52,18 @@ int session_model_write(void **state)
     synth_model_write(&config, session_model_path);
     poison_embedding(session_model_path);
     return 0;
+}
+
+int session_model_write(void **state)
+{
+    (void)state;
+    return write_model(2);
+}
+
+int session_deep_model_write(void **state)
+{
+    (void)state;
+    return write_model(7);
 }
 
 tsr_model_config session_config(int64_t n_ctx, int n_seq_max, int n_batch, int n_outputs_max)

@@ -9,9 +9,10 @@
 /* The embedding of token SESSION_POISON is not a number, so that a step with it leaves the exact range. */
 enum { SESSION_VOCAB = 320, SESSION_POISON = 319, SESSION_MAX_TOKENS = 160 };
 
-/* The F16 model; written by the group's setup. */
+/* The F16 model; written by the group's setup, of two layers or of seven. */
 extern char session_model_path[DIRECTORY_PATH];
 int session_model_write(void **state);
+int session_deep_model_write(void **state);
 
 tsr_model_config session_config(int64_t n_ctx, int n_seq_max, int n_batch, int n_outputs_max);
 

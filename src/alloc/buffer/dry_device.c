@@ -109,6 +109,12 @@ static tsr_status measure_synchronize(tsr_device *device, uint64_t timeout_ns)
     return TSR_OK;
 }
 
+static tsr_status measure_wait_queue(tsr_device *device, int n_left, uint64_t timeout_ns)
+{
+    (void)device, (void)n_left, (void)timeout_ns;
+    return TSR_OK;
+}
+
 static const struct tsr_device_ops measure_ops = {
     .kind = TSR_DEVICE_HOST,
     .destroy = measure_destroy,
@@ -128,6 +134,7 @@ static const struct tsr_device_ops measure_ops = {
     .program_destroy = measure_program_destroy,
     .launch = measure_launch,
     .synchronize = measure_synchronize,
+    .wait_queue = measure_wait_queue,
 };
 
 tsr_status tsr_measure_device_create(const char *name, int index, size_t memory_cap, size_t alignment,

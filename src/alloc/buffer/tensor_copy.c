@@ -93,7 +93,7 @@ static tsr_status copy_part(const transfer *t, int index, rectangle part)
         set_pinned(shard, held_at, t->from + host_at, host_stride, width, height);
         return TSR_OK;
     }
-    if (shard->pinned)
+    if (shard->pinned && shard->pinned + held_at != on_device)
         TSR_TRY(device->ops->upload(device, on_device, device_stride, shard->pinned + held_at, device_stride,
                                     width, height));
     if (t->from)

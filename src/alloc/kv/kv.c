@@ -211,14 +211,30 @@ void tsr_kv_finish_step(tsr_kv *kv)
         tsr_kv_states_finish(&kv->states, kv->lengths);
 }
 
+static int64_t least_of_window(const tsr_kv_group *group, int64_t first)
+{
+    return first > 0 ? first * group->page_positions + group->window - 1 : 0;
+}
+
+bool tsr_kv_keeps(const tsr_kv *kv, int seq, int64_t longer, int64_t length)
+{
+    for (int g = 0; g < kv->n_groups && length > 0; g++) {
+        const tsr_kv_group *group = &kv->groups[g];
+        const tsr_kv_growth growth =
+            tsr_kv_group_growth(group, seq, kv->lengths[seq], longer - kv->lengths[seq]);
+        if (least_of_window(group, growth.first) > length)
+            return false;
+    }
+    return true;
+}
+
 /* The shortest length, other than 0, that the windows allow. */
 static int64_t least_of_windows(const tsr_kv *kv, int seq)
 {
     int64_t length = 0;
     for (int g = 0; g < kv->n_groups && seq >= 0 && seq < kv->n_seq_max; g++) {
         const tsr_kv_group *group = &kv->groups[g];
-        if (group->first[seq] > 0)
-            length = TSR_MAX(length, group->first[seq] * group->page_positions + group->window - 1);
+        length = TSR_MAX(length, least_of_window(group, group->first[seq]));
     }
     return length;
 }

@@ -33,8 +33,9 @@
  *     tsr_kv_remove(kv, seq);
  *
  * After creation no function here allocates; only commits and page copies reach a device. One thread at a
- * time may use a region. No program that uses the region may run during append, trim, remove, fork or
- * compact. */
+ * time may use a region. No program that uses the region may run during trim, remove, fork or compact. During
+ * append programs may be in flight, on devices that run them before all that is launched later: a page that
+ * append reuses is written by a later program only. */
 #ifndef TSR_ALLOC_KV_KV_H
 #define TSR_ALLOC_KV_KV_H
 
@@ -108,6 +109,9 @@ void tsr_kv_finish_step(tsr_kv *kv);
  * length before the step. */
 int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
 bool tsr_kv_can_trim(const tsr_kv *kv, int seq, int64_t length);
+
+/* Whether a sequence, once lengthened to `longer`, still has the pages to be cut to `length`. */
+bool tsr_kv_keeps(const tsr_kv *kv, int seq, int64_t longer, int64_t length);
 
 /* Shorten to `length` tokens (0 <= length <= the current one). TSR_ERR_INVALID also if a group with a window
  * no longer has positions that the next token would see, or the states of recurrent layers are not known

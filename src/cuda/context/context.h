@@ -29,9 +29,10 @@ struct tsr_cuda_range;
 /* With more GPUs than this in one machine, the others get no peer access. */
 enum { TSR_CUDA_MAX_GPUS = 64 };
 
-/* Why programs launched since the last synchronize failed; the first failure stays. */
+/* Why programs launched since the last synchronize failed; the first failure stays. Written by the host
+ * thread before it sets `status`. */
 typedef struct tsr_cuda_outcome {
-    tsr_status status;
+    _Atomic tsr_status status;
     bool aborted; /* only because the communicator was aborted: another device has the cause */
     char text[512];
 } tsr_cuda_outcome;
@@ -74,7 +75,8 @@ typedef struct tsr_cuda_device {
     bool overdue;             /* a deadline has passed since the device was last quiescent */
     _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for */
     _Atomic int running_op;
-    tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */
+    tsr_cuda_outcome outcome; /* what ended a program */
+    tsr_cuda_outcome range;   /* a range fault, after which programs go on */
     struct {
         bool graphs, fusions;
     } without; /* what bench/cuda_steps.c leaves out, to compare */

@@ -27,10 +27,15 @@ static bool has_work(void *what)
     return atomic_load(&worker->submitted) != atomic_load(&worker->finished) || atomic_load(&worker->quit);
 }
 
-static bool is_idle(void *what)
+typedef struct queue_wait {
+    tsr_cuda_worker *worker;
+    uint64_t n_left;
+} queue_wait;
+
+static bool has_caught_up(void *what)
 {
-    tsr_cuda_worker *worker = what;
-    return atomic_load(&worker->submitted) == atomic_load(&worker->finished);
+    const queue_wait *wait = what;
+    return atomic_load(&wait->worker->submitted) - atomic_load(&wait->worker->finished) <= wait->n_left;
 }
 
 static void *work(void *argument)
@@ -107,9 +112,15 @@ tsr_status tsr_cuda_worker_submit(tsr_cuda_worker *worker, void (*job)(void *arg
     return TSR_OK;
 }
 
+tsr_wait_end tsr_cuda_worker_wait_queue(tsr_cuda_worker *worker, int n_left, uint64_t deadline_ns)
+{
+    queue_wait wait = {worker, (uint64_t)n_left};
+    return tsr_watch_wait(worker->watch, &worker->less, has_caught_up, &wait, worker->polls, deadline_ns);
+}
+
 tsr_wait_end tsr_cuda_worker_wait(tsr_cuda_worker *worker, uint64_t deadline_ns)
 {
-    return tsr_watch_wait(worker->watch, &worker->less, is_idle, worker, worker->polls, deadline_ns);
+    return tsr_cuda_worker_wait_queue(worker, 0, deadline_ns);
 }
 
 bool tsr_cuda_worker_is_current(const tsr_cuda_worker *worker)

@@ -31,8 +31,9 @@ bool tsr_cuda_worker_destroy(tsr_cuda_worker *worker);
 tsr_status tsr_cuda_worker_submit(tsr_cuda_worker *worker, void (*job)(void *argument), void *argument);
 
 /* Wait until all submitted jobs have finished, the deadline (tsr_clock_ns()) passes, or the watch ends the
- * wait. */
+ * wait; tsr_cuda_worker_wait_queue(): until at most n_left of them have not. */
 tsr_wait_end tsr_cuda_worker_wait(tsr_cuda_worker *worker, uint64_t deadline_ns);
+tsr_wait_end tsr_cuda_worker_wait_queue(tsr_cuda_worker *worker, int n_left, uint64_t deadline_ns);
 
 /* Whether the calling thread is the worker's. */
 bool tsr_cuda_worker_is_current(const tsr_cuda_worker *worker);

@@ -122,6 +122,7 @@ static const struct tsr_device_ops cuda_ops = {
     .discard = tsr_cuda_program_discard,
     .launch = tsr_cuda_program_launch,
     .synchronize = tsr_cuda_synchronize,
+    .wait_queue = tsr_cuda_wait_queue,
     .checksum = tsr_cuda_checksum,
     .stream_mark = tsr_cuda_stream_mark,
     .stream_passed = tsr_cuda_stream_passed,

@@ -449,23 +449,32 @@ static void quiesce(tsr_device_program *program)
         (void)!tsr_cuda_drain(program->cuda);
 }
 
+/* Keep the first failure, with its sentence. */
+static void note(const tsr_cuda_device *cuda, tsr_cuda_outcome *outcome, tsr_status status)
+{
+    if (outcome->status != TSR_OK)
+        return;
+    snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+    outcome->status = status;
+}
+
 static void run_program(void *argument)
 {
     tsr_device_program *program = argument;
     tsr_cuda_device *cuda = program->cuda;
     tsr_cuda_outcome *outcome = &cuda->outcome;
-    if (outcome->status != TSR_OK && outcome->status != TSR_ERR_RANGE)
+    if (outcome->status != TSR_OK)
         return; /* queued after a failed program, whose buffers other devices may still read */
     atomic_store(&cuda->running_op, 0);
     atomic_store(&cuda->running, program);
     cuda->watched = program->comm && program->comm->ops->poll ? program->comm : NULL;
     tsr_status status = run_segments(program);
     cuda->watched = NULL;
-    if (status != TSR_OK && (status != TSR_ERR_RANGE || outcome->status != TSR_ERR_RANGE)) {
-        outcome->status = status;
-        snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
-        if (status != TSR_ERR_RANGE)
-            quiesce(program);
+    if (status == TSR_ERR_RANGE)
+        note(cuda, &cuda->range, status);
+    else if (status != TSR_OK) {
+        note(cuda, outcome, status);
+        quiesce(program);
     }
 }
 
@@ -474,16 +483,13 @@ static void prepare_program(void *argument)
 {
     tsr_device_program *program = argument;
     tsr_cuda_device *cuda = program->cuda;
-    tsr_cuda_outcome *outcome = &cuda->outcome;
     drop_graphs(program);
     tsr_status status = capture_all(program);
     program->epoch = program->comm->epoch;
     if (status == TSR_OK && !program->segments[program->n_segments - 1].graph)
         status = tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured");
-    if (status == TSR_OK)
-        return;
-    outcome->status = status;
-    snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+    if (status != TSR_OK)
+        note(cuda, &cuda->outcome, status);
 }
 
 /* -- launching and waiting: the caller's thread -- */
@@ -574,31 +580,46 @@ static tsr_status fail_stalled(tsr_cuda_device *cuda)
                           cuda->base.name, running);
 }
 
-static tsr_status wait_for_programs(tsr_cuda_device *cuda, uint64_t timeout_ns)
+static tsr_status wait_for_programs(tsr_cuda_device *cuda, int n_left, uint64_t timeout_ns)
 {
     if (tsr_watch_is_forked(cuda->base.watch))
         return tsr_watch_check(cuda->base.watch);
     if (timeout_ns == 0 && (cuda->overdue || tsr_watch_is_lost(cuda->base.watch)))
         return wait_overdue(cuda);
-    const tsr_wait_end end = tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(timeout_ns));
+    const tsr_wait_end end = tsr_cuda_worker_wait_queue(cuda->worker, n_left, tsr_deadline_ns(timeout_ns));
     if (end == TSR_WAIT_DONE)
         return TSR_OK;
     return end == TSR_WAIT_LATE ? fail_timeout(cuda, timeout_ns) : fail_stalled(cuda);
 }
 
+/* As wait_for_programs(), and how they ended. */
+static tsr_status wait_for_outcome(tsr_cuda_device *cuda, int n_left, uint64_t timeout_ns, bool *waited_out)
+{
+    const tsr_status status = wait_for_programs(cuda, n_left, timeout_ns);
+    cuda->base.was_aborted = false;
+    *waited_out = status == TSR_OK;
+    if (status != TSR_OK)
+        return status;
+    const tsr_cuda_outcome *outcome = cuda->outcome.status == TSR_OK ? &cuda->range : &cuda->outcome;
+    cuda->base.was_aborted = outcome->status != TSR_OK && outcome->aborted;
+    return outcome->status == TSR_OK ? TSR_OK : tsr_fail(outcome->status, "%s", outcome->text);
+}
+
+tsr_status tsr_cuda_wait_queue(tsr_device *device, int n_left, uint64_t timeout_ns)
+{
+    bool waited;
+    return wait_for_outcome(tsr_cuda(device), n_left, timeout_ns, &waited);
+}
+
 tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    tsr_status status = wait_for_programs(cuda, timeout_ns);
-    if (status != TSR_OK) {
-        device->was_aborted = false;
+    bool waited;
+    const tsr_status status = wait_for_outcome(cuda, 0, timeout_ns, &waited);
+    if (!waited)
         return status;
-    }
     cuda->overdue = false;
-    tsr_cuda_outcome *outcome = &cuda->outcome;
-    status = outcome->status;
-    device->was_aborted = outcome->aborted;
-    outcome->status = TSR_OK;
-    outcome->aborted = false;
-    return status == TSR_OK ? TSR_OK : tsr_fail(status, "%s", outcome->text);
+    cuda->outcome.status = cuda->range.status = TSR_OK;
+    cuda->outcome.aborted = false;
+    return status;
 }

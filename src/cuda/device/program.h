@@ -12,5 +12,6 @@ tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *prog
 void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program);
 tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program);
 tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns);
+tsr_status tsr_cuda_wait_queue(tsr_device *device, int n_left, uint64_t timeout_ns);
 
 #endif

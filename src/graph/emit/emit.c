@@ -18,32 +18,62 @@ static unsigned char *workspace(const tsr_emitter *emitter, int d, size_t offset
     return base ? base + offset : NULL;
 }
 
+/* The inputs of the program's lane. */
+static unsigned char *inputs_of(const tsr_emitter *emitter, int d)
+{
+    const tsr_item *item = &emitter->layout->devices[d].items[0];
+    const size_t lane_bytes = emitter->memory->layout.devices[d].input_bytes;
+    unsigned char *chunk = item->bytes ? emitter->memory->devices[d].chunks[item->chunk] : NULL;
+    if (emitter->lane > 0 && chunk)
+        return emitter->memory->devices[d].lane_inputs + (size_t)(emitter->lane - 1) * lane_bytes;
+    return chunk ? chunk + item->offset : NULL;
+}
+
+static bool is_input(const tsr_emitter *emitter, int value)
+{
+    return value_at(emitter, value)->flags & TSR_TENSOR_INPUT;
+}
+
 void *tsr_emit_address(const tsr_emitter *emitter, int value, int d)
 {
     const tsr_value *v = value_at(emitter, value);
     if (v->sharding == TSR_SHARDING_PARTIAL)
-        return workspace(emitter, d, (size_t)v->slot * emitter->memory->layout.devices[d].slot_bytes);
+        return workspace(emitter, d,
+                         tsr_layout_slots_at(&emitter->memory->layout, d, emitter->lane) +
+                             (size_t)v->slot * emitter->memory->layout.devices[d].slot_bytes);
     const int at = value * emitter->layout->n_devices + d, index = emitter->layout->item_of[at];
     if (index < 0)
         return NULL;
+    if (is_input(emitter, value)) {
+        unsigned char *base = inputs_of(emitter, d);
+        return base ? base + emitter->layout->inside_of[at] : NULL;
+    }
     const tsr_item *item = &emitter->layout->devices[d].items[index];
     unsigned char *chunk = item->bytes ? emitter->memory->devices[d].chunks[item->chunk] : NULL;
-    return chunk ? chunk + item->offset + emitter->layout->inside_of[at] : NULL;
+    return chunk ? chunk + item->offset : NULL;
 }
 
-/* The block for the inputs of the largest program, if those of this one fit into it. */
+/* The lane's part of the block for the inputs of the largest program, if those of this one fit into it. */
 static unsigned char *pinned_block(const tsr_emitter *emitter, int d)
 {
-    const tsr_pool_block *block = emitter->memory->devices[d].pinned;
+    const tsr_program_memory *memory = emitter->memory;
+    const tsr_pool_block *block = memory->devices[d].pinned;
     const size_t bytes = emitter->layout->devices[d].input_bytes;
-    return block && bytes > 0 && bytes <= TSR_MIN(block->bytes, (size_t)TSR_PINNED_INPUT_BYTES) ? block->data
-                                                                                                : NULL;
+    const size_t room = tsr_program_memory_pinned_bytes(&memory->layout, memory->rt->devices[d]);
+    return block && bytes > 0 && bytes <= room ? (unsigned char *)block->data + (size_t)emitter->lane * room
+                                               : NULL;
 }
 
+/* With several lanes an upload would wait for the programs in flight. */
 unsigned char *tsr_emit_pinned(const tsr_emitter *emitter, int value, int d)
 {
     const int at = value * emitter->layout->n_devices + d;
-    unsigned char *block = emitter->layout->item_of[at] == 0 ? pinned_block(emitter, d) : NULL;
+    const tsr_device *device = emitter->memory->rt->devices[d];
+    if (emitter->layout->item_of[at] < 0)
+        return NULL;
+    unsigned char *block = pinned_block(emitter, d);
+    if (!block && emitter->memory->layout.n_lanes > 1 && device->host_writes)
+        block = inputs_of(emitter, d);
     return block ? block + emitter->layout->inside_of[at] : NULL;
 }
 
@@ -52,19 +82,19 @@ bool tsr_emit_inputs(const tsr_emitter *emitter, int d, tsr_op *op)
     const unsigned char *block = pinned_block(emitter, d);
     if (!block)
         return false;
-    const tsr_item *item = &emitter->layout->devices[d].items[0];
-    unsigned char *chunk = emitter->memory->devices[d].chunks[item->chunk];
     *op = (tsr_op){.kind = TSR_OP_INPUTS,
                    .name = "inputs",
-                   .inputs = {.x = block, .y = chunk + item->offset, .bytes = item->bytes}};
+                   .inputs = {.x = block,
+                              .y = inputs_of(emitter, d),
+                              .bytes = emitter->layout->devices[d].items[0].bytes}};
     return true;
 }
 
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)
 {
-    const tsr_device_layout *layout = &emitter->memory->layout.devices[d];
     return workspace(emitter, d,
-                     (size_t)layout->n_slots * layout->slot_bytes + emitter->layout->staging_of[i]);
+                     tsr_layout_staging_at(&emitter->memory->layout, d, emitter->lane) +
+                         emitter->layout->staging_of[i]);
 }
 
 typedef tsr_emission emission;

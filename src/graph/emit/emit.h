@@ -8,6 +8,7 @@ typedef struct tsr_emitter {
     const tsr_lowered *low;
     const tsr_layout *layout;         /* of this program */
     const tsr_program_memory *memory; /* memory that the program runs in */
+    int lane;                         /* of that memory */
     tsr_reduce_type reduce;
     int x_bits; /* x_bits of ops */
     tsr_collective *const *collectives;
@@ -16,7 +17,8 @@ typedef struct tsr_emitter {
 /* Address of a value on a device; NULL if the device has no part of it. */
 void *tsr_emit_address(const tsr_emitter *emitter, int value, int device);
 
-/* Where an input is written in pinned host memory; NULL: it is uploaded, or not on the device. */
+/* Where an input is written in pinned host memory, or in place on a host device; NULL: it is uploaded, or not
+ * on the device. */
 unsigned char *tsr_emit_pinned(const tsr_emitter *emitter, int value, int device);
 
 /* The op that copies all inputs from there; false: they are uploaded, or there are none. */

@@ -145,11 +145,22 @@ out:
     return status;
 }
 
+/* The devices whose slots are read by others: those of all-reduces and all-gathers of several devices. */
+static void find_readers(lifetimes *life)
+{
+    for (int i = 0; i < life->low->n_instrs; i++) {
+        const tsr_instr *instr = &life->low->instrs[i];
+        const bool reads = instr->kind == TSR_OP_ALL_REDUCE || instr->kind == TSR_OP_ALL_GATHER;
+        TSR_FOR_DEVICES(d, reads && tsr_device_set_count(instr->devices) > 1 ? instr->devices : 0)
+            life->layout->devices[d].is_read = true;
+    }
+}
+
 tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, tsr_reduce_type reduce,
-                             tsr_layout *layout_out)
+                             int n_lanes, tsr_layout *layout_out)
 {
     tsr_status status = TSR_OK;
-    tsr_layout layout = {.n_devices = rt->n_devices, .n_values = lowered->n_values};
+    tsr_layout layout = {.n_devices = rt->n_devices, .n_values = lowered->n_values, .n_lanes = n_lanes};
     lifetimes life = {.rt = rt, .low = lowered, .layout = &layout};
     size_t n = (size_t)lowered->n_values * (size_t)rt->n_devices;
 
@@ -164,6 +175,7 @@ tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, 
     memset(layout.item_of, -1, n * sizeof(int));
     find_last_uses(&life);
     TSR_TRY(define_all(&life, reduce));
+    find_readers(&life);
     *layout_out = layout;
     memset(&layout, 0, sizeof layout);
 out:
@@ -255,16 +267,38 @@ out:
     return status;
 }
 
+size_t tsr_layout_lane_bytes(const tsr_layout *layout, int device)
+{
+    return (size_t)(layout->n_lanes - 1) * layout->devices[device].input_bytes;
+}
+
+size_t tsr_layout_bound_bytes(const tsr_layout *layout, int device)
+{
+    return layout->devices[device].bound_bytes + tsr_layout_lane_bytes(layout, device);
+}
+
 size_t tsr_layout_arena_bytes(const tsr_layout *layout, int device)
 {
-    size_t bytes = 0;
+    size_t bytes = tsr_layout_lane_bytes(layout, device);
     for (int c = 0; c < layout->devices[device].n_chunks; c++)
         bytes += layout->devices[device].chunk_bytes[c];
     return bytes;
 }
 
-size_t tsr_layout_comm_bytes(const tsr_layout *layout, int device)
+size_t tsr_layout_slots_at(const tsr_layout *layout, int device, int lane)
 {
     const tsr_device_layout *d = &layout->devices[device];
-    return (size_t)d->n_slots * d->slot_bytes + d->staging_bytes;
+    return d->is_read ? (size_t)(lane * d->n_slots) * d->slot_bytes : 0;
+}
+
+size_t tsr_layout_staging_at(const tsr_layout *layout, int device, int lane)
+{
+    const tsr_device_layout *d = &layout->devices[device];
+    const int n_slots = d->is_read ? layout->n_lanes * d->n_slots : d->n_slots;
+    return (size_t)n_slots * d->slot_bytes + (size_t)lane * d->staging_bytes;
+}
+
+size_t tsr_layout_comm_bytes(const tsr_layout *layout, int device)
+{
+    return tsr_layout_staging_at(layout, device, layout->n_lanes);
 }

@@ -3,7 +3,7 @@
 #define TSR_MODEL_SESSION_SESSION_H
 
 #include "alloc/kv/kv.h"
-#include "graph/program.h"
+#include "graph/flight.h"
 #include "model/model.h"
 
 /* What a step computes. */
@@ -11,6 +11,7 @@ typedef struct tsr_step_shape {
     int64_t n_tokens, n_outputs;
     int n_candidates; /* of each output; 0: none */
     bool predicts;    /* of the prediction layer; otherwise of the others */
+    int lane;         /* of the memory */
 } tsr_step_shape;
 
 /* A compiled step for one shape. */
@@ -24,8 +25,9 @@ typedef struct tsr_step {
     tsr_program *program;
 } tsr_step;
 
-/* Number of shapes that are kept, since prompts end in chunks of any size. */
-enum { TSR_SESSION_MAX_STEPS = 16 };
+/* Number of shapes that are kept, since prompts end in chunks of any size; of lanes (TSR_FLIGHT_MAX at most).
+ * Steps of all lanes together must be kept. */
+enum { TSR_SESSION_MAX_STEPS = 16, TSR_SESSION_MAX_LANES = 8 };
 
 struct tsr_session {
     tsr_model *model;
@@ -49,18 +51,24 @@ struct tsr_session {
     int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
     int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
     int n_rows;
-    tsr_state_row *state_rows;            /* [n_seq_max] states of the page-table rows */
-    int32_t *next_in_seq;                 /* [n_batch] the next token of the same sequence, -1: none */
-    int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] lengths before the call and before the chunk, for
-                                           * a rollback */
+    tsr_state_row *state_rows; /* [n_seq_max] states of the page-table rows */
+    int32_t *next_in_seq;      /* [n_batch] the next token of the same sequence, -1: none */
+    int64_t *old_lengths;      /* [n_seq_max] lengths before the call, for a rollback */
+    int64_t *new_lengths;      /* [n_seq_max] scratch */
+    int64_t *chunk_lengths;    /* [TSR_SESSION_MAX_LANES][n_seq_max] before the chunk that is in this lane */
 };
 
 /* The layers of the KV region, for the caller to free with tsr_mem_free(); one block of memory. */
 tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out);
 
-/* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
+/* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room);
+ * then nothing may be in flight. tsr_session_find_step(): NULL if it is not in the cache. */
 tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step **step_out);
+tsr_step *tsr_session_find_step(tsr_session *session, tsr_step_shape shape);
+
+/* Whether the cache is full of steps that were used after `clock`. */
+bool tsr_session_is_full(tsr_session *session, uint64_t clock);
 
 /* The candidates of a step that has run: [n_outputs][n_candidates]. */
 tsr_status tsr_session_get_candidates(tsr_session *session, const tsr_step *step, tsr_candidate *candidates);

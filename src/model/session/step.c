@@ -89,7 +89,7 @@ static tsr_program_config program_config(const tsr_session *session)
     return config;
 }
 
-static tsr_status reserve(const tsr_session *session, int64_t n_outputs, bool predicts,
+static tsr_status reserve(const tsr_session *session, int64_t n_outputs, bool predicts, int n_lanes,
                           tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
@@ -98,18 +98,24 @@ static tsr_status reserve(const tsr_session *session, int64_t n_outputs, bool pr
     const tsr_step_shape shape = {
         .n_tokens = session->model->config.session.n_batch, .n_outputs = n_outputs, .predicts = predicts};
     TSR_TRY(tsr_session_build_step(session, shape, &worst));
-    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, memory_out));
+    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, n_lanes, memory_out));
 out:
     tsr_session_step_free(&worst);
     return status;
 }
 
+/* A lane for every stage, since each can work at a chunk of its own. */
+static int count_lanes(const tsr_session *session)
+{
+    return TSR_MIN(tsr_model_split_n_stages(&session->model->split), TSR_SESSION_MAX_LANES);
+}
+
 tsr_status tsr_session_reserve(tsr_session *session)
 {
-    tsr_status status =
-        reserve(session, session->model->config.session.n_outputs_max, false, &session->memory);
+    const int64_t n_outputs = session->model->config.session.n_outputs_max;
+    tsr_status status = reserve(session, n_outputs, false, count_lanes(session), &session->memory);
     if (status == TSR_OK && session->model->shape.hparams.predicts)
-        status = reserve(session, 1, true, &session->prediction_memory);
+        status = reserve(session, 1, true, 1, &session->prediction_memory);
     return status;
 }
 
@@ -129,31 +135,42 @@ static tsr_step *least_recently_used(tsr_session *session)
     return oldest;
 }
 
+bool tsr_session_is_full(tsr_session *session, uint64_t clock)
+{
+    return session->n_steps == TSR_SESSION_MAX_STEPS && least_recently_used(session)->last_used > clock;
+}
+
 static bool same_shape(tsr_step_shape a, tsr_step_shape b)
 {
     return a.n_tokens == b.n_tokens && a.n_outputs == b.n_outputs && a.n_candidates == b.n_candidates &&
-           a.predicts == b.predicts;
+           a.predicts == b.predicts && a.lane == b.lane;
+}
+
+tsr_step *tsr_session_find_step(tsr_session *session, tsr_step_shape shape)
+{
+    for (int i = 0; i < session->n_steps; i++)
+        if (same_shape(session->steps[i].shape, shape)) {
+            session->steps[i].last_used = ++session->clock;
+            return &session->steps[i];
+        }
+    return NULL;
 }
 
 tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step **step_out)
 {
     tsr_status status = TSR_OK;
     tsr_step step = {0};
-    session->clock++;
-    for (int i = 0; i < session->n_steps; i++)
-        if (same_shape(session->steps[i].shape, shape)) {
-            session->steps[i].last_used = session->clock;
-            *step_out = &session->steps[i];
-            return TSR_OK;
-        }
+    *step_out = tsr_session_find_step(session, shape);
+    if (*step_out)
+        return TSR_OK;
     tsr_program_config config = program_config(session);
     TSR_TRY(tsr_session_build_step(session, shape, &step));
     TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config,
                                      shape.predicts ? session->prediction_memory : session->memory,
-                                     &step.program));
+                                     shape.lane, &step.program));
     TSR_TRY(tsr_mem_array((size_t)(session->model->rt->n_devices * shape.n_outputs * shape.n_candidates),
                           sizeof *step.parts, "candidates", &step.parts));
-    step.last_used = session->clock;
+    step.last_used = ++session->clock;
     tsr_step *slot;
     if (session->n_steps < TSR_SESSION_MAX_STEPS) {
         slot = &session->steps[session->n_steps++];

@@ -53,7 +53,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_planner *planner, cons
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             if (o != TSR_MEMORY_WEIGHTS && o != TSR_MEMORY_KV)
                 m->used[d][o] = rt->devices[d]->used[o] * n_of(o, &planner->config);
-        m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+        m->arena_bound[d] = tsr_layout_bound_bytes(&session->memory->layout, d);
     }
     m->program = session->memory->info;
 out:

@@ -1,0 +1,566 @@
+/* Decoding a batch, chunk by chunk.
+ *
+ * Where the devices work in stages one after another, chunks are in flight together: while the second stage
+ * computes a chunk, the first stage computes the next one. Every chunk is in a lane of the session's memory
+ * (graph/emit/layout.h), which is free again when its chunk has finished on all devices. Nothing orders the
+ * work of two chunks but the queue of each device, which is enough: the keys and values of a layer, and the
+ * activations of a stage, are used by its devices only.
+ *
+ * The outputs of a chunk are in arenas that the next chunk overwrites, so its devices get the next chunk
+ * after the outputs were copied; the devices before them get it immediately. */
+#include "model/session/session.h"
+
+#include <stdio.h>
+
+#include "core/mem.h"
+#include "model/hash.h"
+
+/* Tokens [begin, end) of a batch, and the number of them whose logits are wanted. */
+typedef struct chunk {
+    int64_t begin, end;
+    int64_t n_outputs;
+} chunk;
+
+static int seq_of(const tsr_batch *batch, int64_t i)
+{
+    return batch->seqs ? batch->seqs[i] : 0;
+}
+
+static bool is_output(const tsr_batch *batch, int64_t i)
+{
+    return batch->outputs ? batch->outputs[i] : i == batch->n_tokens - 1;
+}
+
+static int n_lanes(const tsr_session *session)
+{
+    return session->memory->layout.n_lanes;
+}
+
+/* The time that a chunk takes in addition to that of its tokens, in tokens: weights are read, kernels are
+ * launched. A host thread computes 128 tokens in chunks of 32 in 1.04 of the time of one chunk; GPUs need a few
+ * hundred tokens to be busy. */
+enum { HOST_CHUNK_COST = 2, GPU_CHUNK_COST = 128, LEAST_TOKENS = 32 };
+
+/* The most tokens of a chunk. T tokens in chunks of m take (T / m + S - 1) (m + cost) on S stages, least where
+ * m^2 = T cost / (S - 1). A power of two near that, so that prompts of many lengths share programs.
+ *
+ * Layers with a window keep what n_batch tokens need to be undone, so chunks in flight together have no more
+ * tokens. */
+static int64_t most_tokens(const tsr_session *session, int64_t n_tokens)
+{
+    const tsr_model *model = session->model;
+    const int64_t n_batch = model->config.session.n_batch;
+    int64_t cost = HOST_CHUNK_COST, most = LEAST_TOKENS;
+    bool windows = false;
+    if (n_lanes(session) == 1)
+        return n_batch;
+    for (int d = 0; d < model->rt->n_devices; d++)
+        cost = model->rt->devices[d]->is_gpu ? GPU_CHUNK_COST : cost;
+    while (2 * most * most <= n_tokens * cost / (n_lanes(session) - 1))
+        most *= 2;
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        windows = windows || tsr_kv_window(session->kv, g) > 0;
+    return TSR_MIN(most, windows && !model->config.session.swa_full ? TSR_MAX(n_batch / n_lanes(session), 1)
+                                                                    : n_batch);
+}
+
+/* The next tokens from `begin` on, at most `most`, and as many outputs as fit into the largest program. */
+static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int64_t begin, int64_t most)
+{
+    chunk c = {.begin = begin, .end = begin};
+    while (c.end < batch->n_tokens && c.end - begin < most) {
+        bool output = is_output(batch, c.end);
+        if (output && c.n_outputs == session->model->config.session.n_outputs_max)
+            break;
+        c.n_outputs += output;
+        c.end++;
+    }
+    return c;
+}
+
+/* Give every token its position and page-table row, making room in the KV region. */
+static tsr_status append_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c)
+{
+    session->n_rows = 0;
+    int64_t n_outputs = 0;
+    for (int64_t i = c->begin; i < c->end;) {
+        int seq = seq_of(batch, i);
+        int64_t end = i + 1;
+        while (end < c->end && seq_of(batch, end) == seq)
+            end++;
+        int64_t position = tsr_kv_length(session->kv, seq);
+        tsr_status status = tsr_kv_append(session->kv, seq, end - i);
+        if (status != TSR_OK)
+            return status;
+        if (session->row_of_seq[seq] < 0) {
+            session->row_of_seq[seq] = session->n_rows;
+            session->row_seqs[session->n_rows++] = seq;
+        }
+        for (; i < end; i++, position++) {
+            session->positions[i - c->begin] = (int32_t)position;
+            session->seq_rows[i - c->begin] = session->row_of_seq[seq];
+            if (is_output(batch, i))
+                session->output_rows[n_outputs++] = (int32_t)(i - c->begin);
+        }
+    }
+    return TSR_OK;
+}
+
+static void forget_rows(tsr_session *session)
+{
+    for (int r = 0; r < session->n_rows; r++)
+        session->row_of_seq[session->row_seqs[r]] = -1;
+    session->n_rows = 0;
+}
+
+tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes)
+{
+    return bytes ? tsr_tensor_set(tensor, data, 0, bytes) : TSR_OK;
+}
+
+tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step *step)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++) {
+        const tsr_rope_tables *rope = &session->model->rope[i];
+        const size_t n_rot = (size_t)rope->n_rot;
+        if (!step->inputs.rope_tables[i])
+            continue;
+        for (int64_t t = 0; t < n_tokens; t++)
+            tsr_rope_row(rope, session->positions[t], session->rope + (size_t)t * n_rot);
+        TSR_TRY(tsr_session_set_input(step->inputs.rope_tables[i], session->rope,
+                                      (size_t)n_tokens * n_rot * sizeof(float)));
+    }
+out:
+    return status;
+}
+
+/* Fill in the page table of a group for the sequences of the step. Entries without a page are never read. */
+tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table)
+{
+    tsr_status status = TSR_OK;
+    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv, group) * sizeof(int32_t);
+    for (int r = 0; r < session->n_rows; r++) {
+        tsr_kv_span span;
+        const int32_t *pages = tsr_kv_pages(session->kv, group, session->row_seqs[r], &span);
+        TSR_TRY(tsr_tensor_set(table, pages + span.first,
+                               (size_t)r * row_bytes + (size_t)span.first * sizeof(int32_t),
+                               (size_t)(span.end - span.first) * sizeof(int32_t)));
+    }
+out:
+    return status;
+}
+
+/* The slots of every sequence of the step, and the order of its tokens. */
+static tsr_status set_states(tsr_session *session, int64_t n_tokens, const tsr_state_inputs *in)
+{
+    tsr_status status = TSR_OK;
+    tsr_state_row *rows = session->state_rows;
+    if (!in->rows)
+        return TSR_OK;
+    for (int64_t r = 0; r < in->rows->ne[1]; r++)
+        rows[r] = r < session->n_rows ? tsr_kv_state_row(session->kv, session->row_seqs[r])
+                                      : (tsr_state_row){-1, -1, -1};
+    for (int64_t t = n_tokens - 1; t >= 0; t--) {
+        tsr_state_row *row = &rows[session->seq_rows[t]];
+        session->next_in_seq[t] = row->first;
+        row->first = (int32_t)t;
+    }
+    TSR_TRY(tsr_session_set_input(in->rows, rows, (size_t)in->rows->ne[1] * sizeof *rows));
+    TSR_TRY(tsr_session_set_input(in->next, session->next_in_seq, (size_t)n_tokens * sizeof(int32_t)));
+out:
+    return status;
+}
+
+static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
+{
+    tsr_status status = TSR_OK;
+    const tsr_step_graph *in = &step->inputs;
+    size_t n = (size_t)(c->end - c->begin);
+    TSR_TRY(tsr_session_set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_rope(session, (int64_t)n, step));
+    TSR_TRY(
+        tsr_session_set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->kv_inputs[0].seq_row, session->seq_rows, n * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        TSR_TRY(tsr_session_set_page_table(session, g, in->kv_inputs[g].page_table));
+    TSR_TRY(set_states(session, c->end - c->begin, &in->state_inputs));
+out:
+    return status;
+}
+
+/* What a call wants of its batch. */
+typedef struct wanted {
+    float *logits;             /* of the next outputs; NULL: none */
+    tsr_candidate *candidates; /* the same */
+    int n_candidates;          /* of each output */
+    float *hidden;             /* of the next tokens; NULL: none */
+} wanted;
+
+/* A call that decodes a batch, and its chunks in flight. */
+typedef struct decoding {
+    tsr_session *session;
+    const tsr_batch *batch;
+    int64_t most; /* tokens of a chunk */
+    wanted want;  /* of the chunks whose outputs are not copied yet */
+    tsr_flight flight;
+    int n; /* chunks begun, and not known to have succeeded */
+    struct {
+        chunk c;
+        tsr_step *step;
+    } chunks[TSR_SESSION_MAX_LANES]; /* oldest first */
+    int lane;                        /* of the next chunk */
+    bool owes;                       /* the newest chunk has outputs that are not copied yet */
+    bool exchanged;                  /* a failure that other processes know of */
+} decoding;
+
+/* The lengths of all sequences before the chunk that is in a lane. */
+static int64_t *lengths_before(const decoding *d, int lane)
+{
+    return d->session->chunk_lengths + lane * d->session->model->config.session.n_seq_max;
+}
+
+static int oldest_lane(const decoding *d)
+{
+    return (d->lane + n_lanes(d->session) - d->n) % n_lanes(d->session);
+}
+
+static void note_lengths(const tsr_session *session, int64_t *lengths)
+{
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
+        lengths[s] = tsr_kv_length(session->kv, s);
+}
+
+static tsr_status agree(decoding *d, tsr_status mine, const char *what, uint64_t mark)
+{
+    tsr_processes *processes = d->session->model->rt->processes;
+    const tsr_status status = tsr_processes_agree_on(processes, mine, what, mark);
+    d->exchanged = processes && status != TSR_OK;
+    return status;
+}
+
+/* The outcome of running. After a failure in one process the collectives of the processes are out of step, so
+ * later runs are refused. */
+static tsr_status agree_on_run(decoding *d, tsr_status mine)
+{
+    tsr_processes *processes = d->session->model->rt->processes;
+    const tsr_status status = agree(d, mine, "tsr_program_run", 0);
+    if (processes && status != TSR_OK && status != TSR_ERR_RANGE)
+        tsr_processes_lose(processes, tsr_last_error());
+    return status;
+}
+
+/* -- ending chunks -- */
+
+/* The devices that outputs of chunk i are copied from. */
+static tsr_device_set output_devices(const decoding *d, int i)
+{
+    const tsr_step *step = d->chunks[i].step;
+    tsr_device_set devices = d->want.hidden ? step->inputs.hidden_out->placement.devices : 0;
+    if (d->chunks[i].c.n_outputs)
+        devices |= (d->want.candidates ? step->candidates : step->logits)->placement.devices;
+    return devices;
+}
+
+/* Copy chunk i's part of what is wanted; `want` moves on to that of the next chunk. */
+static tsr_status get_outputs(decoding *d, int i)
+{
+    tsr_status status = TSR_OK;
+    wanted *want = &d->want;
+    const chunk *c = &d->chunks[i].c;
+    const tsr_step *step = d->chunks[i].step;
+    const tsr_hparams *hp = &d->session->model->shape.hparams;
+    const int64_t n_logits = c->n_outputs * hp->n_vocab, n_hidden = (c->end - c->begin) * hp->n_embd;
+    if (c->n_outputs && want->candidates) {
+        TSR_TRY(tsr_session_get_candidates(d->session, step, want->candidates));
+        want->candidates += c->n_outputs * want->n_candidates;
+    } else if (c->n_outputs) {
+        TSR_TRY(tsr_tensor_get(step->logits, want->logits, 0, (size_t)n_logits * sizeof(float)));
+        want->logits += n_logits;
+    }
+    if (want->hidden) {
+        TSR_TRY(tsr_tensor_get(step->inputs.hidden_out, want->hidden, 0, (size_t)n_hidden * sizeof(float)));
+        want->hidden += n_hidden;
+    }
+    d->owes = false;
+out:
+    return status;
+}
+
+/* Wait until at most the n_left newest chunks are in flight. */
+static tsr_status finish_chunks(decoding *d, int n_left)
+{
+    tsr_status status = TSR_OK;
+    const int n_done = d->n - n_left;
+    tsr_session_stats *stats = &d->session->stats;
+    if (n_done <= 0)
+        return TSR_OK;
+    TSR_TRY(agree_on_run(d, tsr_flight_wait(&d->flight, n_left)));
+    if (d->owes && n_left == 0)
+        TSR_TRY(get_outputs(d, d->n - 1));
+    for (int i = 0; i < n_done; i++) {
+        stats->n_steps++;
+        stats->n_tokens += d->chunks[i].c.end - d->chunks[i].c.begin;
+        stats->n_all_reduces += d->chunks[i].step->program->info.n_all_reduces;
+    }
+    for (int i = 0; i < n_left; i++)
+        d->chunks[i] = d->chunks[n_done + i];
+    d->n = n_left;
+out:
+    return status;
+}
+
+/* -- beginning chunks -- */
+
+static tsr_step_shape shape_of(const decoding *d, const chunk *c, int lane)
+{
+    return (tsr_step_shape){.n_tokens = c->end - c->begin,
+                            .n_outputs = c->n_outputs,
+                            .n_candidates = c->n_outputs > 0 ? d->want.n_candidates : 0,
+                            .lane = lane};
+}
+
+/* Compile the steps of the chunks from `c` on, as many as can be kept together: no program is compiled while
+ * others are in flight. */
+static tsr_status compile_steps(decoding *d, chunk c)
+{
+    tsr_session *session = d->session;
+    const uint64_t before = session->clock;
+    for (int lane = d->lane;; lane = (lane + 1) % n_lanes(session)) {
+        tsr_step *step = tsr_session_find_step(session, shape_of(d, &c, lane));
+        if (!step && tsr_session_is_full(session, before))
+            return TSR_OK;
+        tsr_status status = step ? TSR_OK : tsr_session_step(session, shape_of(d, &c, lane), &step);
+        if (status != TSR_OK || c.end == d->batch->n_tokens)
+            return status;
+        c = next_chunk(session, d->batch, c.end, d->most);
+    }
+}
+
+/* Whether a failure could still be undone if `c` were in flight with the chunks that are: states of recurrent
+ * layers are then kept from before the call only. */
+static bool can_undo_with(const decoding *d, const chunk *c)
+{
+    const tsr_session *session = d->session;
+    const int64_t *target =
+        tsr_kv_has_states(session->kv) ? session->old_lengths : lengths_before(d, oldest_lane(d));
+    int64_t *longer = session->new_lengths;
+    note_lengths(session, longer);
+    for (int64_t i = c->begin; i < c->end; i++)
+        longer[seq_of(d->batch, i)]++;
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
+        if (!tsr_kv_keeps(session->kv, s, longer[s], target[s]))
+            return false;
+    return true;
+}
+
+/* Prepare a step: its program, room for its tokens, its inputs. */
+static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_session *session = d->session;
+    const tsr_step_shape shape = shape_of(d, c, d->lane);
+    if (session->model->lost)
+        return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
+                                        "sequences, close it and open it anew");
+    note_lengths(session, lengths_before(d, d->lane));
+    *step_out = tsr_session_find_step(session, shape);
+    if (!*step_out || !can_undo_with(d, c))
+        TSR_TRY(finish_chunks(d, 0));
+    if (!*step_out) {
+        TSR_TRY(compile_steps(d, *c));
+        TSR_TRY(tsr_session_step(session, shape, step_out));
+    }
+    tsr_kv_finish_step(session->kv);
+    TSR_TRY(append_tokens(session, d->batch, c));
+    TSR_TRY(set_inputs(session, d->batch, c, *step_out));
+out:
+    forget_rows(session);
+    return status;
+}
+
+/* A fingerprint of the arguments that must be the same in all processes, and of the lengths of all sequences,
+ * which tsr_session_trim() and tsr_session_fork() change without an exchange. */
+static uint64_t fingerprint_of(const decoding *d, const chunk *c)
+{
+    const int64_t numbers[] = {d->batch->n_tokens, d->want.n_candidates};
+    uint64_t sum = tsr_hash_words(0, numbers, sizeof numbers);
+    sum = tsr_hash_words(sum, lengths_before(d, d->lane),
+                         (size_t)d->session->model->config.session.n_seq_max * sizeof(int64_t));
+    for (int64_t i = c->begin; i < c->end; i++) {
+        const int32_t token[] = {d->batch->tokens[i], seq_of(d->batch, i), is_output(d->batch, i)};
+        sum = tsr_hash_words(sum, token, sizeof token);
+    }
+    return sum;
+}
+
+static tsr_status begin_chunk(decoding *d, const chunk *c)
+{
+    tsr_status status = TSR_OK;
+    tsr_step *step = NULL;
+    const tsr_device_set all = ~(tsr_device_set)0;
+    status = prepare_chunk(d, c, &step);
+    if (d->session->model->rt->processes)
+        TSR_TRY(agree(d, status, "tsr_session_decode", fingerprint_of(d, c)));
+    TSR_TRY(status);
+    d->chunks[d->n].c = *c;
+    d->chunks[d->n++].step = step;
+    d->lane = (d->lane + 1) % n_lanes(d->session);
+    TSR_TRY(tsr_flight_begin(&d->flight, step->program));
+    if (d->owes) {
+        const tsr_device_set holders = output_devices(d, d->n - 2);
+        TSR_TRY(tsr_flight_launch(&d->flight, all & ~holders));
+        TSR_TRY(agree_on_run(d, tsr_flight_wait_on(&d->flight, holders)));
+        TSR_TRY(get_outputs(d, d->n - 2));
+    }
+    TSR_TRY(tsr_flight_launch(&d->flight, all));
+    d->owes = c->n_outputs > 0 || d->want.hidden;
+    if (d->n == n_lanes(d->session))
+        TSR_TRY(finish_chunks(d, d->n - 1));
+out:
+    return status;
+}
+
+/* -- a batch -- */
+
+static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const wanted *want)
+{
+    const tsr_model *model = session->model;
+    bool any_output = false;
+    if (batch->n_tokens < 0 || (batch->n_tokens > 0 && !batch->tokens))
+        return tsr_fail(TSR_ERR_INVALID, "batch: %lld token%s at %p", (long long)batch->n_tokens,
+                        tsr_plural(batch->n_tokens), (const void *)batch->tokens);
+    for (int64_t i = 0; i < batch->n_tokens; i++) {
+        if (batch->tokens[i] < 0 || batch->tokens[i] >= model->shape.hparams.n_vocab)
+            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld",
+                            (long long)i, batch->tokens[i], (long long)model->shape.hparams.n_vocab - 1);
+        if (seq_of(batch, i) < 0 || seq_of(batch, i) >= model->config.session.n_seq_max)
+            return tsr_fail(TSR_ERR_INVALID,
+                            "batch: token %lld is for sequence %d; the session has 0 to %d (n_seq_max)",
+                            (long long)i, seq_of(batch, i), model->config.session.n_seq_max - 1);
+        any_output |= is_output(batch, i);
+    }
+    if (any_output && !want->logits && !want->candidates)
+        return tsr_fail(TSR_ERR_INVALID, "batch: logits are wanted but there is no buffer for them");
+    return TSR_OK;
+}
+
+/* Refuse a batch that cannot fit in any case, before the first chunk. */
+static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
+{
+    int64_t *lengths = session->new_lengths, n_ctx = session->model->config.session.n_ctx;
+    note_lengths(session, lengths);
+    for (int64_t i = 0; i < batch->n_tokens; i++)
+        if (++lengths[seq_of(batch, i)] > n_ctx)
+            return tsr_fail(
+                TSR_ERR_FULL,
+                "sequence %d has %lld token%s; the batch's exceed the context of %lld; open with a "
+                "larger n_ctx",
+                seq_of(batch, i), (long long)tsr_kv_length(session->kv, seq_of(batch, i)),
+                tsr_plural(tsr_kv_length(session->kv, seq_of(batch, i))), (long long)n_ctx);
+    return TSR_OK;
+}
+
+/* -- going back -- */
+
+static bool can_go_back(const tsr_session *session, const int64_t *lengths)
+{
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
+        if (!tsr_kv_can_trim(session->kv, s, lengths[s]))
+            return false;
+    return true;
+}
+
+/* Lengths only grow during a decode, so a rollback trims sequences. Chunks in flight can always be rolled
+ * back; a whole call only if windows have not moved past earlier positions. */
+static void go_back(const decoding *d)
+{
+    const tsr_session *session = d->session;
+    const int64_t *lengths =
+        can_go_back(session, session->old_lengths) ? session->old_lengths : lengths_before(d, oldest_lane(d));
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
+        if (tsr_kv_length(session->kv, s) > lengths[s])
+            (void)!tsr_kv_trim(session->kv, s, lengths[s]);
+}
+
+/* End a call that failed with `status` and its sentence. */
+static tsr_status give_up(decoding *d, tsr_status status)
+{
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    (void)!tsr_flight_end(&d->flight);
+    go_back(d);
+    status = tsr_fail(status, "%s", sentence);
+    if (!d->exchanged)
+        status = tsr_processes_agree(d->session->model->rt->processes, status, "tsr_session_decode");
+    return tsr_processes_end(d->session->model->rt->processes, status);
+}
+
+static tsr_status check_call(tsr_session *session, const tsr_batch *batch, const wanted *want)
+{
+    tsr_status status = TSR_OK;
+    const tsr_hparams *hp = &session->model->shape.hparams;
+    const int64_t most = TSR_MIN((int64_t)TSR_MAX_CANDIDATES, hp->n_vocab);
+    if (!batch)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: batch must not be NULL");
+    TSR_TRY(check_batch(session, batch, want));
+    if (want->candidates && (want->n_candidates < 1 || want->n_candidates > most))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_session_decode_candidates: %d candidates of each output; 1 to %lld are found",
+                        want->n_candidates, (long long)most);
+    if (want->hidden && !hp->predicts)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: the model was opened without its "
+                                         "prediction layer (config.prediction.load)");
+    TSR_TRY(check_lengths(session, batch));
+out:
+    return status;
+}
+
+static tsr_status decode(tsr_session *session, const tsr_batch *batch, wanted want)
+{
+    tsr_status status = check_call(session, batch, &want);
+    if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
+        return tsr_processes_agree(session->model->rt->processes, status, "tsr_session_decode");
+    note_lengths(session, session->old_lengths);
+    tsr_kv_begin_call(session->kv);
+    decoding d = {.session = session,
+                  .batch = batch,
+                  .want = want,
+                  .most = most_tokens(session, batch->n_tokens),
+                  .flight = {.rt = session->model->rt}};
+    for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
+        const chunk c = next_chunk(session, batch, begin, d.most);
+        status = begin_chunk(&d, &c);
+        begin = c.end;
+    }
+    if (status == TSR_OK)
+        status = finish_chunks(&d, 0);
+    if (status != TSR_OK)
+        return give_up(&d, status);
+    tsr_kv_finish_step(session->kv);
+    return TSR_OK;
+}
+
+tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session must not be NULL");
+    return decode(session, batch, (wanted){.logits = logits});
+}
+
+tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch, float *logits,
+                                     float *hidden)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: session must not be NULL");
+    return decode(session, batch, (wanted){.logits = logits, .hidden = hidden});
+}
+
+tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *batch, int n,
+                                         tsr_candidate *candidates)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_candidates: session must not be NULL");
+    return decode(session, batch, (wanted){.candidates = candidates, .n_candidates = candidates ? n : 0});
+}
