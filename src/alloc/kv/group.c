@@ -201,6 +201,15 @@ out:
     return status;
 }
 
+tsr_status tsr_kv_group_commit_ahead(tsr_kv_group *group, int64_t n_wanted)
+{
+    const int64_t n_new = TSR_MIN(n_wanted - group->n_returned, (int64_t)(group->n_pages - group->n_touched));
+    tsr_status status = commit(group, (int)TSR_MAX(n_new, 0));
+    if (status != TSR_OK)
+        tsr_kv_group_unprepare(group);
+    return status;
+}
+
 /* Drop the pages before `first`, the lowest last, so that it is taken next. */
 static void advance(tsr_kv_group *group, int seq, int first, int end)
 {

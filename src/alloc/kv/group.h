@@ -73,6 +73,9 @@ tsr_status tsr_kv_group_prepare(tsr_kv_group *group, const tsr_kv_growth *growth
 void tsr_kv_group_unprepare(tsr_kv_group *group);
 void tsr_kv_group_grow(tsr_kv_group *group, const tsr_kv_growth *growth);
 
+/* Commit what is missing of n_wanted free pages. */
+tsr_status tsr_kv_group_commit_ahead(tsr_kv_group *group, int64_t n_wanted);
+
 /* Return the pages behind the new length. Length 0 also resets `first`. */
 void tsr_kv_group_cut(tsr_kv_group *group, int seq, int64_t old_length, int64_t length);
 

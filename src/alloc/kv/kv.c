@@ -175,6 +175,21 @@ out:
     return status;
 }
 
+tsr_status tsr_kv_commit_ahead(tsr_kv *kv, const int64_t *longer)
+{
+    tsr_status status = TSR_OK;
+    for (int g = 0; g < kv->n_groups; g++) {
+        int64_t n_wanted = 0;
+        for (int s = 0; s < kv->n_seq_max; s++) {
+            const int64_t n = longer[s] - kv->lengths[s];
+            n_wanted += n > 0 ? tsr_kv_group_growth(&kv->groups[g], s, kv->lengths[s], n).n_wanted : 0;
+        }
+        TSR_TRY(tsr_kv_group_commit_ahead(&kv->groups[g], n_wanted));
+    }
+out:
+    return status;
+}
+
 tsr_status tsr_kv_own(tsr_kv *kv, int group, int seq, int64_t begin, int64_t end)
 {
     tsr_status status = TSR_OK;

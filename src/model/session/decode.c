@@ -529,6 +529,8 @@ static tsr_status decode(tsr_session *session, const tsr_batch *batch, wanted wa
                   .want = want,
                   .most = most_tokens(session, batch->n_tokens),
                   .flight = {.rt = session->model->rt}};
+    if (batch->n_tokens > d.most && n_lanes(session) > 1)
+        status = tsr_kv_commit_ahead(session->kv, session->new_lengths); /* of check_lengths() */
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         const chunk c = next_chunk(session, batch, begin, d.most);
         status = begin_chunk(&d, &c);
