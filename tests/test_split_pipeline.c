@@ -16,6 +16,7 @@ typedef struct problem {
     tsr_pipeline_problem p;
     tsr_cost_class classes[C];
     tsr_split_room rooms[TSR_MAX_DEVICES];
+    tsr_cost_class chunked[C];
     double hand[2][TSR_MAX_DEVICES][TSR_MAX_DEVICES];
     double sync_per_device;
 } problem;
@@ -125,7 +126,31 @@ static double transfer(const problem *q, int from, int to, bool output)
     return ns;
 }
 
-static void try_pipelines(brute *b, int used, int previous, int64_t left, double ns)
+/* The chunked part of a device's stage. */
+static double chunked_time(const problem *q, int set, bool last, int64_t n_layers)
+{
+    const int d = __builtin_ctz((unsigned)set);
+    double ns = 0;
+    for (int c = 0; c < C && q->p.chunked; c++) {
+        const tsr_cost_class *k = &q->chunked[c];
+        const double walk = k->fixed_ns[d] + (double)k->n_granules * k->granule_ns[d];
+        ns += c < 2 ? (double)n_layers * walk : last ? walk : 0;
+    }
+    return ns;
+}
+
+/* A pipeline so far: its time, and in the chunked part the sum of its stages and the slowest. */
+typedef struct so_far {
+    double ns, sum, most;
+} so_far;
+
+static so_far with_stage(brute *b, so_far t, int set, bool first, bool last, int64_t n_layers)
+{
+    const double chunked = chunked_time(b->q, set, last, n_layers);
+    return (so_far){t.ns + stage_time(b, set, first, last, n_layers), t.sum + chunked, fmax(t.most, chunked)};
+}
+
+static void try_pipelines(brute *b, int used, int previous, int64_t left, so_far t)
 {
     int all = (1 << b->q->p.n_devices) - 1;
     for (int set = 1; set <= all; set++) {
@@ -135,11 +160,17 @@ static void try_pipelines(brute *b, int used, int previous, int64_t left, double
         for (int64_t l = previous ? 0 : 1; allowed && l <= left; l++) {
             if ((l == 0 && left > 0) || (l < left && left - l < b->q->p.n_together))
                 continue;
-            double here = ns + (previous ? transfer(b->q, previous, set, l == 0) : 0);
+            so_far here = t, whole;
+            here.ns += previous ? transfer(b->q, previous, set, l == 0) : 0;
+            whole = with_stage(b, here, set, !previous, true, l);
             if (l == left)
-                b->best_ns = fmin(b->best_ns, here + stage_time(b, set, !previous, true, l));
+                b->best_ns = fmin(b->best_ns,
+                                  b->q->p.chunked
+                                      ? (whole.sum + (b->q->p.n_chunks - 1) * whole.most) / b->q->p.n_chunks +
+                                            whole.ns - whole.sum
+                                      : whole.ns);
             if (l > 0)
-                try_pipelines(b, used | set, set, left - l, here + stage_time(b, set, !previous, false, l));
+                try_pipelines(b, used | set, set, left - l, with_stage(b, here, set, !previous, false, l));
         }
     }
 }
@@ -203,6 +234,21 @@ static void random_problem(uint64_t *r, problem *q, double tightness, bool parts
         add_parts(r, all_alike, q->p.n_devices, &q->classes[c]);
 }
 
+/* A part of every walk is that of a prompt in chunks. */
+static void chunk_problem(uint64_t *r, problem *q)
+{
+    memcpy(q->chunked, q->classes, sizeof q->chunked);
+    for (int d = 0; d < q->p.n_devices; d++) {
+        const double part = (double)(1 + random_below(r, 8)) / 8;
+        for (int c = 0; c < C; c++) {
+            q->chunked[c].granule_ns[d] *= part;
+            q->chunked[c].fixed_ns[d] *= part;
+        }
+    }
+    q->p.chunked = q->chunked;
+    q->p.n_chunks = (double)(1 + random_below(r, 20));
+}
+
 /* Stages as they should be, found without the optimiser's help. */
 static void check_pipeline(const problem *q, const tsr_pipeline *result, bool layers_mode)
 {
@@ -240,6 +286,35 @@ static void check_pipeline(const problem *q, const tsr_pipeline *result, bool la
     assert_true(fabs(tsr_pipeline_evaluate(&q->p, result) - result->total_ns) <= 1e-9 * result->total_ns);
 }
 
+/* The stages of a prompt in chunks: more of them than would be used one after another. */
+static void whole_layers_in_chunks_are_the_fastest_there_are(void **state)
+{
+    (void)state;
+    static const double tightness[] = {0, 0.7, 0.9, 1};
+    static problem q;
+    static tsr_pipeline result, apart;
+    static brute b;
+    uint64_t r = 9;
+    int n_more = 0;
+    for (int i = 0; i < 1200; i++) {
+        random_problem(&r, &q, tightness[i % 4], false);
+        chunk_problem(&r, &q);
+        b = (brute){.q = &q, .layers_mode = true, .best_ns = INFINITY};
+        try_pipelines(&b, 0, 0, q.p.n_layers, (so_far){0});
+        tsr_status status = tsr_pipeline_layers(&q.p, &result);
+        assert_int_equal(status, isinf(b.best_ns) ? TSR_ERR_MEMORY : TSR_OK);
+        if (status != TSR_OK)
+            continue;
+        check_pipeline(&q, &result, true);
+        if (fabs(result.total_ns - b.best_ns) > 1e-9 * b.best_ns)
+            fail_msg("problem %d: %g, but %g is possible", i, result.total_ns, b.best_ns);
+        q.p.chunked = NULL;
+        assert_int_equal(tsr_pipeline_layers(&q.p, &apart), TSR_OK);
+        n_more += result.n_stages > apart.n_stages;
+    }
+    assert_true(n_more > 100);
+}
+
 static void compare_with_all(bool parts)
 {
     static const double tightness[] = {0, 0.7, 0.9, 1};
@@ -253,7 +328,7 @@ static void compare_with_all(bool parts)
         for (int layers_mode = 0; layers_mode < 2; layers_mode++) {
             memset(&b, 0, sizeof b);
             b = (brute){.q = &q, .layers_mode = layers_mode, .best_ns = INFINITY};
-            try_pipelines(&b, 0, 0, q.p.n_layers, 0);
+            try_pipelines(&b, 0, 0, q.p.n_layers, (so_far){0});
             tsr_status status =
                 layers_mode ? tsr_pipeline_layers(&q.p, &result) : tsr_pipeline_optimize(&q.p, &result);
             if (status != (isinf(b.best_ns) ? TSR_ERR_MEMORY : TSR_OK))
@@ -429,6 +504,7 @@ int main(void)
         cmocka_unit_test(chance_counts_in_stages),
         cmocka_unit_test(many_devices_are_taken_by_neighbours),
         cmocka_unit_test(values_out_of_range_and_models_too_large_are_refused),
+        cmocka_unit_test(whole_layers_in_chunks_are_the_fastest_there_are),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -343,14 +343,13 @@ out:
 static tsr_status choose_stages(decision *dec)
 {
     tsr_status status = TSR_OK;
-    const tsr_pipeline_problem *problem = &dec->stages.problem;
     dec->goal.cost.problem.no_room = &dec->out->no_room;
     dec->goal.cost.problem.allowed = ~dec->out->map.reserved;
     memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
     tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, &dec->in->shape.hparams, dec->class_bytes,
                             &dec->stages);
-    TSR_TRY(dec->mode == TSR_SPLIT_MODE_LAYER ? tsr_pipeline_layers(problem, &dec->pipeline)
-                                              : tsr_pipeline_optimize(problem, &dec->pipeline));
+    tsr_stages_problem_chunk(dec->in, &dec->goal, dec->goal.n_prompts, &dec->stages);
+    TSR_TRY(tsr_stages_find(&dec->stages, dec->mode == TSR_SPLIT_MODE_LAYER, &dec->pipeline));
     tsr_balance_stages(&dec->stages, &dec->pipeline);
     dec->out->proven = dec->pipeline.proven;
 out:

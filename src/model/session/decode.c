@@ -36,32 +36,19 @@ static int n_lanes(const tsr_session *session)
     return session->memory->layout.n_lanes;
 }
 
-/* The time that a chunk takes in addition to that of its tokens, in tokens: weights are read, kernels are
- * launched. A host thread computes 128 tokens in chunks of 32 in 1.04 of the time of one chunk; GPUs need a few
- * hundred tokens to be busy. */
-enum { HOST_CHUNK_COST = 2, GPU_CHUNK_COST = 128, LEAST_TOKENS = 32 };
-
-/* The most tokens of a chunk. T tokens in chunks of m take (T / m + S - 1) (m + cost) on S stages, least where
- * m^2 = T cost / (S - 1). A power of two near that, so that prompts of many lengths share programs.
- *
- * Layers with a window keep what n_batch tokens need to be undone, so chunks in flight together have no more
- * tokens. */
+/* The most tokens of a chunk. Layers with a window keep what n_batch tokens need to be undone, so chunks in
+ * flight together have no more. */
 static int64_t most_tokens(const tsr_session *session, int64_t n_tokens)
 {
     const tsr_model *model = session->model;
     const int64_t n_batch = model->config.session.n_batch;
-    int64_t cost = HOST_CHUNK_COST, most = LEAST_TOKENS;
-    bool windows = false;
-    if (n_lanes(session) == 1)
-        return n_batch;
+    bool any_gpu = false, windows = false;
     for (int d = 0; d < model->rt->n_devices; d++)
-        cost = model->rt->devices[d]->is_gpu ? GPU_CHUNK_COST : cost;
-    while (2 * most * most <= n_tokens * cost / (n_lanes(session) - 1))
-        most *= 2;
-    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        any_gpu = any_gpu || model->rt->devices[d]->is_gpu;
+    for (int g = 0; g < tsr_kv_n_groups(session->kv) && !model->config.session.swa_full; g++)
         windows = windows || tsr_kv_window(session->kv, g) > 0;
-    return TSR_MIN(most, windows && !model->config.session.swa_full ? TSR_MAX(n_batch / n_lanes(session), 1)
-                                                                    : n_batch);
+    const int64_t most = tsr_stage_chunk_tokens(n_tokens, n_lanes(session), any_gpu, n_batch);
+    return windows ? TSR_MIN(most, TSR_MAX(n_batch / n_lanes(session), 1)) : most;
 }
 
 /* The next tokens from `begin` on, at most `most`, and as many outputs as fit into the largest program. */

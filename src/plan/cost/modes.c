@@ -110,11 +110,10 @@ static tsr_status tolerate(modes *m, tsr_status status, bool *found_out)
 static tsr_status add_pipeline(modes *m, const char *name, target what, bool layers)
 {
     tsr_status status = TSR_OK;
-    const tsr_pipeline_problem *p = &m->stages[what].problem;
     tsr_pipeline *best = &m->pipeline;
     bool found;
     char text[sizeof m->plan->alternatives->text];
-    TSR_TRY(tolerate(m, layers ? tsr_pipeline_layers(p, best) : tsr_pipeline_optimize(p, best), &found));
+    TSR_TRY(tolerate(m, tsr_stages_find(&m->stages[what], layers, best), &found));
     if (!found)
         return TSR_OK;
     tsr_balance_stages(&m->stages[what], best);
@@ -202,6 +201,7 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
     modes *m = NULL;
     size_t bytes[TSR_CLASS_COUNT];
     bool is_best = plan->times.automatic;
+    const double n_prompts[N_TARGETS] = {[WORKLOAD] = goal->n_prompts, [PROMPT] = 1};
     TSR_TRY(TSR_NEW(&m, "alternatives"));
     *m = (modes){.plan = plan, .goal = goal, .cost = {&goal->cost, &goal->decode, &goal->prompt}};
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -212,6 +212,7 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
     for (int t = 0; t < N_TARGETS; t++) {
         m->cost[t]->problem.no_room = &m->no_room;
         tsr_stages_problem_init(m->cost[t], weights, &planner->shape.hparams, bytes, &m->stages[t]);
+        tsr_stages_problem_chunk(planner, goal, n_prompts[t], &m->stages[t]);
     }
     find_granule_bytes(m);
     TSR_TRY(add_single_stage(m, "none", WORKLOAD, true));

@@ -4,6 +4,7 @@
 
 #include "core/mem.h"
 #include "plan/cost/predict.h"
+#include "plan/cost/stages.h"
 
 /* More devices than this are not shown one by one among the alternatives. */
 enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_ALTERNATIVES };
@@ -100,6 +101,25 @@ static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *c
     return ns + cost->transfer_ns(cost->problem.user, here, split->groups[split->output_group].devices, true);
 }
 
+/* What chunks in flight together save: 1 - 1 / n_chunks of the work of all stages but the slowest. A device
+ * works, or waits for its group, as long as its stage does. */
+static double overlap_ns(const tsr_model_split *split, const tsr_model_cost *cost, double n_chunks)
+{
+    double sum = 0, most = 0, stage_ns[TSR_MAX_DEVICES] = {0}, unused[TSR_MAX_DEVICES] = {0};
+    for (int g = 0; g < split->n_groups; g++)
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            const int n = count_repeats(split, c, g);
+            const double ns =
+                n ? n * walk_of(cost, &split->groups[g], c, n, split->groups[g].devices, unused).work_ns : 0;
+            sum += ns;
+            TSR_FOR_DEVICES(d, split->groups[g].devices)
+                stage_ns[d] += ns;
+        }
+    for (int d = 0; d < split->n_devices; d++)
+        most = TSR_MAX(most, stage_ns[d]);
+    return (1 - 1 / n_chunks) * (sum - most);
+}
+
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase,
                           tsr_plan_walks *walks)
 {
@@ -107,6 +127,17 @@ static void predict_phase(const tsr_model_split *split, const tsr_model_cost *co
     phase->total_ns = phase->transfer_ns;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         predict_class(split, cost, c, phase, walks);
+}
+
+static void predict_prompt(const predictor *p, const tsr_model_split *split, tsr_plan_phase *phase,
+                           tsr_plan_walks *walks)
+{
+    const int n_stages = tsr_model_split_n_stages(split);
+    predict_phase(split, &p->goal.prompt, phase, walks);
+    if (n_stages > 1)
+        phase->overlap_ns =
+            overlap_ns(split, &p->goal.prompt, tsr_stages_n_chunks(p->planner, &p->goal, n_stages));
+    phase->total_ns -= phase->overlap_ns;
 }
 
 /* The phases of the plan itself. */
@@ -118,7 +149,7 @@ static tsr_status predict_plan(predictor *p)
     TSR_TRY(tsr_mem_array(n, sizeof(tsr_plan_walk), "a prediction", &plan->decode_walks.list));
     TSR_TRY(tsr_mem_array(n, sizeof(tsr_plan_walk), "a prediction", &plan->prompt_walks.list));
     predict_phase(&plan->split, &p->goal.decode, &plan->times.decode, &plan->decode_walks);
-    predict_phase(&plan->split, &p->goal.prompt, &plan->times.prompt, &plan->prompt_walks);
+    predict_prompt(p, &plan->split, &plan->times.prompt, &plan->prompt_walks);
 out:
     return status;
 }
@@ -248,7 +279,7 @@ static tsr_status add_whole_layers(predictor *p)
     TSR_TRY(tsr_model_split_layers(&p->planner->shape.hparams, &p->planner->shape.granules, even, n_devices,
                                    TSR_SPLIT_MODE_LAYER, devices, &split));
     predict_phase(&split, &p->goal.decode, &decode, NULL);
-    predict_phase(&split, &p->goal.prompt, &prompt, NULL);
+    predict_prompt(p, &split, &prompt, NULL);
     for (int64_t l = 0; l < p->plan->info.n_layers; l++) { /* a group is a device */
         parts[TSR_CLASS_ATTENTION][split.attention_group[l]] += 1 / (double)p->plan->info.n_layers;
         parts[TSR_CLASS_FFN][split.ffn_group[l]] += 1 / (double)p->plan->info.n_layers;

@@ -3,13 +3,13 @@
 #ifndef TSR_PLAN_COST_STAGES_H
 #define TSR_PLAN_COST_STAGES_H
 
-#include "plan/cost/step.h"
+#include "plan/cost/goal.h"
 #include "split/search/pipeline.h"
 
 typedef struct tsr_stages_problem {
     /* points into this struct and the cost; rooms and `allowed` are the cost's */
     tsr_pipeline_problem problem;
-    tsr_cost_class classes[TSR_PIPELINE_CLASSES];
+    tsr_cost_class classes[TSR_PIPELINE_CLASSES], chunked[TSR_PIPELINE_CLASSES];
     double transfer_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES],
         output_transfer_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES];
 } tsr_stages_problem;
@@ -17,6 +17,18 @@ typedef struct tsr_stages_problem {
 /* `cost` must stay. class_bytes[TSR_CLASS_COUNT] over all layers, KV included. */
 void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, const tsr_hparams *hparams,
                              const size_t *class_bytes, tsr_stages_problem *stages_out);
+
+/* The prompts of the goal, which the problem's step has n_prompts times the share of, are in chunks. The goal
+ * must stay. */
+void tsr_stages_problem_chunk(const tsr_planner *planner, const tsr_goal *goal, double n_prompts,
+                              tsr_stages_problem *stages);
+
+/* The chunks of the goal's prompts on n_stages stages. */
+double tsr_stages_n_chunks(const tsr_planner *planner, const tsr_goal *goal, int n_stages);
+
+/* The fastest stages: single devices in their order, or any. Those of several devices are not proven where a
+ * prompt is in chunks. */
+tsr_status tsr_stages_find(const tsr_stages_problem *stages, bool layers, tsr_pipeline *pipeline_out);
 
 /* Bytes that a stage takes on a device. */
 size_t tsr_stages_bytes(const tsr_stages_problem *stages, const tsr_pipeline *pipeline, int stage,

@@ -70,6 +70,9 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
     put_walks(p, walks);
     if (phase->transfer_ns > 0)
         tsr_plan_put(p, "  transfers %s\n", tsr_plan_time_text(phase->transfer_ns, text));
+    if (phase->overlap_ns > 0)
+        tsr_plan_put(p, "  less %s: groups work at different chunks at the same time\n",
+                     tsr_plan_time_text(phase->overlap_ns, text));
 }
 
 /* -- devices -- */

@@ -3,12 +3,16 @@
  * A pipeline is a list of disjoint sets of devices. Each set works on consecutive layers, divided inside the
  * set as in split/search/optimize.h, and transfers the activations to the next set. The first set also has
  * the embedding, and the last set the output matrix (it may have no layer). The stages of a step work one
- * after another: the runtime runs one step at a time, and the chunks of a prompt do not overlap. So
+ * after another, so
  *
  *     time = sum over stages of (n_layers * (attention + FFN on this set) + embedding's all-reduce, if first
  *            + output, if last) + sum of the transfers between them
  *
  * with attention, FFN and output as in tsr_cost_problem: the slowest device of the set, then the all-reduce.
+ * A prompt in C chunks takes (C - 1) / C less than its part P of this on all stages but the slowest, because
+ * chunks are in flight together: (sum of P + (C - 1) * largest P) / C. All-reduces and transfers count in
+ * full.
+ *
  * One set is tensor mode, one device is mode "none", sets of one device each in device order are layer mode.
  *
  * Why the result is the minimum. The state after some stages is the set of devices used, the last set, and
@@ -31,7 +35,7 @@
 tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *problem, tsr_pipeline *pipeline_out);
 
 /* The fastest pipeline whose stages are single devices in device order, each with whole layers; devices may
- * get no layer. Always proven. Errors are those of tsr_pipeline_optimize(). */
+ * get no layer. Always proven, chunks included. Errors are those of tsr_pipeline_optimize(). */
 tsr_status tsr_pipeline_layers(const tsr_pipeline_problem *problem, tsr_pipeline *pipeline_out);
 
 #endif

@@ -1,5 +1,9 @@
 /* Whole layers on single devices, in device order.
  *
+ * Chunks in flight together save a share of the stages but the slowest. If no stage is slower than some time,
+ * the best chains are those by times less that share; so the search is repeated, each time with stages that
+ * are faster than the slowest one of the last result, as long as the sum can still be less than the best.
+ *
  * The least time of the first l layers, of which device d has the last, depends only on the least times of
  * fewer layers on the devices before d. A device does layers of the last device in a time that is linear in
  * their number, as many as its room holds. */
@@ -12,9 +16,14 @@
 #include "core/status.h"
 #include "split/search/pipeline_stage.h"
 
+#define TINY 1e-12
+
 typedef struct chain {
     const tsr_pipeline_problem *p;
-    double layer_ns[TSR_MAX_DEVICES], output_ns[TSR_MAX_DEVICES];
+    double layer_ns[TSR_MAX_DEVICES], output_ns[TSR_MAX_DEVICES]; /* less the share that is saved */
+    double chunked_layer[TSR_MAX_DEVICES], chunked_output[TSR_MAX_DEVICES];
+    double slower;                                  /* every stage is faster than this in the chunked part */
+    double slowest;                                 /* stage of the best chain, in the chunked part */
     int64_t most[TSR_STAGE_ROLES][TSR_MAX_DEVICES]; /* layers that fit; -1: not even 0 */
     double *done; /* [n_devices][n_layers + 1]: least time if this device has the last layer, or INFINITY */
     double best_ns;
@@ -22,21 +31,47 @@ typedef struct chain {
     int64_t n_at_last; /* layers of the last device */
 } chain;
 
+static double whole_ns(const tsr_cost_class *classes, int d, int k)
+{
+    return tsr_cost_of(&classes[k], d, classes[k].n_granules);
+}
+
+/* Layers of a stage that is faster than c->slower; -1: not even without a layer. */
+static int64_t most_fast(const chain *c, int d, int role)
+{
+    const double left = c->slower - (role & TSR_STAGE_LAST ? c->chunked_output[d] : 0);
+    int64_t n = c->p->n_layers;
+    if (isinf(c->slower))
+        return n;
+    if (left <= 0)
+        return -1;
+    if ((double)n * c->chunked_layer[d] >= left)
+        n = (int64_t)(left / c->chunked_layer[d]);
+    return n - ((double)n * c->chunked_layer[d] >= left);
+}
+
 static void set_up(chain *c)
 {
     const tsr_pipeline_problem *p = c->p;
+    const double saved = tsr_pipeline_overlap(p);
     int64_t layer = tsr_pipeline_layer_bytes(p);
     for (int d = 0; d < p->n_devices; d++) {
         int64_t room = tsr_pipeline_room(p, d);
-        for (int k = 0; k < TSR_PIPELINE_OUTPUT; k++)
-            c->layer_ns[d] += tsr_cost_of(&p->classes[k], d, p->classes[k].n_granules);
-        c->output_ns[d] =
-            tsr_cost_of(&p->classes[TSR_PIPELINE_OUTPUT], d, p->classes[TSR_PIPELINE_OUTPUT].n_granules);
+        c->layer_ns[d] = c->chunked_layer[d] = c->chunked_output[d] = 0;
+        for (int k = 0; k < TSR_PIPELINE_OUTPUT; k++) {
+            c->layer_ns[d] += whole_ns(p->classes, d, k);
+            c->chunked_layer[d] += saved > 0 ? whole_ns(p->chunked, d, k) : 0;
+        }
+        c->output_ns[d] = whole_ns(p->classes, d, TSR_PIPELINE_OUTPUT);
+        c->chunked_output[d] = saved > 0 ? whole_ns(p->chunked, d, TSR_PIPELINE_OUTPUT) : 0;
+        c->layer_ns[d] = TSR_MAX(c->layer_ns[d] - saved * c->chunked_layer[d], 0);
+        c->output_ns[d] = TSR_MAX(c->output_ns[d] - saved * c->chunked_output[d], 0);
         for (int role = 0; role < TSR_STAGE_ROLES; role++) {
             int64_t left = room - tsr_stage_end_bytes(p, role);
             c->most[role][d] = left < 0 || room == 0 ? -1
                                : layer > 0           ? TSR_MIN(left / layer, p->n_layers)
                                                      : p->n_layers;
+            c->most[role][d] = TSR_MIN(c->most[role][d], most_fast(c, d, role));
         }
     }
 }
@@ -135,22 +170,54 @@ static void trace(const chain *c, tsr_pipeline *pipeline)
     pipeline->n_stages = n;
 }
 
+static void note_slowest(chain *c, const tsr_pipeline *pipeline)
+{
+    c->slowest = 0;
+    for (int i = 0; i < pipeline->n_stages; i++) {
+        const tsr_pipeline_stage *s = &pipeline->stages[i];
+        const int d = tsr_device_set_first(s->devices);
+        const double ns = (double)s->n_layers * c->chunked_layer[d] +
+                          (i == pipeline->n_stages - 1 ? c->chunked_output[d] : 0);
+        c->slowest = TSR_MAX(c->slowest, ns);
+    }
+}
+
+/* The best chain whose stages are faster than c->slower; c->best_ns is its time less what is saved in all
+ * stages, INFINITY if there is none. */
+static void find_chain(chain *c, tsr_pipeline *pipeline)
+{
+    set_up(c);
+    c->best_ns = INFINITY;
+    for (int d = 0; d < c->p->n_devices; d++)
+        extend(c, d);
+    if (isinf(c->best_ns))
+        return;
+    trace(c, pipeline);
+    note_slowest(c, pipeline);
+    pipeline->total_ns = tsr_pipeline_evaluate(c->p, pipeline);
+}
+
 tsr_status tsr_pipeline_layers(const tsr_pipeline_problem *p, tsr_pipeline *pipeline_out)
 {
     tsr_status status = TSR_OK;
-    chain c = {.p = p, .best_ns = INFINITY};
+    tsr_pipeline *next = NULL;
+    chain c = {.p = p, .slower = INFINITY};
     TSR_TRY(tsr_pipeline_check(p));
+    TSR_TRY(TSR_NEW(&next, "the search for stages"));
     TSR_TRY(tsr_mem_array((size_t)p->n_devices * (size_t)(p->n_layers + 1), sizeof *c.done,
                           "the search for stages", &c.done));
-    set_up(&c);
-    for (int d = 0; d < p->n_devices; d++)
-        extend(&c, d);
+    find_chain(&c, pipeline_out);
     if (isinf(c.best_ns))
         TSR_TRY(tsr_pipeline_fail(p));
-    trace(&c, pipeline_out);
-    pipeline_out->total_ns = tsr_pipeline_evaluate(p, pipeline_out);
+    while (tsr_pipeline_overlap(p) > 0 && c.slowest > 0 && c.best_ns < pipeline_out->total_ns) {
+        c.slower = c.slowest * (1 - TINY); /* so that rounding errors do not find the same chain again */
+        find_chain(&c, next);
+        if (c.best_ns < INFINITY && next->total_ns < pipeline_out->total_ns)
+            *pipeline_out = *next;
+    }
     pipeline_out->proven = true;
 out:
     tsr_mem_free(c.done);
+    tsr_mem_free(next);
     return status;
 }

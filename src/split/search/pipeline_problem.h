@@ -34,6 +34,10 @@ typedef struct tsr_pipeline_problem {
      * the longest copy counts. The first matrix is for transfers between layers, the second for transfers to
      * a stage that has only the output. NULL: transfers take no time. */
     const double (*transfer_ns)[TSR_MAX_DEVICES], (*output_transfer_ns)[TSR_MAX_DEVICES];
+    /* [TSR_PIPELINE_CLASSES] The part of the step that is a prompt in n_chunks chunks, which are in flight
+     * together; NULL: none. tsr_pipeline_optimize() disregards it. */
+    const tsr_cost_class *chunked;
+    double n_chunks;
     bool *no_room; /* as in tsr_cost_problem */
 } tsr_pipeline_problem;
 
@@ -56,6 +60,12 @@ typedef struct tsr_pipeline {
 static inline bool tsr_pipeline_may_end(const tsr_pipeline_problem *problem, int64_t n_done)
 {
     return n_done == problem->n_layers || problem->n_layers - n_done >= problem->n_together;
+}
+
+/* The share of the stages but the slowest that chunks in flight together save: 1 - 1 / n_chunks, or 0. */
+static inline double tsr_pipeline_overlap(const tsr_pipeline_problem *problem)
+{
+    return problem->chunked && problem->n_chunks > 1 ? 1 - 1 / problem->n_chunks : 0;
 }
 
 /* Time of given stages; the formula is in split/search/pipeline.h. */

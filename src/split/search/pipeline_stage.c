@@ -146,9 +146,34 @@ double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_dev
     return ns;
 }
 
-double tsr_pipeline_evaluate(const tsr_pipeline_problem *p, const tsr_pipeline *pipeline)
+/* The chunked part of a stage: the slowest device of each class. */
+static double chunked_ns(const tsr_pipeline_problem *p, const tsr_pipeline_stage *s, bool last)
 {
     double ns = 0;
+    for (int c = 0; c < (last ? TSR_PIPELINE_CLASSES : TSR_PIPELINE_OUTPUT); c++) {
+        double slowest = 0;
+        for (int d = 0; d < p->n_devices; d++)
+            slowest = TSR_MAX(slowest, tsr_cost_of(&p->chunked[c], d, s->counts[c][d]));
+        ns += (c == TSR_PIPELINE_OUTPUT ? 1 : (double)s->n_layers) * slowest;
+    }
+    return ns;
+}
+
+/* What chunks in flight together save. */
+static double saved_ns(const tsr_pipeline_problem *p, const tsr_pipeline *pipeline)
+{
+    double sum = 0, most = 0;
+    for (int i = 0; i < pipeline->n_stages; i++) {
+        const double ns = chunked_ns(p, &pipeline->stages[i], i == pipeline->n_stages - 1);
+        sum += ns;
+        most = TSR_MAX(most, ns);
+    }
+    return tsr_pipeline_overlap(p) * (sum - most);
+}
+
+double tsr_pipeline_evaluate(const tsr_pipeline_problem *p, const tsr_pipeline *pipeline)
+{
+    double ns = tsr_pipeline_overlap(p) > 0 ? -saved_ns(p, pipeline) : 0;
     for (int i = 0; i < pipeline->n_stages; i++) {
         const tsr_pipeline_stage *s = &pipeline->stages[i];
         bool last = i == pipeline->n_stages - 1;
