@@ -84,6 +84,34 @@ static void memory_is_committed_as_pages_are_used(void **state)
     kv_close(&f);
 }
 
+/* Of two sequences, in layers with a window and without: what is appended later commits nothing. */
+static void pages_are_committed_ahead(void **state)
+{
+    (void)state;
+    static const int64_t windows[N_LAYERS] = {0, 6, 0};
+    kv_fixture f;
+    size_t committed[N_DEVICES];
+    const int64_t longer[N_SEQ] = {40, 0, 30}, too_long[N_SEQ] = {N_CTX, N_CTX};
+    kv_open(&f, TSR_TYPE_F32, TSR_TYPE_F32, windows);
+    fake_device_fail(f.fake.rt.devices[2], FAKE_COMMIT, 1);
+    assert_int_equal(tsr_kv_commit_ahead(f.kv, longer), TSR_ERR_MEMORY);
+    for (int d = 0; d < N_DEVICES; d++)
+        assert_int_equal(tsr_kv_committed_bytes(f.kv, d), 0);
+    assert_int_equal(tsr_kv_commit_ahead(f.kv, longer), TSR_OK);
+    for (int d = 0; d < N_DEVICES; d++)
+        committed[d] = tsr_kv_committed_bytes(f.kv, d);
+    assert_true(committed[0] > 0);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(tsr_kv_append(f.kv, 0, 4), TSR_OK);
+        assert_int_equal(tsr_kv_append(f.kv, 2, 3), TSR_OK);
+    }
+    for (int d = 0; d < N_DEVICES; d++)
+        assert_int_equal(tsr_kv_committed_bytes(f.kv, d), committed[d]);
+    assert_int_equal(tsr_kv_stats_of(f.kv).n_used, tsr_kv_stats_of(f.kv).n_touched);
+    assert_int_equal(tsr_kv_commit_ahead(f.kv, too_long), TSR_OK); /* as far as there are pages */
+    kv_close(&f);
+}
+
 static void a_fork_costs_one_page_where_it_diverges(void **state)
 {
     (void)state;
@@ -376,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_context_of_tokens_fits_however_it_is_spread),
         cmocka_unit_test(running_out_says_so_and_changes_nothing),
         cmocka_unit_test(memory_is_committed_as_pages_are_used),
+        cmocka_unit_test(pages_are_committed_ahead),
         cmocka_unit_test(a_fork_costs_one_page_where_it_diverges),
         cmocka_unit_test(pages_are_copied_before_they_are_written_again),
         cmocka_unit_test(devices_without_heads_hold_nothing),
