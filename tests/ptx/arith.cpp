@@ -331,6 +331,8 @@ void add_rest(Table &t)
     t["setp.eq.b32"] = compare<I>([](I a, I b) { return a == b; });
     t["setp.eq.b64"] = compare<uint64_t>([](uint64_t a, uint64_t b) { return a == b; });
     t["prmt.b32"] = three<I, I, I>([](I a, I b, I c) { return permute(a, b, c); });
+    t["shf.l.wrap.b32"] =
+        three<I, I, I>([](I a, I b, I c) { return (I)(((uint64_t)b << 32 | a) << c % 32 >> 32); });
     t["popc.b32"] = one<I, I>([](I a) { return (I)__builtin_popcount(a); });
     t["brev.b32"] = one<I, I>([](I a) { return reverse(a); });
     /* "bfind": the shift that brings the highest bit to position 31; -1 where there is none. */

@@ -112,6 +112,9 @@ static void bits_are_moved_and_counted(void **)
     const std::string two = "mov.u32 %r2, 0x83828180; mov.u32 %r3, 0x07060504; ";
     assert_int_equal(value(two + "prmt.b32 %r1, %r2, %r3, 0x7531;"), 0x07058381);
     assert_int_equal(value(two + "prmt.b32 %r1, %r2, %r3, 0xc830;"), 0x00ff8380);
+    assert_int_equal(value(two + "shf.l.wrap.b32 %r1, %r2, %r3, 8;"),
+                     0x06050483); /* of {b, a}, the upper word */
+    assert_int_equal(value(two + "shf.l.wrap.b32 %r1, %r2, %r3, -32;"), 0x07060504); /* modulo 32 */
 }
 
 static void floats_are_rounded_as_asked(void **)
