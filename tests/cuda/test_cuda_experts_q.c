@@ -6,7 +6,8 @@
 #include "core/status.h"
 #include "support/experts_case.h"
 
-static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0,   TSR_TYPE_Q4_K, TSR_TYPE_Q5_K,
+                                 TSR_TYPE_Q6_K, TSR_TYPE_IQ4_NL, TSR_TYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types, ROOM = 8 << 20 };
 
 #ifndef X_BITS
@@ -147,6 +148,8 @@ static void ragged_shapes_have_the_same_bits(void **state)
         {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 32, 32, 4, 2, 9, 32, TSR_GLU_SILU, true},
         {TSR_TYPE_Q4_K, TSR_TYPE_Q6_K, TSR_TYPE_Q5_K, 256, 768, 3, 3, 12, 512, TSR_GLU_SILU, true},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 64, 96, 72, 40, 30, 32, TSR_GLU_SILU, true},
+        {TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, 416, 544, 5, 3, 30, 96, TSR_GLU_CLAMPED, true},
+        {TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, 704, 1120, 3, 2, 12, 128, TSR_GLU_CLAMPED, true},
         {TSR_TYPE_Q4_K, TSR_TYPE_MXFP4, TSR_TYPE_Q8_0, 256, 96, 3, 1, 12, 64, TSR_GLU_CLAMPED, true,
          .biased = true}};
     gpu g = gpu_open();
@@ -184,7 +187,7 @@ static void portions_have_the_same_bits(void **state)
     gpu_close(&g);
 }
 
-/* Weights at an odd multiple of two bytes, which asynchronous copies cannot move. */
+/* Weights at an odd multiple of two bytes, which asynchronous copies cannot move; MXFP4 at odd bytes. */
 static void odd_places_have_the_same_bits(void **state)
 {
     (void)state;
@@ -194,7 +197,8 @@ static void odd_places_have_the_same_bits(void **state)
         s.n_embd = 256;
         s.n_ff = 512;
         experts_case c = create_case(s, 50);
-        const experts_memory even = put_matrices(&g, &c, 0), odd = put_matrices(&g, &c, 2);
+        const experts_memory even = put_matrices(&g, &c, 0),
+                             odd = put_matrices(&g, &c, types[i] == TSR_TYPE_MXFP4 ? 3 : 2);
         for (int64_t n = 1; n <= s.n_tokens; n += s.n_tokens - 1) {
             const results a = run_tokens(&g, &c, &even, 0, n, TSR_REDUCE_EXACT, ROOM);
             const results b = run_tokens(&g, &c, &odd, 0, n, TSR_REDUCE_EXACT, ROOM);

@@ -12,9 +12,10 @@
 #include "core/quant/half.h"
 #include "support/weight_types.h"
 
-static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, RARE_TYPES,    CODE_TYPES,
-                                 TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
-enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3, N_FLOAT = N_TYPES - 5 };
+static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, FLOAT_TYPES,
+                                 CODE_TYPES,    TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,
+                                 TSR_TYPE_Q5_K, TSR_TYPE_Q6_K, TABLE_TYPES};
+enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3, N_FLOAT = N_TYPES - 7 };
 
 /* A matrix, activations, and what the product should be. */
 typedef struct problem {

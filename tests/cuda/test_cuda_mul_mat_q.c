@@ -12,9 +12,11 @@
 #include "core/mem.h"
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
+#include "core/quant/quant.h"
 #include "core/status.h"
 
-static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0,   TSR_TYPE_Q4_K, TSR_TYPE_Q5_K,
+                                 TSR_TYPE_Q6_K, TSR_TYPE_IQ4_NL, TSR_TYPE_MXFP4};
 #ifndef X_BITS
 #define X_BITS 16
 #endif
@@ -359,15 +361,15 @@ static void no_scratch_memory_at_all_is_an_error(void **state)
     gpu_close(&g);
 }
 
-/* Any even address and stride of weights, any stride of activations and results; what is between stays
- * untouched, and a matrix that begins and ends with its allocation is not read beyond. */
+/* Any even address and stride of weights, any at all of MXFP4, any stride of activations and results; what is
+ * between stays untouched, and a matrix that begins and ends with its allocation is not read beyond. */
 static void any_address_and_stride_is_read_within_bounds(void **state)
 {
     (void)state;
     enum { ROWS = 37, TOKENS = 11, K = 768, X_STRIDE = K + 5, Y_STRIDE = ROWS + 3 };
     gpu g = gpu_open();
     for (int i = 0; i < N_TYPES; i++)
-        for (size_t gap = 0; gap < 20; gap += i % 2 == 0 ? 6 : 4) {
+        for (size_t gap = 0; gap < 20; gap += types[i] == TSR_TYPE_MXFP4 ? 5 : i % 2 == 0 ? 6 : 4) {
             problem p = problem_create(&g, types[i], ROWS, K, TOKENS, 0);
             const size_t stride = p.row_bytes + gap, bytes = (ROWS - 1) * stride + p.row_bytes;
             unsigned char *w = calloc(1, bytes);
@@ -452,6 +454,41 @@ static void activations_from_zero_to_huge_keep_their_precision(void **state)
     gpu_close(&g);
 }
 
+/* Every power of two that a block of MXFP4 may have, and NaN. Sums of integers are larger than results by up
+ * to 2^15, before they are scaled; so the largest powers may give infinity. */
+static void every_exponent_of_mxfp4_is_a_power_or_nan(void **state)
+{
+    (void)state;
+    enum { EXPONENTS = 256, K = 128, TOKENS = 9 };
+    gpu g = gpu_open();
+    problem p = problem_create(&g, TSR_TYPE_MXFP4, EXPONENTS, K, TOKENS, 0);
+    float y[TOKENS * EXPONENTS];
+    for (int r = 0; r < EXPONENTS; r++) {
+        tsr_block_mxfp4 *const blocks = (tsr_block_mxfp4 *)(p.w + (size_t)r * p.row_bytes);
+        for (int b = 0; b < K / 32; b++) {
+            memset(blocks + b, 0, sizeof *blocks);
+            blocks[b].e = (uint8_t)r;
+        }
+        blocks[1].q[3] = 0xa2; /* 1 and -1: elements 35 and 51 */
+    }
+    for (int i = 0; i < K * TOKENS; i++)
+        p.x[i] = i % K == 35 ? 2.0f : i % K == 51 ? 0.5f : 0.0f;
+    p.op.mul_mat.w = gpu_put(&g, p.w, p.row_bytes * EXPONENTS, false);
+    p.op.mul_mat.x = gpu_put(&g, p.x, K * TOKENS * sizeof(float), false);
+    for (int n = 1; n <= TOKENS; n += 4) {
+        p.op.mul_mat.n_tokens = n;
+        assert_false(gpu_run(&g, &p.op));
+        gpu_get(y, p.op.mul_mat.y, (size_t)n * EXPONENTS * sizeof(float));
+        for (int i = 0; i < n * EXPONENTS; i++) {
+            const int e = i % EXPONENTS;
+            assert_int_equal(isnan(y[i]) != 0, e == 255);
+            assert_true(e > 236 || fabs((double)y[i] / ldexp(1.5, e - 127) - 1) < 0x1p-6);
+        }
+    }
+    problem_destroy(&p);
+    gpu_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +502,7 @@ int main(void)
         cmocka_unit_test(any_address_and_stride_is_read_within_bounds),
         cmocka_unit_test(what_is_not_finite_raises_the_fault_or_spoils_its_token),
         cmocka_unit_test(activations_from_zero_to_huge_keep_their_precision),
+        cmocka_unit_test(every_exponent_of_mxfp4_is_a_power_or_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,6 +134,18 @@ static void q6_k_has_the_bits_of_more_tokens(void **state)
     check_type(TSR_TYPE_Q6_K);
 }
 
+static void iq4_nl_has_the_bits_of_more_tokens(void **state)
+{
+    (void)state;
+    check_type(TSR_TYPE_IQ4_NL);
+}
+
+static void mxfp4_has_the_bits_of_more_tokens(void **state)
+{
+    (void)state;
+    check_type(TSR_TYPE_MXFP4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +154,8 @@ int main(void)
         cmocka_unit_test(q4_k_has_the_bits_of_more_tokens),
         cmocka_unit_test(q5_k_has_the_bits_of_more_tokens),
         cmocka_unit_test(q6_k_has_the_bits_of_more_tokens),
+        cmocka_unit_test(iq4_nl_has_the_bits_of_more_tokens),
+        cmocka_unit_test(mxfp4_has_the_bits_of_more_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,9 +104,9 @@ static void count_mul_mat(table *t, tsr_type type, int64_t rows, int64_t k, int6
 
 static void count_products(table *t)
 {
-    static const tsr_type types[] = {TSR_TYPE_Q4_0, TSR_TYPE_Q8_0, TSR_TYPE_Q4_K,
-                                     TSR_TYPE_Q5_K, TSR_TYPE_Q6_K, TSR_TYPE_F16,
-                                     TSR_TYPE_BF16, TSR_TYPE_F32,  TSR_TYPE_IQ4_NL};
+    static const tsr_type types[] = {TSR_TYPE_Q4_0,   TSR_TYPE_Q8_0,  TSR_TYPE_Q4_K, TSR_TYPE_Q5_K,
+                                     TSR_TYPE_Q6_K,   TSR_TYPE_F16,   TSR_TYPE_BF16, TSR_TYPE_F32,
+                                     TSR_TYPE_IQ4_NL, TSR_TYPE_MXFP4, TSR_TYPE_Q4_1};
     static const tsr_type prompts[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_K, TSR_TYPE_Q6_K, TSR_TYPE_F16,
                                        TSR_TYPE_BF16};
     static const tsr_type bytes[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_K, TSR_TYPE_Q6_K};
@@ -271,7 +271,7 @@ static void count_experts_op(table *t, const tsr_op *op, const mixture *m, int64
 
 static void count_experts(table *t, mixture m)
 {
-    enum { GRANULE = 256 };
+    const int64_t granule = tsr_type_block_elems(m.type) > 32 ? 256 : 128; /* as tsr_granule_ffn() has it */
     gpu *g = &t->g;
     const size_t glu_row = tsr_type_row_bytes(m.type, m.n_embd),
                  down_row = tsr_type_row_bytes(m.type, m.n_ff), glu_bytes = glu_row * (size_t)m.n_ff,
@@ -297,9 +297,9 @@ static void count_experts(table *t, mixture m)
                          .held = {0, m.n_experts},
                          .n_rows = m.n_embd,
                          .k = m.n_ff,
-                         .granule = GRANULE,
+                         .granule = granule,
                          .reduce = TSR_REDUCE_EXACT,
-                         .limit = tsr_fixed_limit((m.n_ff + GRANULE - 1) / GRANULE * m.n_used),
+                         .limit = tsr_fixed_limit((m.n_ff + granule - 1) / granule * m.n_used),
                          .routing = routing,
                          .x_bits = m.x_bits,
                          .x = glu.experts_glu.y,

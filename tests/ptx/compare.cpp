@@ -54,10 +54,13 @@ struct Allowed {
 const Allowed allowed[] = {
     {"q_few_kernelIL8tsr_type2", "quanta of blocks beyond a row's end are multiplied by 0"},
     {"q_few_kernelIL8tsr_type8", "the same"},
+    {"q_few_kernelIL8tsr_type39", "the same, and bytes of a word before the row"},
     {"q_few_exact_kernelIL8tsr_type2", "the same"},
     {"q_few_exact_kernelIL8tsr_type8", "the same"},
+    {"q_few_exact_kernelIL8tsr_type39", "as in q_few_kernel"},
     {"q_many_kernelIL8tsr_type2", "the same"},
     {"q_many_kernelIL8tsr_type8", "the same"},
+    {"q_many_kernelIL8tsr_type39", "as in q_few_kernel"},
 };
 
 bool is_allowed(const std::string &text)

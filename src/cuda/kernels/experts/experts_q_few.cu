@@ -174,8 +174,9 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
         q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
         for (int four = w->index * Q_X_CHUNKS; four < a.q.chunks; four += FEW_WARPS * Q_X_CHUNKS) {
             const int i = four + w->lane / Q_X_LANES;
-            q_quantize<BYTES>(a.q, a.q.x + x * a.q.x_stride, i, w->lane, i < a.q.chunks,
-                              memory + layout.codes + (size_t)i * Q_CODE_BYTES, meta + i);
+            q_quantize<BYTES, q_type<TYPE>::table, q_type<TYPE>::minimum>(
+                a.q, a.q.x + x * a.q.x_stride, i, w->lane, i < a.q.chunks,
+                memory + layout.codes + (size_t)i * Q_CODE_BYTES, meta + i);
         }
         k.from = {memory + layout.codes, meta, 1};
         k.x = 0;
@@ -355,7 +356,7 @@ TSR_DEVICE void few_exact_store(const experts_q_args &a, int64_t first, int row,
 }
 
 /* Quantize the activations of the held slots. */
-template <int BYTES>
+template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const float *x, int warp, int lane,
                              unsigned char *codes, q_meta *meta)
 {
@@ -363,8 +364,9 @@ TSR_DEVICE void few_quantize(const experts_q_args &a, const few_token &t, const 
     for (int four = warp * Q_X_CHUNKS; four < all; four += FEW_WARPS * Q_X_CHUNKS) {
         const int mine = four + lane / Q_X_LANES, i = mine < all ? mine : all - 1;
         const int index = i / a.q.chunks, chunk = i - index * a.q.chunks, slot = t.held[index].slot;
-        q_quantize<BYTES>(a.q, x + slot * a.q.x_stride, chunk, lane, mine < all,
-                          codes + q_code_at<BYTES>(n, slot, chunk), meta + slot + chunk * n);
+        q_quantize<BYTES, q_type<TYPE>::table, q_type<TYPE>::minimum>(
+            a.q, x + slot * a.q.x_stride, chunk, lane, mine < all, codes + q_code_at<BYTES>(n, slot, chunk),
+            meta + slot + chunk * n);
     }
     __syncthreads();
 }
@@ -400,7 +402,8 @@ static __global__ void __launch_bounds__(FEW_THREADS,
                       a.q.n_tokens};
         } else {
             q_meta *const meta = reinterpret_cast<q_meta *>(memory + layout.meta);
-            few_quantize<BYTES>(a, t, a.q.x + x * a.q.x_stride, w.index, w.lane, memory + layout.codes, meta);
+            few_quantize<TYPE, BYTES>(a, t, a.q.x + x * a.q.x_stride, w.index, w.lane, memory + layout.codes,
+                                      meta);
             t.from = {memory + layout.codes, meta, (int)n_used};
         }
         for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {

@@ -20,15 +20,16 @@ enum {
 };
 
 /* Eight lanes per chunk, chunks slowest. */
-template <int BYTES>
+template <int BYTES, bool MIXED, bool SUMS>
 static __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
     const int64_t i = (int64_t)blockIdx.x * X_CHUNKS + threadIdx.x / Q_X_LANES;
     const int chunk = (int)(i / a.n_tokens), token = (int)(i - (int64_t)chunk * a.n_tokens);
     tsr_begin_early();
-    q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, threadIdx.x % TSR_WARP, chunk < a.chunks,
-                      codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i);
+    q_quantize<BYTES, MIXED, SUMS>(a, a.x + token * a.x_stride, chunk, threadIdx.x % TSR_WARP,
+                                   chunk < a.chunks, codes + q_code_at<BYTES>(a.n_tokens, token, chunk),
+                                   meta + i);
 }
 
 /* -- sizes -- */
@@ -79,6 +80,8 @@ static void place_slots(tsr_type type, size_t apart, q_args *a)
     const size_t steps_begin = (uintptr_t)a->w | a->w_stride | apart | step | (size_t)a->unit / elems * block;
     const size_t multiple = steps_begin % 16 == 0 ? 16 : steps_begin & -steps_begin;
     a->adjacent = block % 16 == 0;
+    a->mixed = type == TSR_TYPE_IQ4_NL || type == TSR_TYPE_MXFP4;
+    a->sums = type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K;
     a->bytewise = block % 16 == 0 && multiple < 16;
     a->slot_pieces = (int)((step + (a->bytewise ? 0 : 16 - multiple) + 15) / 16);
     a->slot_stride = q_slot_stride(a->slot_pieces);
@@ -135,16 +138,32 @@ static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, 
     return room;
 }
 
+template <int BYTES, bool MIXED, bool SUMS>
+static tsr_status launch_quantize(const q_args &a, unsigned char *codes, q_meta *meta,
+                                  const tsr_cuda_stream *s)
+{
+    const int64_t chunks = (int64_t)a.n_tokens * a.chunks;
+    return tsr_cuda_result(TSR_LAUNCH_EARLY((q_quantize_kernel<BYTES, MIXED, SUMS>),
+                                            dim3((unsigned)ceil_div(chunks, X_CHUNKS)), dim3(X_THREADS), 0, s,
+                                            a, codes, meta),
+                           "q_quantize_kernel");
+}
+
+template <int BYTES>
+static tsr_status launch_bytes(const q_args &a, unsigned char *codes, q_meta *meta, const tsr_cuda_stream *s)
+{
+    return a.mixed  ? launch_quantize<BYTES, true, false>(a, codes, meta, s)
+           : a.sums ? launch_quantize<BYTES, false, true>(a, codes, meta, s)
+                    : launch_quantize<BYTES, false, false>(a, codes, meta, s);
+}
+
 tsr_status tsr_cuda_q_quantize(q_args *a, const tsr_cuda_stream *s)
 {
     const int64_t chunks = (int64_t)a->n_tokens * a->chunks;
     unsigned char *const codes = static_cast<unsigned char *>(s->scratch);
     q_meta *const meta = reinterpret_cast<q_meta *>(codes + (size_t)chunks * Q_CODE_BYTES);
-    const dim3 grid((unsigned)ceil_div(chunks, X_CHUNKS));
-    const tsr_status status = tsr_cuda_result(
-        a->bytes ? TSR_LAUNCH_EARLY((q_quantize_kernel<1>), grid, dim3(X_THREADS), 0, s, *a, codes, meta)
-                 : TSR_LAUNCH_EARLY((q_quantize_kernel<2>), grid, dim3(X_THREADS), 0, s, *a, codes, meta),
-        "q_quantize_kernel");
+    const tsr_status status =
+        a->bytes ? launch_bytes<1>(*a, codes, meta, s) : launch_bytes<2>(*a, codes, meta, s);
     a->codes = codes;
     a->meta = meta;
     return status;

@@ -1,10 +1,11 @@
 /* Packed weights for q_chunk.cuh: how they are copied to shared memory, and how a lane unpacks its words
  * there.
  *
- * Blocks of Q8_0, Q4_0 and Q6_K (34, 18 and 210 bytes) start at any even address, but asynchronous copies
- * move aligned pieces of 16 bytes. So of each row all pieces are copied that contain a byte of the step, and
- * the step has the same distance from a multiple of 16 in its slot as in memory. Of a piece that is not
- * wholly inside the tensor the bytes inside are copied, two at a time. */
+ * Blocks of Q8_0, Q4_0, IQ4_NL and Q6_K (34, 18, 18 and 210 bytes) start at any even address, those of MXFP4
+ * (17) at any, but asynchronous copies move aligned pieces of 16 bytes. So of each row all pieces are copied
+ * that contain a byte of the step, and the step has the same distance from a multiple of 16 in its slot as in
+ * memory. Of a piece that is not wholly inside the tensor the bytes inside are copied, two at a time, or one
+ * of MXFP4. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_BLOCK_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_Q_BLOCK_CUH
 
@@ -32,14 +33,15 @@ template <tsr_type TYPE> TSR_DEVICE int q_offset(const q_args &a, const unsigned
     return q_type<TYPE>::words && a.bytewise ? 0 : (int)(reinterpret_cast<uintptr_t>(step) % 16);
 }
 
-/* Copy the part of [from, from + 16) that is inside [begin, end), two bytes at a time. */
+/* Copy the part of [from, from + 16) that is inside [begin, end). */
+template <typename Unit>
 TSR_DEVICE void q_copy_edge(unsigned char *slot, const unsigned char *from, const unsigned char *begin,
                             const unsigned char *end)
 {
     TSR_UNROLL_BY(1) /* rare, and all pieces together would take registers from the products */
-    for (int i = 0; i < 16; i += 2)
+    for (int i = 0; i < 16; i += (int)sizeof(Unit))
         if (from + i >= begin && from + i < end)
-            *reinterpret_cast<uint16_t *>(slot + i) = *reinterpret_cast<const uint16_t *>(from + i);
+            *reinterpret_cast<Unit *>(slot + i) = *reinterpret_cast<const Unit *>(from + i);
 }
 
 /* Copy a piece, asynchronously if it is inside the matrix that begins `at` bytes after a.w. */
@@ -49,7 +51,8 @@ TSR_DEVICE void q_copy_piece(const q_args &a, unsigned char *slot, const unsigne
     if (from >= a.w + at && from + 16 <= a.w_end + at && !(q_type<TYPE>::words && a.bytewise))
         tsr_copy_async_16(slot, from);
     else
-        q_copy_edge(slot, from, a.w + at, a.w_end + at);
+        q_copy_edge<std::conditional_t<q_type<TYPE>::block_bytes % 2 == 1, uint8_t, uint16_t>>(
+            slot, from, a.w + at, a.w_end + at);
 }
 
 /* The distribution of the pieces of a tile's rows over `threads` threads: a thread's first piece, and the
@@ -169,6 +172,47 @@ TSR_DEVICE void q_sixteenfold(uint32_t nibbles, uint32_t *low, uint32_t *high)
     *high = (nibbles & 0xf0f0f0f0u) ^ 0x80808080u;
 }
 
+/* prmt: bytes of {b, a}, which four nibbles of the selector choose; eight times the sign of the byte where a
+ * nibble's fourth bit is set. (__byte_perm() of CUDA does not have the fourth bit.) */
+TSR_DEVICE uint32_t q_permute(uint32_t a, uint32_t b, uint32_t selector)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t chosen;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(chosen) : "r"(a), "r"(b), "r"(selector));
+    return chosen;
+#else
+    return __byte_perm(a, b, selector);
+#endif
+}
+
+/* The values that eight nibbles choose in the type's table, TSR_QUANT_IQ4_VALUES or TSR_QUANT_FP4_VALUES, in
+ * order. Three bits of a nibble choose from either half of the table, and its fourth bit one of the halves.
+ * */
+template <tsr_type TYPE> TSR_DEVICE void q_look_up(uint32_t nibbles, uint32_t *first, uint32_t *second)
+{
+    constexpr bool fp4 = TYPE == TSR_TYPE_MXFP4;
+    const uint32_t in_half = nibbles & 0x77777777u, half = (nibbles >> 1 & 0x44444444u) | 0x32103210u;
+    TSR_UNROLL
+    for (int i = 0; i < 2; i++) { /* the upper 16 bits of a selector do not count */
+        const uint32_t low =
+            q_permute(fp4 ? 0x03020100u : 0xbfad9881u, fp4 ? 0x0c080604u : 0xf6eaddcfu, in_half >> (16 * i));
+        const uint32_t high =
+            q_permute(fp4 ? 0xfdfeff00u : 0x26190d01u, fp4 ? 0xf4f8fafcu : 0x71594535u, in_half >> (16 * i));
+        *(i == 0 ? first : second) = q_permute(low, high, half >> (16 * i));
+    }
+}
+
+/* The same of MXFP4 plus 12, in fewer instructions: a nibble chooses a byte of one half of the table, and of
+ * the other half it has the sign, which is 0. */
+TSR_DEVICE void q_look_up_plus_12(uint32_t nibbles, uint32_t *first, uint32_t *second)
+{
+    const uint32_t negative = nibbles ^ 0x88888888u;
+    TSR_UNROLL
+    for (int i = 0; i < 2; i++)
+        *(i == 0 ? first : second) = q_permute(0x0f0e0d0cu, 0x18141210u, nibbles >> (16 * i)) |
+                                     q_permute(0x090a0b0cu, 0x00040608u, negative >> (16 * i));
+}
+
 /* Four times the quants of 32 less, which have their low bits in bits 2 to 5 of their bytes and high bits
  * above. */
 TSR_DEVICE uint32_t q_four_times(uint32_t low, uint32_t high)
@@ -176,17 +220,14 @@ TSR_DEVICE uint32_t q_four_times(uint32_t low, uint32_t high)
     return (low & 0x3c3c3c3cu) | ((high & 0xc0c0c0c0u) ^ 0x80808080u);
 }
 
-/* Lane 4 g + j has the scales of block j; every lane needs the scales of all four blocks. */
-template <tsr_type TYPE>
-TSR_DEVICE void q_share_scales(const float scale[2], const float second[2], int lane, q_weights<TYPE> *w)
+/* Lane 4 g + j has the scales of block j of two rows; every lane needs the scales of all four blocks. */
+TSR_DEVICE void q_share_scales(const float scale[2], int lane, float all[Q_BLOCKS][2])
 {
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++)
         TSR_UNROLL
-    for (int r = 0; r < 2; r++) {
-        w->scale[b][r] = __shfl_sync(TSR_ALL_LANES, scale[r], (lane & ~3) | b);
-        w->second[b][r] = __shfl_sync(TSR_ALL_LANES, second[r], (lane & ~3) | b);
-    }
+    for (int r = 0; r < 2; r++)
+        all[b][r] = __shfl_sync(TSR_ALL_LANES, scale[r], (lane & ~3) | b);
 }
 
 /* Arguments of the following functions: a lane's two rows of a step; chunk number `half` (of a super-block),
@@ -199,6 +240,8 @@ TSR_DEVICE void q_words_of_block(const unsigned char *block, int r, int lane, ui
     a[r] = q_word<ALIGNED>(at);
     if (TYPE == TSR_TYPE_Q8_0)
         a[2 + r] = q_word<ALIGNED>(at + 16);
+    else if (TYPE == TSR_TYPE_IQ4_NL)
+        q_look_up<TYPE>(a[r], &a[r], &a[2 + r]);
     else
         q_sixteenfold(a[r], &a[r], &a[2 + r]);
 }
@@ -226,10 +269,43 @@ TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int
     for (int b = 0; b < Q_BLOCKS; b++)
         TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        w->scale[b][r] = b < blocks
-                             ? q_half(rows[r] + b * q_type<TYPE>::block_bytes) * (1.0f / q_type<TYPE>::times)
-                             : 0.0f;
+        w->scale[b][r] = b < blocks ? q_half(rows[r] + b * q_type<TYPE>::block_bytes) : 0.0f;
     q_words_plain<TYPE, false>(rows, lane, w->a);
+}
+
+/* A step of MXFP4 begins at any byte, `past` after a multiple of four, and each of its blocks has one byte
+ * before its words. So a word of block b is in two aligned ones, from byte (past + b) % 4 + 1 of the first to
+ * the same of the second. The step begins `row` after `base`. */
+TSR_DEVICE uint32_t q_word_mxfp4(const unsigned char *base, int row, int past, int b, int lane)
+{
+    const unsigned char *const at = base + (row - past + lane % 4 * 4 + ((past + b) & 4) + 16 * b);
+    return __funnelshift_l(q_word<true>(at), q_word<true>(at + 4), (uint32_t)(24 - 8 * past - 8 * b));
+}
+
+/* Twice tsr_quant_mx_scale(): 2^(e - 127), or NaN. */
+TSR_DEVICE float q_power(uint32_t e)
+{
+    const uint32_t bits = e << 23, smallest = 0x00400000u; /* e = 0: 2^-127 */
+    const float power = tsr_bits_to_f32(bits > smallest ? bits : smallest);
+    return fmaf(power, 0.0f, power); /* infinity, of e = 255, becomes NaN */
+}
+
+TSR_DEVICE void q_load_mxfp4(const unsigned char *const rows[2], int blocks, int lane,
+                             q_weights<TSR_TYPE_MXFP4> *w)
+{
+    const int j = lane % 4;
+    float scale[2];
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++)
+        scale[r] = j < blocks ? q_power(rows[r][j * q_type<TSR_TYPE_MXFP4>::block_bytes]) : 0.0f;
+    q_share_scales(scale, lane, w->scale);
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int past = (int)(reinterpret_cast<uintptr_t>(rows[r]) % 4);
+        TSR_UNROLL
+        for (int b = 0; b < Q_BLOCKS; b++)
+            q_look_up<TSR_TYPE_MXFP4>(q_word_mxfp4(rows[r], 0, past, b, lane), &w->a[b][r], &w->a[b][2 + r]);
+    }
 }
 
 /* The scales (byte b: block b) and minima of a chunk's blocks, for Q4_K and Q5_K (tsr_quant_scale_min in
@@ -304,7 +380,8 @@ TSR_DEVICE void q_load_minimum(const unsigned char *const rows[2], int half, int
         minimum[r] = q_scaled(header.minima, j, -header.m, Q_SCALE_MORE * header.m);
     }
     q_words_minimum<TYPE>(rows, half, lane, w->a);
-    q_share_scales(scale, minimum, lane, w);
+    q_share_scales(scale, lane, w->scale);
+    q_share_scales(minimum, lane, w->second);
 }
 
 /* Q6_K's scales are signed bytes: as bytes of 128 more. */
@@ -346,40 +423,8 @@ TSR_DEVICE void q_load_q6_k(const unsigned char *const rows[2], int half, int la
         second[r] = q_scaled_signed(scales, 1, d);
     }
     q_words_q6_k<false>(rows, half, lane, w->a);
-    q_share_scales(scale, second, lane, w);
-}
-
-template <tsr_type TYPE> struct q_tag {
-};
-
-TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q8_0>, const unsigned char *const rows[2], int, int blocks, int lane,
-                       q_weights<TSR_TYPE_Q8_0> *w)
-{
-    q_load_plain<TSR_TYPE_Q8_0>(rows, blocks, lane, w);
-}
-
-TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q4_0>, const unsigned char *const rows[2], int, int blocks, int lane,
-                       q_weights<TSR_TYPE_Q4_0> *w)
-{
-    q_load_plain<TSR_TYPE_Q4_0>(rows, blocks, lane, w);
-}
-
-TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q4_K>, const unsigned char *const rows[2], int half, int, int lane,
-                       q_weights<TSR_TYPE_Q4_K> *w)
-{
-    q_load_minimum<TSR_TYPE_Q4_K>(rows, half, lane, w);
-}
-
-TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q5_K>, const unsigned char *const rows[2], int half, int, int lane,
-                       q_weights<TSR_TYPE_Q5_K> *w)
-{
-    q_load_minimum<TSR_TYPE_Q5_K>(rows, half, lane, w);
-}
-
-TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q6_K>, const unsigned char *const rows[2], int half, int, int lane,
-                       q_weights<TSR_TYPE_Q6_K> *w)
-{
-    q_load_q6_k(rows, half, lane, w);
+    q_share_scales(scale, lane, w->scale);
+    q_share_scales(second, lane, w->second);
 }
 
 /* Load a lane's part of 16 rows of one chunk: rows[r] is the step of row q_row_in(lane) + 8 r. */
@@ -387,8 +432,16 @@ template <tsr_type TYPE>
 TSR_DEVICE void q_rows_load(const q_args &a, const unsigned char *const rows[2], int chunk, int lane,
                             q_weights<TYPE> *w)
 {
-    q_load(q_tag<TYPE>(), rows, chunk % q_type<TYPE>::step_chunks,
-           q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK, lane, w);
+    const int half = chunk % q_type<TYPE>::step_chunks;
+    const int blocks = q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK;
+    if constexpr (q_type<TYPE>::minimum)
+        q_load_minimum<TYPE>(rows, half, lane, w);
+    else if constexpr (q_type<TYPE>::halves)
+        q_load_q6_k(rows, half, lane, w);
+    else if constexpr (TYPE == TSR_TYPE_MXFP4)
+        q_load_mxfp4(rows, blocks, lane, w);
+    else
+        q_load_plain<TYPE>(rows, blocks, lane, w);
 }
 
 /* The distances of a lane's two rows of a set of rows from the last multiple of 16. All of a lane's steps of

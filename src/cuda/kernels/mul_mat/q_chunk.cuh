@@ -20,14 +20,14 @@
  *
  *     f_b     = f32(256 * sum(q high) + sum(q low))     over a block b of the chunk; Q6_K: over its halves
  *     chunk   = a chain over the blocks, in order, from 0:
- *               fma(d, f_b, chunk)                                        Q8_0, Q4_0
+ *               fma(d, f_b, chunk)                                        Q8_0, Q4_0, IQ4_NL, MXFP4
  *               fma(-m, sum(x), fma(d, f_b, chunk))                       Q4_K, Q5_K (d, m: scale, minimum)
  *               fma(d', f_b', fma(d, f_b, chunk))                         Q6_K (halves with scales d and d')
  *     sum     = fma(scale, chunk, sum)
  *
  * With 8 bits there is no sum of the chunk: with the scale of block b, sum(x) and f_b of its bytes,
  *
- *     value   = d * f_b                     Q8_0, Q4_0
+ *     value   = d * f_b                     Q8_0, Q4_0, IQ4_NL, MXFP4
  *               fma(-m, sum(x), d * f_b)    Q4_K, Q5_K
  *               fma(d', f_b', d * f_b)      Q6_K
  *     sum     = fma(scale, value, sum)      over the blocks, in order
@@ -53,7 +53,8 @@ enum {
     Q_SIDE_BYTES = Q_CODE_BYTES / 4       /* from a side of a place to the other */
 };
 
-/* The scales of a chunk of one token, and the sums of each block's integers. 16 bits: four sums, then the
+/* The scales of a chunk of one token, and the sums of each block's integers (zeros, where the type has no
+ * minimum). 16 bits: four sums, then the
  * chunk's scale. 8 bits: of two blocks both sums, then both scales; then of the other two. */
 struct alignas(16) q_meta {
     float at[2 * Q_BLOCKS];
@@ -86,6 +87,8 @@ struct q_args {
     bool units_cut_chunks;      /* units, apart from the last, end inside a chunk */
     bool bytewise;              /* weights are at no multiple of 16 bytes where words are needed */
     bool adjacent;              /* which words of activations are neighbours: q_word_at() */
+    bool mixed;                 /* what words of activations have: q_mix() */
+    bool sums;                  /* of activations are needed */
     bool sibling;               /* the op runs beside the one before it, and ends after it */
     bool even;                  /* rows begin at multiples of 16 bytes; a step spans q_type::pieces pieces */
     bool wide_x;                /* activations may be loaded 16 bytes at a time */
@@ -106,11 +109,13 @@ struct q_args {
 template <tsr_type TYPE> struct q_type {
     static constexpr bool super = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q6_K;
     static constexpr int block_elems = super ? TSR_QUANT_SUPER_BLOCK : TSR_QUANT_BLOCK;
-    static constexpr int block_bytes = TYPE == TSR_TYPE_Q8_0   ? sizeof(tsr_block_q8_0)
-                                       : TYPE == TSR_TYPE_Q4_0 ? sizeof(tsr_block_q4_0)
-                                       : TYPE == TSR_TYPE_Q4_K ? sizeof(tsr_block_q4_k)
-                                       : TYPE == TSR_TYPE_Q5_K ? sizeof(tsr_block_q5_k)
-                                                               : sizeof(tsr_block_q6_k);
+    static constexpr int block_bytes = TYPE == TSR_TYPE_Q8_0     ? sizeof(tsr_block_q8_0)
+                                       : TYPE == TSR_TYPE_Q4_0   ? sizeof(tsr_block_q4_0)
+                                       : TYPE == TSR_TYPE_Q4_K   ? sizeof(tsr_block_q4_k)
+                                       : TYPE == TSR_TYPE_Q5_K   ? sizeof(tsr_block_q5_k)
+                                       : TYPE == TSR_TYPE_Q6_K   ? sizeof(tsr_block_q6_k)
+                                       : TYPE == TSR_TYPE_IQ4_NL ? sizeof(tsr_block_iq4_nl)
+                                                                 : sizeof(tsr_block_mxfp4);
     static constexpr bool words = block_bytes % 16 == 0; /* aligned for loads of any size */
     static constexpr int step_chunks = super ? 2 : 1;    /* fetched together: a super-block, or */
     static constexpr int step_bytes = super ? block_bytes : Q_BLOCKS * block_bytes; /* a chunk's blocks */
@@ -118,10 +123,16 @@ template <tsr_type TYPE> struct q_type {
         pieces = /* of 16 bytes that contain a step of a row that begins at a multiple of 16 */
         (step_bytes + 16 - (step_bytes & -step_bytes) + 15) / 16;
     static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
-    static constexpr bool halves = TYPE == TSR_TYPE_Q6_K; /* two scales per 32 elements */
-    /* Words for mma_int.cuh have the quants times this number, which saves shifts; minimum: those of blocks
-     * have multiples of their own, for which the blocks' scales make up. */
-    static constexpr int times = TYPE == TSR_TYPE_Q4_0 ? 16 : TYPE == TSR_TYPE_Q6_K ? 4 : 1;
+    static constexpr bool table =
+        TYPE == TSR_TYPE_IQ4_NL || TYPE == TSR_TYPE_MXFP4; /* nibbles choose values */
+    static constexpr bool halves = TYPE == TSR_TYPE_Q6_K;  /* two scales per 32 elements */
+    /* Words for mma_int.cuh have the quants times this power of two, which saves shifts or makes them
+     * integers; minimum: those of blocks have multiples of their own, for which the blocks' scales make up.
+     * The sums' last bit counts 1 / times: q_join(). */
+    static constexpr int times_log2 = TYPE == TSR_TYPE_Q4_0    ? 4
+                                      : TYPE == TSR_TYPE_Q6_K  ? 2
+                                      : TYPE == TSR_TYPE_MXFP4 ? 1
+                                                               : 0;
     using element = std::conditional_t<minimum, uint8_t, int8_t>; /* of these words */
 };
 
@@ -250,29 +261,27 @@ template <int BYTES, int N> TSR_DEVICE void q_tokens_load(const unsigned char *c
 }
 
 /* Integers of less than 2^22 become floats without a conversion (four times slower than an addition): they
- * are added up on the bits of 1.5 * 2^31 (high), whose last bit counts as 256, or 1.5 * 2^23 (low). Both
- * numbers, and their sum, are multiples of 256. */
-#define Q_HIGH_BITS  0x4f400000
-#define Q_LOW_BITS   0x4b400000
-#define Q_HIGH_FLOAT 3221225472.0f
-#define Q_LOW_FLOAT  12582912.0f
+ * are added up on the bits of 1.5 * 2^31 (high), whose last bit counts as 256, or 1.5 * 2^23 (low), each
+ * divided by 2^times_log2. Both numbers, and their sum, are multiples of what the last bit of high counts. */
+template <tsr_type TYPE> struct q_start {
+    static constexpr int high_bits = 0x4f400000 - (q_type<TYPE>::times_log2 << 23);
+    static constexpr int low_bits = 0x4b400000 - (q_type<TYPE>::times_log2 << 23);
+    static constexpr float high = 3221225472.0f / (1 << q_type<TYPE>::times_log2);
+    static constexpr float low = 12582912.0f / (1 << q_type<TYPE>::times_log2);
+};
 
 /* f32(256 * high + low), rounded once: the first difference is a multiple of 256, and exact. */
-TSR_DEVICE float q_join(int high, int low)
+template <tsr_type TYPE> TSR_DEVICE float q_join(int high, int low)
 {
-    return (tsr_bits_to_f32((uint32_t)high) - (Q_HIGH_FLOAT + Q_LOW_FLOAT)) + tsr_bits_to_f32((uint32_t)low);
+    constexpr float both = q_start<TYPE>::high + q_start<TYPE>::low;
+    return (tsr_bits_to_f32((uint32_t)high) - both) + tsr_bits_to_f32((uint32_t)low);
 }
 
 /* With 8 bits there are but low bytes. */
-TSR_DEVICE float q_join(int low)
+template <tsr_type TYPE> TSR_DEVICE float q_join(int low)
 {
-    return tsr_bits_to_f32((uint32_t)low) - Q_LOW_FLOAT;
-}
-
-/* What is left of one over q_type::times: Q4_0's scales have it already, for which there are registers. */
-template <tsr_type TYPE> TSR_DEVICE float q_share_of_sums(void)
-{
-    return q_type<TYPE>::halves ? 1.0f / q_type<TYPE>::times : 1.0f;
+    constexpr float start = q_start<TYPE>::low;
+    return tsr_bits_to_f32((uint32_t)low) - start;
 }
 
 /* The product of a block of weights with all columns, plus `first`; of types with two scales that of the
@@ -294,7 +303,8 @@ template <tsr_type TYPE>
 TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, float *const open[2])
 {
     const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(t.meta[0]->at);
-    const int zero[4] = {Q_HIGH_BITS, Q_LOW_BITS, Q_HIGH_BITS, Q_LOW_BITS};
+    constexpr int high = q_start<TYPE>::high_bits, low = q_start<TYPE>::low_bits;
+    const int zero[4] = {high, low, high, low};
     float values[2] = {0.0f, 0.0f};
     TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++) {
@@ -302,16 +312,26 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
         q_block_product<TYPE>(w.a[b], t.b[b], zero, zero, c, second);
         TSR_UNROLL
         for (int r = 0; r < 2; r++) {
-            values[r] = fmaf(w.scale[b][r], q_join(c[2 * r], c[2 * r + 1]), values[r]);
+            values[r] = fmaf(w.scale[b][r], q_join<TYPE>(c[2 * r], c[2 * r + 1]), values[r]);
             if (q_type<TYPE>::halves)
-                values[r] = fmaf(w.second[b][r], q_join(second[2 * r], second[2 * r + 1]), values[r]);
+                values[r] = fmaf(w.second[b][r], q_join<TYPE>(second[2 * r], second[2 * r + 1]), values[r]);
             else if (q_type<TYPE>::minimum)
                 values[r] = fmaf(w.second[b][r], sums.at[b], values[r]);
         }
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
-        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)] * q_share_of_sums<TYPE>(), values[r], *open[r]);
+        *open[r] = fmaf(t.meta[0]->at[q_scale_at<2>(0)], values[r], *open[r]);
+}
+
+/* d * f_b with 8 bits, rounded once. A scale that was a half has at most 19 bits, so that its product with
+ * the start of sums, two bits, is exact, and is the same for all tokens; powers of two may be too large for
+ * it. */
+template <tsr_type TYPE> TSR_DEVICE float q_scaled_sum(float d, int sum)
+{
+    constexpr float start = q_start<TYPE>::low;
+    return TYPE == TSR_TYPE_MXFP4 ? d * q_join<TYPE>(sum)
+                                  : fmaf(d, tsr_bits_to_f32((uint32_t)sum), -start * d);
 }
 
 /* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row r is
@@ -319,7 +339,8 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
 template <tsr_type TYPE, int BEGIN, int N>
 TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N> &t, float *const open[2 * N])
 {
-    const int zero[4] = {Q_LOW_BITS, Q_LOW_BITS, Q_LOW_BITS, Q_LOW_BITS};
+    constexpr int low = q_start<TYPE>::low_bits;
+    const int zero[4] = {low, low, low, low};
     tsr_floats_4 meta[N]; /* both blocks' sums and scales */
     TSR_UNROLL
     for (int i = 0; i < N; i++)
@@ -332,16 +353,13 @@ TSR_DEVICE void q_multiply_blocks(const q_weights<TYPE> &w, const q_tokens<1, N>
         for (int i = 0; i < N; i++)
             TSR_UNROLL
         for (int r = 0; r < 2; r++) {
-            /* d * f_b, rounded once: a scale has at most 19 bits, so that its product with Q_LOW_FLOAT, two
-             * bits, is exact. */
             const float d = w.scale[b][r];
-            float value = fmaf(d, tsr_bits_to_f32((uint32_t)c[2 * r + i]), -Q_LOW_FLOAT * d);
+            float value = q_scaled_sum<TYPE>(d, c[2 * r + i]);
             if (q_type<TYPE>::halves)
-                value = fmaf(w.second[b][r], q_join(second[2 * r + i]), value);
+                value = fmaf(w.second[b][r], q_join<TYPE>(second[2 * r + i]), value);
             else if (q_type<TYPE>::minimum)
                 value = fmaf(w.second[b][r], meta[i].at[b - BEGIN], value);
-            *open[2 * i + r] =
-                fmaf(meta[i].at[2 + b - BEGIN] * q_share_of_sums<TYPE>(), value, *open[2 * i + r]);
+            *open[2 * i + r] = fmaf(meta[i].at[2 + b - BEGIN], value, *open[2 * i + r]);
         }
     }
 }

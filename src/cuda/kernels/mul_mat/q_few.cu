@@ -188,39 +188,6 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, const q_even<TYPE,
         tsr_fault_raise(a.fault);
 }
 
-/* Add up to four chunks from `group` on, each of which has its values for the lane's rows in a lane of four:
- * the open sums go from each to the next. */
-template <tsr_type TYPE, int BYTES>
-TSR_DEVICE void few_add(const q_args &a, const few_place &p, int group,
-                        const float values[2][BYTES == 2 ? 1 : Q_BLOCKS], const q_meta *meta, int *in_unit,
-                        few_sums *sums, bool *bad)
-{
-    constexpr int n = BYTES == 2 ? 1 : Q_BLOCKS;
-    const int j = p.lane % 4;
-    float scales[n];
-    TSR_UNROLL
-    for (int b = 0; b < n; b++)
-        scales[b] = meta->at[q_scale_at<BYTES>(b)] * (1.0f / q_type<TYPE>::times);
-    TSR_UNROLL
-    for (int i = 0; i < Q_ONE_CHUNKS; i++) {
-        if (group + i >= p.end)
-            break;
-        TSR_UNROLL
-        for (int r = 0; r < 2; r++) {
-            sums->open[r] = __shfl_sync(TSR_ALL_LANES, sums->open[r], (i + 3) % Q_ONE_CHUNKS, Q_ONE_CHUNKS);
-            TSR_UNROLL
-            for (int b = 0; b < n; b++)
-                sums->open[r] = fmaf(scales[b], values[r][b], sums->open[r]);
-        }
-        if (a.exact && (++*in_unit == a.unit_chunks || group + i + 1 == p.end)) {
-            if (j == i)
-                few_close<1>(a, sums, bad);
-            sums->open[0] = sums->open[1] = 0.0f;
-            *in_unit = 0;
-        }
-    }
-}
-
 /* All lanes of four get the sum. */
 TSR_DEVICE void few_gather(const few_place &p, bool exact, few_sums *sums)
 {
@@ -240,31 +207,41 @@ template <tsr_type TYPE, int BYTES>
 TSR_DEVICE void few_part_of_one(const q_args &a, const few_place &p, const q_even<TYPE, true> &even,
                                 const q_one_token &x, few_ahead *ahead, int *slot, few_sums *sums)
 {
-    const int j = p.lane % 4;
+    const int j = p.lane % 4, next = a.exact ? Q_ONE_CHUNKS % a.unit_chunks : 0;
     bool bad = false;
-    int in_unit = 0;
+    int in_unit = a.exact ? j % a.unit_chunks : 1; /* chunks of its unit before the lane's */
     q_one<TYPE> one = {};
     *sums = {{0.0f, 0.0f}, {0, 0}};
     for (int group = p.begin; group < p.end; group += Q_ONE_CHUNKS) {
         const unsigned char *const codes = x.codes + (x.column ? group * Q_CODE_BYTES : 0);
-        q_one_begin<TYPE, BYTES>(&one);
+        q_one_begin<TYPE, BYTES>(group + p.lane / 8 < p.end ? codes : x.zeros, &one);
         for (int step = group; step < p.end && step < group + Q_ONE_CHUNKS;
              step += q_type<TYPE>::step_chunks) {
-            const int at = (int)(q_step_at<TYPE>(a, step) % 16);
-            const unsigned char *const upper = p.ring + *slot + q_row_in(p.lane) * a.slot_stride + at;
-            const unsigned char *const rows[2] = {upper, upper + 8 * a.slot_stride};
+            const int at = (int)(q_step_at<TYPE>(a, step) % 16),
+                      upper = q_row_in(p.lane) * a.slot_stride + at;
+            const q_one_rows rows = {p.ring + *slot, {upper, upper + 8 * a.slot_stride}, at % 4};
             few_advance<TYPE, 0>(a, p, even, ahead, slot);
             if (j / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == step - group)
                 q_one_scales(rows, j % q_type<TYPE>::step_chunks, &one);
             TSR_UNROLL
             for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
-                q_one_multiply<TYPE, BYTES>(rows, i, p.lane / 8 == step - group + i ? codes : x.zeros,
-                                            at % 4 == 0, p.lane, &one);
+                q_one_multiply<TYPE, BYTES>(rows, i, p.lane / 8 == step - group + i ? codes : x.zeros, p.lane,
+                                            &one);
         }
         const q_meta *const meta = x.meta + (group + j < p.end ? group + j : group);
-        float values[2][BYTES == 2 ? 1 : Q_BLOCKS];
-        q_one_values<TYPE, BYTES>(one, meta, p.lane, values);
-        few_add<TYPE, BYTES>(a, p, group, values, meta, &in_unit, sums, &bad);
+        float values[2][BYTES == 2 ? 1 : Q_BLOCKS], own[2] = {0.0f, 0.0f};
+        q_one_values<TYPE, BYTES>(one, meta, Q_BLOCKS, p.lane, values);
+        if (!a.exact) {
+            q_one_add<BYTES, Q_ONE_CHUNKS>(values, meta, p.end - group, false, p.lane, sums->open, own);
+            continue;
+        }
+        q_one_add<BYTES, Q_ONE_CHUNKS>(values, meta, p.end - group, in_unit == 0, p.lane, sums->open, own);
+        if (group + j < p.end && (in_unit + 1 == a.unit_chunks || group + j + 1 == p.end))
+            TSR_UNROLL
+        for (int r = 0; r < 2; r++)
+            sums->fixed[r] += tsr_fixed_of(own[r], a.limit, &bad);
+        in_unit += next;
+        in_unit -= in_unit >= a.unit_chunks ? a.unit_chunks : 0;
     }
     few_gather(p, a.exact, sums);
     if (bad)
@@ -362,7 +339,7 @@ TSR_DEVICE q_args few_args_of(const few_args &f, const tsr_launch_matrix &m)
 
 /* Quantize all activations, which may have to be normalised first, into the block's memory. `scales`: what
  * tsr_rms_scales() needs. */
-template <int BYTES>
+template <int BYTES, bool MIXED, bool SUMS>
 TSR_DEVICE void few_quantize(const few_args &f, const q_args &a, int warp, int lane, unsigned char *codes,
                              q_meta *meta, float *scales)
 {
@@ -374,8 +351,8 @@ TSR_DEVICE void few_quantize(const few_args &f, const q_args &a, int warp, int l
         const int i = first + lane / Q_X_LANES, token = i % a.n_tokens, chunk = i / a.n_tokens;
         const q_norm normed = {norm.x != NULL, norm.x ? scales[token] : 0.0f, norm.weight,
                                norm.y && blockIdx.x == 0 ? norm.y + token * a.x_stride : NULL};
-        q_quantize<BYTES>(a, a.x + token * a.x_stride, chunk, lane, i < all,
-                          codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i, normed);
+        q_quantize<BYTES, MIXED, SUMS>(a, a.x + token * a.x_stride, chunk, lane, i < all,
+                                       codes + q_code_at<BYTES>(a.n_tokens, token, chunk), meta + i, normed);
     }
 }
 
@@ -430,9 +407,9 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     const unsigned char *codes = a.codes;
     const q_meta *meta = a.meta;
     if (!codes) {
-        few_quantize<BYTES>(f, a, warp, p.lane, memory + layout.codes,
-                            reinterpret_cast<q_meta *>(memory + layout.meta),
-                            reinterpret_cast<float *>(memory + layout.sums)); /* there is no sum yet */
+        few_quantize<BYTES, q_type<TYPE>::table, q_type<TYPE>::minimum>(
+            f, a, warp, p.lane, memory + layout.codes, reinterpret_cast<q_meta *>(memory + layout.meta),
+            reinterpret_cast<float *>(memory + layout.sums)); /* there is no sum yet */
         codes = memory + layout.codes;
         meta = reinterpret_cast<q_meta *>(memory + layout.meta);
     }

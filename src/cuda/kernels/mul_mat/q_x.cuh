@@ -70,6 +70,15 @@ TSR_DEVICE uint32_t *q_word_at(const q_args &a, unsigned char *codes, int b, int
     return reinterpret_cast<uint32_t *>(codes + 128 * (b / 2) + piece * 16 + b % 2 * 8) + second;
 }
 
+/* Words that two nibbles of a byte take their places in, as weights that are looked up do: elements 4 w, 16 +
+ * 4 w, 4 w + 1, 17 + 4 w in that of lane w < 4, and the other four of them in that of lane w + 4. All lanes
+ * of a warp call it. */
+TSR_DEVICE uint32_t q_mix(uint32_t word, int w)
+{
+    const uint32_t other = __shfl_xor_sync(TSR_ALL_LANES, word, Q_X_LANES / 2);
+    return __byte_perm(word, other, w < Q_X_LANES / 2 ? 0x5140 : 0x3726);
+}
+
 /* The codes of a word, of each side; the value is their sum. With 128 more the upper byte is rounded, and the
  * lower one has another first bit. */
 template <int BYTES> TSR_DEVICE float q_encode(const tsr_floats_4 &x, float reciprocal, uint32_t codes[BYTES])
@@ -106,8 +115,9 @@ TSR_DEVICE uint32_t q_most(uint32_t most)
 /* Eight lanes quantize chunk `chunk`, if they have one (`here`), of the token whose activations begin at x,
  * to codes (q_code_at()) and meta. All lanes of a warp call it, each eight with their own arguments. Lane l
  * of eight has word l of each block. If one element is not finite, its scale is NaN, and so are all results
- * of the chunk. `norm` is applied first. */
-template <int BYTES>
+ * of the chunk. MIXED: q_mix() of words. SUMS: sums of blocks are needed; otherwise they are zeros. `norm` is
+ * applied first. */
+template <int BYTES, bool MIXED, bool SUMS>
 TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, bool here,
                            unsigned char *codes, q_meta *meta, const q_norm &norm = {})
 {
@@ -143,7 +153,10 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
         for (int b = s * blocks; b < (s + 1) * blocks; b++) {
             uint32_t *const to = q_word_at(a, codes, b, w), sides[BYTES];
             const float sum = q_encode<BYTES>(four[b], reciprocal, sides);
-            sums[b] = finite ? sum : 0.0f; /* of a NaN's bits */
+            sums[b] = SUMS && finite ? sum : 0.0f; /* of a NaN's bits */
+            TSR_UNROLL
+            for (int side = 0; MIXED && side < BYTES; side++)
+                sides[side] = q_mix(sides[side], w);
             TSR_UNROLL
             for (int side = 0; here && side < BYTES; side++)
                 to[side * (Q_SIDE_BYTES / 4)] = sides[side];
@@ -151,9 +164,11 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
         if (here && w == 0)
             meta->at[q_scale_at<BYTES>(s)] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
     }
-    tsr_tree_level<4>(sums, lane, 1);
-    tsr_tree_level<2>(sums, lane, 2);
-    tsr_tree_level<1>(sums, lane, 4);
+    if (SUMS) {
+        tsr_tree_level<4>(sums, lane, 1);
+        tsr_tree_level<2>(sums, lane, 2);
+        tsr_tree_level<1>(sums, lane, 4);
+    }
     if (here && w < Q_BLOCKS)
         meta->at[q_sum_at<BYTES>(w % 2 * 2 + w / 2)] = sums[0];
 }

@@ -20,7 +20,8 @@
 
 #define TSR_FOR_EACH_PLAIN_TYPE(X) X(TSR_TYPE_F32) X(TSR_TYPE_F16) X(TSR_TYPE_BF16)
 #define TSR_FOR_EACH_QUANTIZED_TYPE(X) \
-    X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
+    X(TSR_TYPE_Q8_0)                   \
+    X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K) X(TSR_TYPE_IQ4_NL) X(TSR_TYPE_MXFP4)
 
 /* The rare types, which are multiplied octet by octet like F32 and have no fast kernels. Those of
  * quant_code.cuh are one here: switches take tsr_kernel_type(). */
@@ -28,8 +29,7 @@
 /* clang-format off */
 #define TSR_FOR_EACH_OCTET_TYPE(X)                                        \
     X(TSR_TYPE_Q4_1) X(TSR_TYPE_Q5_0) X(TSR_TYPE_Q5_1) X(TSR_TYPE_Q2_K)   \
-    X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_NL) X(TSR_TYPE_IQ4_XS) X(TSR_TYPE_MXFP4) \
-    X(TSR_TYPE_NVFP4) X(TSR_CODE_TYPE)
+    X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_XS) X(TSR_TYPE_NVFP4) X(TSR_CODE_TYPE)
 /* clang-format on */
 #define TSR_FOR_EACH_WEIGHT_TYPE(X) \
     TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X) TSR_FOR_EACH_OCTET_TYPE(X)
