@@ -105,29 +105,39 @@ template <tsr_type TYPE, int ROWS, int THREADS> struct experts_q_pieces {
     static constexpr int mine = (most + THREADS - 1) / THREADS;
     static constexpr int row_bits = ROWS <= 16 ? 4 : 8;
     static_assert(mine * row_bits <= 32, "one word has the rows of a thread's pieces");
-    uint32_t from[mine]; /* bytes from the first row's step */
-    uint32_t rows;       /* row_bits each */
+    static constexpr bool kept = mine <= 3; /* for which there are registers */
+    static constexpr int least = (q_type<TYPE>::step_bytes + 15) / 16 * ROWS;
+    uint32_t from[mine];          /* bytes from the first row's step */
+    uint32_t to[kept ? mine : 1]; /* bytes from the first slot; or the rows, row_bits each */
 };
 
 /* Whether rows are even (q_args), and there is no gap between their slots: then less is computed. Kernels of
- * Q5_K, and those of more rows, have no registers for two ways. */
+ * more rows have no registers for two ways. */
 template <tsr_type TYPE, int ROWS> TSR_DEVICE bool experts_q_even(const q_args &q)
 {
-    return TYPE != TSR_TYPE_Q5_K && ROWS == Q_ROWS && q_type<TYPE>::pieces % 2 == 1 && q.even;
+    return ROWS == Q_ROWS && q_type<TYPE>::pieces % 2 == 1 && q.even;
+}
+
+/* Whether rows that are not even are copied bytewise (q_args), and so in no second way. */
+template <tsr_type TYPE, int ROWS> TSR_DEVICE constexpr bool experts_q_one_way(void)
+{
+    return ROWS == Q_ROWS && q_type<TYPE>::words && q_type<TYPE>::pieces % 2 == 1;
 }
 
 template <tsr_type TYPE, int ROWS, int THREADS>
 TSR_DEVICE void experts_q_deal(const q_args &q, int thread, experts_q_pieces<TYPE, ROWS, THREADS> *p)
 {
-    p->rows = 0;
+    p->to[0] = 0;
     TSR_UNROLL
     for (int i = 0; i < p->mine; i++) {
         const int number = thread + i * THREADS;
         const int row =
             experts_q_even<TYPE, ROWS>(q) ? number / q_type<TYPE>::pieces : number / q.slot_pieces;
         p->from[i] = (uint32_t)row * (uint32_t)q.w_stride + 16 * (number - row * q.slot_pieces);
-        if (!experts_q_even<TYPE, ROWS>(q))
-            p->rows |= (uint32_t)(row % ROWS) << p->row_bits * i;
+        if (p->kept)
+            p->to[i] = 16 * number + row * (q.slot_stride - 16 * q.slot_pieces);
+        else if (!experts_q_one_way<TYPE, ROWS>())
+            p->to[0] |= (uint32_t)(row % ROWS) << p->row_bits * i;
     }
 }
 
@@ -142,35 +152,46 @@ TSR_DEVICE bool experts_q_inside(const q_args &q, int64_t row, const unsigned ch
            (step - q.w >= 16 && q.w_end - step >= (int64_t)((ROWS - 1) * q.w_stride) + 16 * q.slot_pieces);
 }
 
+/* Rows 1 to n: any step of ROWS rows that begin with one of them is inside the matrix. */
+template <tsr_type TYPE, int ROWS> TSR_DEVICE uint32_t experts_q_inner(const q_args &q)
+{
+    return q.n_rows > ROWS + 1 && q.w_stride >= 16 * (size_t)q.slot_pieces &&
+                   !(q_type<TYPE>::words && q.bytewise)
+               ? (uint32_t)q.n_rows - ROWS - 1
+               : 0;
+}
+
 /* Start copying the step of ROWS rows that begins with `chunk`, a slot each. Of even rows only those around
- * the matrix's last have pieces that are not inside it. */
+ * the matrix's last have pieces that are not inside it. `inner`: experts_q_inner(), or 0. */
 template <tsr_type TYPE, int ROWS, int THREADS>
 TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROWS, THREADS> &p, int thread,
-                               int64_t row, int chunk, unsigned char *slots)
+                               int row, int chunk, uint32_t inner, unsigned char *slots)
 {
     const size_t at = q_step_at<TYPE>(q, chunk);
-    const unsigned char *const step = q.w + (size_t)row * q.w_stride + at;
+    const unsigned char *const step = q.w + ((uint64_t)(uint32_t)row * (uint32_t)q.w_stride + at);
     const bool even = experts_q_even<TYPE, ROWS>(q);
     const bool inside = even ? row + ROWS < q.n_rows + (q_type<TYPE>::step_bytes % 16 == 0)
-                             : experts_q_inside<TYPE, ROWS>(q, row, step);
+                             : !experts_q_one_way<TYPE, ROWS>() &&
+                                   ((uint32_t)row - 1 < inner || experts_q_inside<TYPE, ROWS>(q, row, step));
     if (!inside) {
         q_copy_rows<TYPE>(q, q_deal_of(q, thread, THREADS), row, ROWS, at, slots);
         return;
     }
     TSR_UNROLL
-    for (int i = 0; even && i < p.mine; i++) {
+    for (int i = 0; (even || experts_q_one_way<TYPE, ROWS>()) && i < p.mine; i++) {
         const int number = thread + i * THREADS;
-        if (number < ROWS * q_type<TYPE>::pieces)
+        if ((i + 1) * THREADS <= ROWS * q_type<TYPE>::pieces || number < ROWS * q_type<TYPE>::pieces)
             tsr_copy_async_16(slots + 16 * number, step - at % 16 + p.from[i]);
     }
     TSR_UNROLL
-    for (int i = 0; !even && i < p.mine; i++) {
+    for (int i = 0; !even && !experts_q_one_way<TYPE, ROWS>() && i < p.mine; i++) {
         const int number = thread + i * THREADS;
-        const int own = (int)(p.rows >> p.row_bits * i & ((1u << p.row_bits) - 1));
+        const uint32_t own = p.to[0] >> p.row_bits * i & ((1u << p.row_bits) - 1);
+        const uint32_t to =
+            p.kept ? p.to[p.kept ? i : 0] : 16 * number + own * (q.slot_stride - 16 * q.slot_pieces);
         const uintptr_t piece = reinterpret_cast<uintptr_t>(step + p.from[i]) & ~(uintptr_t)15;
-        if (number < ROWS * q.slot_pieces)
-            tsr_copy_async_16(slots + 16 * number + own * (q.slot_stride - 16 * q.slot_pieces),
-                              reinterpret_cast<const unsigned char *>(piece));
+        if ((i + 1) * THREADS <= p.least || number < ROWS * q.slot_pieces)
+            tsr_copy_async_16(slots + to, reinterpret_cast<const unsigned char *>(piece));
     }
 }
 
@@ -188,7 +209,8 @@ TSR_DEVICE void experts_q_rows(const q_args &q, const unsigned char *slots, int 
         if (!experts_q_even<TYPE, ROWS>(q))
             begin = (uint32_t) reinterpret_cast<uintptr_t>(q.w) + at +
                     (uint32_t)(row + own < last ? row + own : last) * (uint32_t)q.w_stride;
-        rows[r] = slots + own * q.slot_stride + (q_type<TYPE>::words && q.bytewise ? 0 : begin % 16);
+        const uint32_t offset = q_type<TYPE>::words && q.bytewise ? 0 : begin % 16;
+        rows[r] = slots + ((uint32_t)(own * q.slot_stride) + offset);
     }
 }
 

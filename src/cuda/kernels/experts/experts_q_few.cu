@@ -10,8 +10,12 @@
  * Gate, up: a block belongs to a slot, and a warp has one of the eight parts of K, of which it multiplies
  * gate and up in turn. Exact down: a block belongs to a token, which has all units of the slots that the
  * device holds side by side in one row of work, distributed evenly over the warps, since with integers the
- * order does not matter. */
+ * order does not matter.
+ *
+ * Four chunks have a product together, as one token of mul_mat has (q_one.cuh): two of gate and two of up, or
+ * four of a warp's part, of any units and slots. */
 #include "cuda/kernels/experts/experts_q.cuh"
+#include "cuda/kernels/mul_mat/q_one.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
 enum {
@@ -21,49 +25,96 @@ enum {
     FEW_BLOCKS = 2 /* of an SM, for which there are registers */
 };
 
-/* Offsets in a block's dynamic shared memory: [warp][slot] of the rings at 0, then sums, codes, q_meta and
- * held slots. */
+/* Offsets in a block's dynamic shared memory: [warp][slot] of the rings at 0, then sums, a place of zeros,
+ * codes, q_meta and held slots. */
 struct few_layout {
-    size_t sums, codes, meta, held, bytes;
+    size_t sums, zeros, codes, meta, held, bytes;
 };
 
-/* A warp, its ring, and the slots of it that are filled and used next. */
+/* A warp, its ring of slots, and the slots that are filled and used next, in bytes from the block's memory;
+ * the first of the lane's two rows in a slot, and that row of 16; rows that experts_q_copy() need not check.
+ * */
 template <tsr_type TYPE> struct few_warp {
-    int lane, index;
-    unsigned char *ring;
-    int fetch, use;
+    int lane, index, row;
+    unsigned char *memory;
+    int ring, fetch, use, at;
+    uint32_t inner;
     experts_q_pieces<TYPE, Q_ROWS, TSR_WARP> pieces;
 };
 
 template <tsr_type TYPE> TSR_DEVICE few_warp<TYPE> few_warp_of(const q_args &q, unsigned char *memory)
 {
-    few_warp<TYPE> w = {(int)threadIdx.x % TSR_WARP, (int)threadIdx.x / TSR_WARP, memory, 0, 0};
-    w.ring = memory + w.index * FEW_SLOTS * Q_ROWS * q.slot_stride;
+    few_warp<TYPE> w = {(int)threadIdx.x % TSR_WARP, (int)threadIdx.x / TSR_WARP};
+    w.row = q_row_in(w.lane);
+    w.memory = memory;
+    w.ring = w.fetch = w.use = w.index * FEW_SLOTS * Q_ROWS * q.slot_stride;
+    w.at = w.row * q.slot_stride;
+    w.inner = experts_q_inner<TYPE, Q_ROWS>(q);
     experts_q_deal(q, w.lane, &w.pieces);
     return w;
 }
 
-template <tsr_type TYPE>
-TSR_DEVICE unsigned char *few_slot(const q_args &q, const few_warp<TYPE> &w, int slot)
+TSR_DEVICE void few_clear(unsigned char *zeros)
 {
-    return w.ring + slot * Q_ROWS * q.slot_stride;
+    if (threadIdx.x < Q_CODE_BYTES / sizeof(uint32_t))
+        reinterpret_cast<uint32_t *>(zeros)[threadIdx.x] = 0;
+}
+
+/* The ring's slot after `slot`. */
+TSR_DEVICE int few_after(const q_args &q, int ring, int slot)
+{
+    const int bytes = Q_ROWS * q.slot_stride;
+    return slot + bytes < ring + FEW_SLOTS * bytes ? slot + bytes : ring;
 }
 
 /* Start copying the step of 16 rows that begins with `chunk`. */
 template <tsr_type TYPE> TSR_DEVICE void few_fetch(const q_args &q, few_warp<TYPE> *w, int row, int chunk)
 {
-    experts_q_copy(q, w->pieces, w->lane, row, chunk, few_slot(q, *w, w->fetch));
-    w->fetch = w->fetch + 1 < FEW_SLOTS ? w->fetch + 1 : 0;
+    experts_q_copy(q, w->pieces, w->lane, row, chunk, w->inner, w->memory + w->fetch);
+    w->fetch = few_after(q, w->ring, w->fetch);
 }
 
-/* Wait for the next step's weights. */
-template <tsr_type TYPE> TSR_DEVICE const unsigned char *few_next(const q_args &q, few_warp<TYPE> *w)
+/* Wait for the next step's weights; the value is their slot. */
+template <tsr_type TYPE> TSR_DEVICE int few_next(const q_args &q, few_warp<TYPE> *w)
 {
-    const unsigned char *const slot = few_slot(q, *w, w->use);
+    const int slot = w->use;
     tsr_copy_async_wait<FEW_SLOTS - 2>();
     __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-    w->use = w->use + 1 < FEW_SLOTS ? w->use + 1 : 0;
+    w->use = few_after(q, w->ring, slot);
     return slot;
+}
+
+/* A lane's two rows of a set of 16: how far they are from the matrix's first, as far as it counts for
+ * alignment. Rows past the last repeat it. */
+struct few_rows {
+    uint32_t begin[2];
+};
+
+template <tsr_type TYPE> TSR_DEVICE few_rows few_rows_of(const q_args &q, const few_warp<TYPE> &w, int row)
+{
+    const int last = (int)q.n_rows - 1, first = row + w.row, second = first + 8;
+    return {{(uint32_t)(first < last ? first : last) * (uint32_t)q.w_stride,
+             (uint32_t)(second < last ? second : last) * (uint32_t)q.w_stride}};
+}
+
+/* A step of these rows in its slot. Both are equally far from a multiple of four: there are eight rows
+ * between them, or the second repeats the last one and does not count. */
+template <tsr_type TYPE>
+TSR_DEVICE q_one_rows few_in_slot(const q_args &q, const few_warp<TYPE> &w, const few_rows &rows, int slot,
+                                  int chunk)
+{
+    const int at = (int)q_step_at<TYPE>(q, chunk);
+    q_one_rows s = {w.memory};
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        int past = q_type<TYPE>::step_bytes % 16 == 0 ? 0 : at % 16; /* a multiple of 16 bytes */
+        if (!experts_q_one_way<TYPE, Q_ROWS>() && !experts_q_even<TYPE, Q_ROWS>(q))
+            past = (int)(((uint32_t) reinterpret_cast<uintptr_t>(q.w) + (uint32_t)at + rows.begin[r]) % 16);
+        s.row[r] = slot + w.at + 8 * r * q.slot_stride + past;
+        if (r == 0)
+            s.past = past % 4;
+    }
+    return s;
 }
 
 /* Activations of n rows, one chunk after another. */
@@ -73,22 +124,16 @@ struct few_x {
     int n;
 };
 
-/* Add rows g and g + 8 of one chunk times row x of the activations to sums. Every lane of four has the same
- * sums. */
-template <tsr_type TYPE, int BYTES>
-TSR_DEVICE void few_multiply(const q_args &q, const unsigned char *const rows[2], int chunk,
-                             const few_x &from, int x, int lane, float sums[2])
+/* Whether the lane's column of products counts: with 8 bits the first of each pair does. */
+template <int BYTES> TSR_DEVICE bool few_has_column(int lane)
 {
-    q_weights<TYPE> w;
-    q_tokens<BYTES, 1> t;
-    float *const open[2] = {&sums[0], &sums[1]};
-    const int place = (BYTES == 2 ? x : x / 2) + chunk * q_places<BYTES>(from.n);
-    const int side = BYTES == 2 ? 0 : x % 2;
-    t.meta[0] = from.meta + x + chunk * from.n;
-    q_rows_load<TYPE>(q, rows, chunk, lane, &w);
-    q_tokens_load<BYTES, 1>(
-        from.codes + (size_t)place * Q_CODE_BYTES + side * Q_SIDE_BYTES + q_piece_of<BYTES>(lane), &t);
-    q_multiply<TYPE>(w, t, open);
+    return BYTES == 2 || lane / 4 % 2 == 0;
+}
+
+/* Blocks of a chunk. */
+template <tsr_type TYPE> TSR_DEVICE int few_blocks(const q_args &q, int chunk)
+{
+    return q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(q, chunk).length / TSR_QUANT_BLOCK;
 }
 
 /* -- the slots' sums -- */
@@ -98,24 +143,34 @@ struct few_ahead {
     int row, chunk;
 };
 
-/* A slot of a block, with its expert's products. */
+/* A slot of a block. */
 template <int MATRICES> struct few_work {
-    q_args q[MATRICES];
+    const unsigned char *w[MATRICES]; /* of the expert */
     int64_t slot, expert;
     int begin, end; /* chunks of the warp's part */
     few_x from;
     int x; /* the slot's row of it */
 };
 
+/* The product of the slot's expert with matrix m. */
+template <int MATRICES> TSR_DEVICE q_args few_q(const experts_q_args &a, const few_work<MATRICES> &k, int m)
+{
+    q_args q = a.q;
+    q.w = k.w[m];
+    q.w_end = q.w + a.m[m].bytes;
+    return q;
+}
+
 /* Fetch the next step of matrix m; the last matrix goes on to the next step. */
 template <tsr_type TYPE, int MATRICES>
-TSR_DEVICE void few_fetch_ahead(const few_work<MATRICES> &k, int m, few_warp<TYPE> *w, few_ahead *ahead)
+TSR_DEVICE void few_fetch_ahead(const experts_q_args &a, const few_work<MATRICES> &k, int m,
+                                few_warp<TYPE> *w, few_ahead *ahead)
 {
-    if (ahead->row < k.q[0].n_rows && k.begin < k.end) {
-        few_fetch<TYPE>(k.q[m], w, ahead->row, ahead->chunk);
+    if (ahead->row < (int)a.q.n_rows) {
+        few_fetch<TYPE>(few_q(a, k, m), w, ahead->row, ahead->chunk);
         if (m == MATRICES - 1)
             ahead->chunk += q_type<TYPE>::step_chunks;
-        if (ahead->chunk >= k.end) {
+        if (m == MATRICES - 1 && ahead->chunk >= k.end) {
             ahead->chunk = k.begin;
             ahead->row += (int)gridDim.x * Q_ROWS;
         }
@@ -123,21 +178,46 @@ TSR_DEVICE void few_fetch_ahead(const few_work<MATRICES> &k, int m, few_warp<TYP
     tsr_copy_async_commit();
 }
 
-/* The sums of the warp's part, of 16 rows. */
+/* The sums of the warp's part, of 16 rows: of matrix m in lanes of four from 4 / MATRICES * m on, in that of
+ * the last chunk. */
 template <tsr_type TYPE, int MATRICES, int BYTES>
-TSR_DEVICE void few_part(const few_work<MATRICES> &k, int row, few_warp<TYPE> *w, few_ahead *ahead,
-                         float sums[MATRICES][2])
+TSR_DEVICE void few_part(const experts_q_args &a, const few_work<MATRICES> &k, int row,
+                         const unsigned char *zeros, few_warp<TYPE> *w, few_ahead *ahead, float sums[2])
 {
-    for (int step = k.begin; step < k.end; step += q_type<TYPE>::step_chunks)
+    constexpr int together = Q_ONE_CHUNKS / MATRICES; /* chunks */
+    const int column = w->lane / 8, own = w->lane % together;
+    const few_rows rows = few_rows_of(a.q, *w, row);
+    q_one<TYPE> one = {};
+    for (int group = k.begin; group < k.end; group += together) {
+        const int chunk = group + column % together;
+        const unsigned char *const codes =
+            few_has_column<BYTES>(w->lane) && chunk < k.end
+                ? k.from.codes + q_code_at<BYTES>(k.from.n, k.x, chunk) + q_piece_of<BYTES>(w->lane)
+                : zeros;
+        q_one_begin<TYPE, BYTES>(codes, &one);
         TSR_UNROLL
-    for (int m = 0; m < MATRICES; m++) {
-        const unsigned char *const slot = few_next(k.q[m], w), *rows[2];
-        /* Two turns ahead it is the turn of matrix m again. */
-        few_fetch_ahead<TYPE, MATRICES>(k, m, w, ahead);
-        experts_q_rows<TYPE, Q_ROWS>(k.q[m], slot, row, step, w->lane, rows);
-        TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
-        for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
-            few_multiply<TYPE, BYTES>(k.q[m], rows, step + i, k.from, k.x, w->lane, sums[m]);
+        for (int i = 0; i < together; i += q_type<TYPE>::step_chunks) {
+            if (group + i >= k.end)
+                break;
+            TSR_UNROLL
+            for (int m = 0; m < MATRICES; m++) {
+                const int first = m * together + i; /* column */
+                const int slot = few_next(a.q, w);
+                /* Two turns ahead it is the turn of matrix m again. */
+                few_fetch_ahead<TYPE, MATRICES>(a, k, m, w, ahead);
+                const q_one_rows s = few_in_slot<TYPE>(few_q(a, k, m), *w, rows, slot, group + i);
+                if (w->lane % 4 / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == first)
+                    q_one_scales(s, w->lane % q_type<TYPE>::step_chunks, &one);
+                TSR_UNROLL
+                for (int c = 0; c < q_type<TYPE>::step_chunks; c++)
+                    q_one_multiply<TYPE, BYTES>(s, c, column == first + c ? codes : zeros, w->lane, &one);
+            }
+        }
+        const int mine = group + own < k.end ? group + own : group;
+        const q_meta *const meta = k.from.meta + k.x + mine * k.from.n;
+        float values[2][BYTES == 2 ? 1 : Q_BLOCKS], unused[2];
+        q_one_values<TYPE, BYTES>(one, meta, few_blocks<TYPE>(a.q, mine), w->lane, values);
+        q_one_add<BYTES, together>(values, meta, k.end - group, false, w->lane, sums, unused);
     }
 }
 
@@ -160,13 +240,16 @@ template <tsr_type TYPE, int MATRICES, int BYTES>
 TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout, few_work<MATRICES> k,
                               few_warp<TYPE> *w, unsigned char *memory)
 {
-    const int first = (int)blockIdx.x * Q_ROWS;
+    constexpr int together = Q_ONE_CHUNKS / MATRICES;
+    const int first = (int)blockIdx.x * Q_ROWS, last = (k.end - k.begin + together - 1) % together;
     const int64_t x = (k.slot - a.first) / a.x_slots;
+    const unsigned char *const zeros = memory + layout.zeros;
     float *const shared = reinterpret_cast<float *>(memory + layout.sums);
-    few_ahead ahead = {first, k.begin};
+    /* A warp without a part fetches nothing. */
+    few_ahead ahead = {k.begin < k.end ? first : (int)a.q.n_rows, k.begin};
     TSR_UNROLL
     for (int i = 0; i < FEW_SLOTS - 1; i++)
-        few_fetch_ahead<TYPE, MATRICES>(k, i % MATRICES, w, &ahead);
+        few_fetch_ahead<TYPE, MATRICES>(a, k, i % MATRICES, w, &ahead);
     if (a.q.codes) {
         k.from = {a.q.codes, a.q.meta, a.q.n_tokens};
         k.x = (int)x;
@@ -180,17 +263,16 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
         }
         k.from = {memory + layout.codes, meta, 1};
         k.x = 0;
-        __syncthreads();
     }
+    __syncthreads();
     for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
-        float sums[MATRICES][2] = {};
-        few_part<TYPE, MATRICES, BYTES>(k, row, w, &ahead, sums);
-        if (w->lane % 4 == 0)
-            TSR_UNROLL
-        for (int m = 0; m < MATRICES; m++) {
-            float *const to = shared + (w->index * MATRICES + m) * Q_ROWS + q_row_in(w->lane);
-            to[0] = sums[m][0];
-            to[8] = sums[m][1];
+        float sums[2] = {0.0f, 0.0f};
+        few_part<TYPE, MATRICES, BYTES>(a, k, row, zeros, w, &ahead, sums);
+        if (w->lane % together == last) {
+            float *const to =
+                shared + (w->index * MATRICES + w->lane % 4 / together) * Q_ROWS + q_row_in(w->lane);
+            to[0] = sums[0];
+            to[8] = sums[1];
         }
         __syncthreads();
         few_store<MATRICES>(a, k, row, shared);
@@ -205,6 +287,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
     few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
+    few_clear(memory + layout.zeros);
     tsr_wait_for_previous();
     tsr_start_next();
     for (int64_t slot = a.first + blockIdx.y; slot < a.end; slot += gridDim.y) {
@@ -215,7 +298,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
             continue;
         TSR_UNROLL
         for (int m = 0; m < MATRICES; m++)
-            k.q[m] = experts_q_of(a, a.m[m], k.expert);
+            k.w[m] = experts_q_of(a, a.m[m], k.expert).w;
         k.begin = w.index * a.q.part_chunks < a.q.chunks ? w.index * a.q.part_chunks : a.q.chunks;
         k.end = k.begin + a.q.part_chunks < a.q.chunks ? k.begin + a.q.part_chunks : a.q.chunks;
         few_slot_rows<TYPE, MATRICES, BYTES>(a, layout, k, &w, memory);
@@ -299,7 +382,7 @@ TSR_DEVICE void few_fetch_walk(const experts_q_args &a, const few_token &t, few_
 {
     if (walk->left == 0)
         *walk = few_begin(t, walk->row + (int)gridDim.x * Q_ROWS);
-    if (walk->row < a.q.n_rows && walk->left > 0) {
+    if (walk->row < (int)a.q.n_rows && walk->left > 0) {
         q_args q = a.q;
         q.w = t.held[walk->index].w;
         q.w_end = q.w + a.m[0].bytes;
@@ -309,33 +392,81 @@ TSR_DEVICE void few_fetch_walk(const experts_q_args &a, const few_token &t, few_
     tsr_copy_async_commit();
 }
 
-/* The fixed-point sums of the warp's part, of 16 rows. */
-template <tsr_type TYPE, int BYTES>
-TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, int row,
-                               few_walk *ahead, int64_t fixed[2], bool *bad)
+/* A chunk of a token: of which of its held slots, and after how many chunks of its unit. */
+struct few_chunk {
+    int index, chunk, in_unit;
+};
+
+/* Go on by n chunks. */
+TSR_DEVICE void few_move(const q_args &q, int n, few_chunk *at)
 {
-    float open[2] = {0.0f, 0.0f};
-    int in_unit = 0;
-    for (few_walk walk = few_begin(t, row); walk.left > 0; few_step<TYPE>(a.q, &walk)) {
-        const few_held held = t.held[walk.index];
-        const unsigned char *const slot = few_next(a.q, w), *rows[2];
-        q_args q = a.q;
-        q.w = held.w;
-        few_fetch_walk<TYPE>(a, t, w, ahead);
-        experts_q_rows<TYPE, Q_ROWS>(q, slot, row, walk.chunk, w->lane, rows);
-        TSR_UNROLL_BY((TYPE == TSR_TYPE_Q4_K ? 2 : 1)) /* there are not enough registers for more */
-        for (int i = 0; i < q_type<TYPE>::step_chunks; i++)
-            few_multiply<TYPE, BYTES>(q, rows, walk.chunk + i, t.from, t.x + held.slot, w->lane, open);
-        in_unit += q_type<TYPE>::step_chunks;
-        if (in_unit == a.q.unit_chunks || walk.chunk + q_type<TYPE>::step_chunks == a.q.chunks) {
-            TSR_UNROLL
-            for (int r = 0; r < 2; r++) {
-                fixed[r] += tsr_fixed_of(held.weight * open[r], a.q.limit, bad);
-                open[r] = 0.0f;
-            }
-            in_unit = 0;
-        }
+    at->chunk += n;
+    at->in_unit += n;
+    while (at->chunk >= q.chunks) {
+        at->chunk -= q.chunks;
+        at->index++;
+        at->in_unit = at->chunk;
     }
+    while (at->in_unit >= q.unit_chunks)
+        at->in_unit -= q.unit_chunks;
+}
+
+/* The fixed-point sums of the warp's part, of 16 rows; a lane of four has those of its chunks. Four chunks of
+ * any units and slots have a product together. */
+template <tsr_type TYPE, int BYTES>
+TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, const unsigned char *zeros,
+                               few_warp<TYPE> *w, int row, few_walk *ahead, int64_t fixed[2], bool *bad)
+{
+    constexpr int step = q_type<TYPE>::step_chunks;
+    const int column = w->lane / 8, j = w->lane % Q_ONE_CHUNKS;
+    float open[2] = {0.0f, 0.0f};
+    q_one<TYPE> one = {};
+    few_walk walk = few_begin(t, row);
+    const few_rows rows = few_rows_of(a.q, *w, row);
+    few_chunk own = {walk.index, walk.chunk, 0};
+    few_move(a.q, j, &own);
+    while (walk.left > 0) {
+        const int n = walk.left * step; /* chunks */
+        const few_chunk mine = j < n ? own : few_chunk{walk.index, walk.chunk, 0};
+        const few_held own_held = t.held[mine.index];
+        const int x = t.x + own_held.slot;
+        const q_meta *const meta = t.from.meta + x + mine.chunk * t.from.n;
+        const int at =
+            __shfl_sync(TSR_ALL_LANES, (int)q_code_at<BYTES>(t.from.n, x, mine.chunk), column, Q_ONE_CHUNKS);
+        const unsigned char *const codes = few_has_column<BYTES>(w->lane) && column < n
+                                               ? t.from.codes + at + q_piece_of<BYTES>(w->lane)
+                                               : zeros;
+        q_one_begin<TYPE, BYTES>(codes, &one);
+        TSR_UNROLL
+        for (int first = 0; first < Q_ONE_CHUNKS; first += step) {
+            if (first >= n)
+                break;
+            const int slot = few_next(a.q, w);
+            q_args q = a.q;
+            q.w = t.held[walk.index].w;
+            few_fetch_walk<TYPE>(a, t, w, ahead);
+            const q_one_rows s = few_in_slot<TYPE>(q, *w, rows, slot, walk.chunk);
+            if (j / step * step == first)
+                q_one_scales(s, j % step, &one);
+            TSR_UNROLL
+            for (int i = 0; i < step; i++)
+                q_one_multiply<TYPE, BYTES>(s, i, column == first + i ? codes : zeros, w->lane, &one);
+            few_step<TYPE>(a.q, &walk);
+        }
+        float values[2][BYTES == 2 ? 1 : Q_BLOCKS], sums[2] = {0.0f, 0.0f};
+        q_one_values<TYPE, BYTES>(one, meta, few_blocks<TYPE>(a.q, mine.chunk), w->lane, values);
+        q_one_add<BYTES, Q_ONE_CHUNKS>(values, meta, n, mine.in_unit == 0, w->lane, open, sums);
+        if (j < n && (mine.in_unit + 1 == a.q.unit_chunks || mine.chunk + 1 == a.q.chunks))
+            TSR_UNROLL
+        for (int r = 0; r < 2; r++)
+            fixed[r] += tsr_fixed_of(own_held.weight * sums[r], a.q.limit, bad);
+        few_move(a.q, Q_ONE_CHUNKS, &own);
+    }
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++)
+        TSR_UNROLL
+    for (int mask = 1; mask < Q_ONE_CHUNKS; mask *= 2)
+        fixed[r] += __shfl_xor_sync(TSR_ALL_LANES, fixed[r], mask);
 }
 
 /* Add up the warps' sums, [warp][row], and the biases, and store them. */
@@ -385,6 +516,7 @@ static __global__ void __launch_bounds__(FEW_THREADS,
     int64_t *const shared = reinterpret_cast<int64_t *>(memory + layout.sums);
     few_held *const held = reinterpret_cast<few_held *>(memory + layout.held);
     few_warp<TYPE> w = few_warp_of<TYPE>(a.q, memory);
+    few_clear(memory + layout.zeros);
     bool bad = false;
     for (int64_t x = blockIdx.y * n_used; x < a.end - a.first; x += gridDim.y * n_used) {
         few_token t = {held, few_list(a, a.first + x, w.lane, w.index == 0, held)};
@@ -408,7 +540,7 @@ static __global__ void __launch_bounds__(FEW_THREADS,
         }
         for (int row = first; row < a.q.n_rows; row += (int)gridDim.x * Q_ROWS) {
             int64_t fixed[2] = {0, 0};
-            few_exact_part<TYPE, BYTES>(a, t, &w, row, &ahead, fixed, &bad);
+            few_exact_part<TYPE, BYTES>(a, t, memory + layout.zeros, &w, row, &ahead, fixed, &bad);
             if (w.lane % 4 == 0) {
                 shared[w.index * Q_ROWS + q_row_in(w.lane)] = fixed[0];
                 shared[w.index * Q_ROWS + q_row_in(w.lane) + 8] = fixed[1];
@@ -431,7 +563,8 @@ static few_layout few_layout_of(const experts_q_args &a)
     const size_t chunks = a.q.codes ? 0 : (size_t)a.q.chunks, places = a.q.bytes ? (rows + 1) / 2 : rows;
     few_layout l = {};
     l.sums = (size_t)(FEW_WARPS * FEW_SLOTS * Q_ROWS) * (size_t)a.q.slot_stride;
-    l.codes = l.sums + FEW_WARPS * Q_ROWS * sizeof(int64_t); /* or two floats */
+    l.zeros = l.sums + FEW_WARPS * Q_ROWS * sizeof(int64_t); /* or two floats */
+    l.codes = l.zeros + Q_CODE_BYTES;
     l.meta = l.codes + chunks * places * Q_CODE_BYTES;
     l.held = l.meta + chunks * rows * sizeof(q_meta);
     l.bytes = l.held + (exact ? rows * sizeof(few_held) : 0);

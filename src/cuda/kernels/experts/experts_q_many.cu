@@ -102,7 +102,7 @@ TSR_DEVICE void many_fetch(const experts_q_args &a, const many_place &p, const m
         const q_args q = many_q_of(a, p, h);
         const int row = h == 0 ? p.row[0] : p.row[1];
         if (row < q.n_rows)
-            experts_q_copy(q, pieces, (int)threadIdx.x, row, chunk,
+            experts_q_copy(q, pieces, (int)threadIdx.x, row, chunk, 0,
                            many_weights(q, p, chunk / q_type<TYPE>::step_chunks) +
                                h * MANY_HALF * q.slot_stride);
     }
