@@ -20,7 +20,7 @@
 #include "support/runner.h"
 #include "support/synth_model.h"
 
-enum { N = 4, N_LAYERS = 4, N_TOKENS = 7, N_VOCAB = 300, N_LOGITS = N_TOKENS * N_VOCAB };
+enum { N = 4, N_LAYERS = 4, N_TOKENS = 23, N_VOCAB = 300, N_LOGITS = N_TOKENS * N_VOCAB };
 
 static char path[DIRECTORY_PATH];
 
@@ -67,7 +67,7 @@ typedef struct outcome {
 } outcome;
 
 static void run(const char *devices, const char *collectives, const char *split, tsr_split_mode mode,
-                const tsr_device_rates *rates, outcome *o)
+                const tsr_device_rates *rates, int64_t at_a_time, outcome *o)
 {
     cudasim_config sim = CUDASIM_CONFIG_INIT;
     tsr_model_config config = tsr_model_config_default();
@@ -78,6 +78,8 @@ static void run(const char *devices, const char *collectives, const char *split,
     sim.peer_access = strcmp(collectives, "staged") != 0;
     cudasim_configure(&sim);
     config.plan.rates = rates;
+    config.workload.n_prompt = 0; /* prompts are faster through single GPUs */
+    config.workload.n_new = 1;
     config.split.mode = mode;
     config.session.n_ctx = 64;
     config.session.n_batch = 4;
@@ -86,7 +88,7 @@ static void run(const char *devices, const char *collectives, const char *split,
         tokens[i] = (i * 97 + 11) % N_VOCAB;
     memset(o, 0xff, sizeof *o);
     runner_open_with(&r, path, devices, collectives, split, &config);
-    runner_decode(&r, tokens, N_TOKENS, 3, true, o->logits);
+    runner_decode(&r, tokens, N_TOKENS, at_a_time, true, o->logits);
     const tsr_plan *plan = tsr_model_plan(r.model);
     tsr_plan_get_info(plan, &o->info);
     tsr_plan_predict(plan, &o->times);
@@ -108,19 +110,19 @@ static void run(const char *devices, const char *collectives, const char *split,
 static void groups_give_the_same_bits_as_one_gpu(void **state)
 {
     (void)state;
-    static const char *const collectives[] = {"peer", "staged"};
+    static const char *const collectives[] = {"peer", "staged", "peer"};
     static outcome one, groups;
     tsr_device_rates rates[N];
     char devices[160];
     set_rates(rates, 0);
-    run("cuda:0", "staged", "1", TSR_SPLIT_MODE_NONE, rates, &one);
+    run("cuda:0", "staged", "1", TSR_SPLIT_MODE_NONE, rates, 3, &one);
     size_t weights = one.first.bytes[TSR_MEMORY_WEIGHTS] + one.first.bytes[TSR_MEMORY_KV];
     size_t cap = one.first.total_bytes - weights + weights * 4 / 10;
     snprintf(devices, sizeof devices, "cuda:0,mem=%zu,cuda:1,mem=%zu,cuda:2,mem=%zu,cuda:3,mem=%zu", cap, cap,
              cap, cap);
     set_rates(rates, 0.4 * one.times.decode.total_ns / N_LAYERS);
-    for (int i = 0; i < 2; i++) {
-        run(devices, collectives[i], "0,0,0,0", TSR_SPLIT_MODE_AUTO, rates, &groups);
+    for (int i = 0; i < 3; i++) {
+        run(devices, collectives[i], "0,0,0,0", TSR_SPLIT_MODE_AUTO, rates, i == 2 ? 3 : 0, &groups);
         assert_int_equal(groups.info.mode, TSR_SPLIT_MODE_AUTO);
         assert_true(groups.stages[1] != 0);
         bool any_group = false;
