@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -13,8 +14,9 @@
 #include "support/failing_alloc.h"
 #include "support/random.h"
 #include "support/session_check.h"
+#include "support/synth_model.h"
 
-enum { N_SEQS = 3, N_TOKENS = 150 };
+enum { N_SEQS = 3, N_TOKENS = 150, N_BEGUN = 5 };
 
 typedef struct text {
     int32_t tokens[N_TOKENS];
@@ -200,6 +202,89 @@ static void a_deadline_ends_all_chunks(void **state)
     free(t.plain);
 }
 
+/* A device whose n-th launch fails. */
+static struct {
+    struct tsr_device_ops ops;
+    const struct tsr_device_ops *real;
+    int n_left;
+} failing;
+
+static tsr_status failing_launch(tsr_device *device, tsr_device_program *program)
+{
+    if (--failing.n_left == 0)
+        return tsr_fail(TSR_ERR_DEVICE, "device %s: no launch", device->name);
+    return failing.real->launch(device, program);
+}
+
+static void break_device(tsr_device *device, int nth)
+{
+    failing.real = device->ops;
+    failing.ops = *device->ops;
+    failing.ops.launch = failing_launch;
+    failing.n_left = nth;
+    device->ops = &failing.ops;
+}
+
+static const struct synth_arch *windowed_arch(void)
+{
+    for (size_t i = 0; i < n_synth_archs; i++)
+        for (const struct synth_key *key = synth_archs[i].keys; key->suffix; key++)
+            if (strcmp(key->suffix, "attention.sliding_window") == 0)
+                return &synth_archs[i];
+    fail_msg("no architecture has windows");
+    return NULL;
+}
+
+/* With windows a call of many chunks cannot be undone as a whole: the sequence ends where the oldest chunk
+ * in flight began, and goes on from there. */
+static void with_windows_a_failure_takes_back_what_is_in_flight(void **state)
+{
+    (void)state;
+    char path[DIRECTORY_PATH];
+    struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
+    tsr_model_config config = session_config(N_TOKENS, 1, 12, 0);
+    int32_t tokens[N_TOKENS];
+    float *expected, *logits;
+    int n_kept = 0;
+    model.n_layers = 6;
+    model.arch = windowed_arch();
+    close(directory_new(path));
+    synth_model_write(&model, path);
+    expected = malloc((size_t)model.n_vocab * sizeof *expected);
+    logits = malloc((size_t)model.n_vocab * sizeof *logits);
+    assert_true(expected && logits);
+    for (int i = 0; i < N_TOKENS; i++)
+        tokens[i] = (i * 41 + 3) % model.n_vocab;
+    for (int nth = 0; nth < 72; nth++) { /* 0: none fails */
+        /* Chunks of 4 tokens, or of one, where more chunks are in flight than n_batch tokens. */
+        config.session.n_batch = nth < 36 ? 12 : 1;
+        runner r;
+        config.split.mode = TSR_SPLIT_MODE_LAYER;
+        runner_open(&r, path, "host:3,threads=1", NULL, &config);
+        tsr_batch batch = {.n_tokens = N_BEGUN, .tokens = tokens};
+        runner_ok(tsr_session_decode(r.session, &batch, logits), "the beginning");
+        if (nth > 0)
+            break_device(r.rt->devices[nth % 3], nth);
+        batch = (tsr_batch){.n_tokens = N_TOKENS - N_BEGUN, .tokens = tokens + N_BEGUN};
+        const tsr_status status = tsr_session_decode(r.session, &batch, nth ? logits : expected);
+        if (nth > 0)
+            r.rt->devices[nth % 3]->ops = failing.real;
+        assert_int_equal(status, nth ? TSR_ERR_DEVICE : TSR_OK);
+        const int64_t length = tsr_session_length(r.session, 0);
+        n_kept += nth > 0 && length > N_BEGUN;
+        assert_true(length >= N_BEGUN && (length < N_TOKENS || nth == 0));
+        batch = (tsr_batch){.n_tokens = N_TOKENS - length, .tokens = tokens + length};
+        if (nth > 0)
+            runner_ok(tsr_session_decode(r.session, &batch, logits), "the rest");
+        assert_true(nth == 0 || memcmp(logits, expected, (size_t)model.n_vocab * sizeof *logits) == 0);
+        runner_close(&r);
+    }
+    assert_true(n_kept > 3);
+    unlink(path);
+    free(expected);
+    free(logits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_failure_takes_back_all_chunks),
         cmocka_unit_test(an_allocation_that_fails_changes_nothing),
         cmocka_unit_test(a_deadline_ends_all_chunks),
+        cmocka_unit_test(with_windows_a_failure_takes_back_what_is_in_flight),
     };
     return cmocka_run_group_tests(tests, session_deep_model_write, NULL);
 }
