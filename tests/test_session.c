@@ -14,6 +14,7 @@
 
 #include <tsr/tokenizer.h>
 
+#include "model/session/session.h"
 #include "support/random.h"
 #include "support/session_check.h"
 
@@ -80,6 +81,43 @@ static void mixed_sequences_give_the_bits_of_separate_runs(void **state)
         runner_close(&r);
     }
     for (int s = 0; s < N_SEQS; s++)
+        free(plain[s]);
+    free(logits);
+}
+
+/* However the batch mixes sequences, in a step the tokens of each stand together, so that attention reads its
+ * keys and values once for many of them. Outputs have the order of the batch. */
+static void tokens_of_a_sequence_stand_together(void **state)
+{
+    (void)state;
+    enum { N = 3, LENGTH = 4 };
+    uint64_t seed = 17;
+    int32_t tokens[N][LENGTH], ids[N * LENGTH], seqs[N * LENGTH];
+    bool outputs[N * LENGTH];
+    float *plain[N], *logits = malloc(N * LENGTH * SESSION_VOCAB * sizeof *logits);
+    tsr_model_config config = session_config(64, N, 64, N * LENGTH);
+    runner r;
+    assert_non_null(logits);
+    for (int s = 0; s < N; s++) {
+        session_random_tokens(&seed, tokens[s], LENGTH);
+        plain[s] = session_plain_logits(NULL, tokens[s], LENGTH);
+        for (int i = 0; i < LENGTH; i++) {
+            ids[i * N + s] = tokens[s][i];
+            seqs[i * N + s] = N - 1 - s;
+            outputs[i * N + s] = true;
+        }
+    }
+    runner_open(&r, session_model_path, DEVICES, NULL, &config);
+    tsr_batch batch = {.n_tokens = N * LENGTH, .tokens = ids, .seqs = seqs, .outputs = outputs};
+    runner_ok(tsr_session_decode(r.session, &batch, logits), "mixed");
+    for (int i = 0; i < N * LENGTH; i++) {
+        assert_int_equal(r.session->seq_rows[i], i / LENGTH);
+        assert_int_equal(r.session->positions[i], i % LENGTH);
+        assert_int_equal(r.session->tokens[i], tokens[i / LENGTH][i % LENGTH]);
+        session_assert_row(logits + i * SESSION_VOCAB, plain[i % N], i / N);
+    }
+    runner_close(&r);
+    for (int s = 0; s < N; s++)
         free(plain[s]);
     free(logits);
 }
@@ -462,6 +500,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixed_sequences_give_the_bits_of_separate_runs),
+        cmocka_unit_test(tokens_of_a_sequence_stand_together),
         cmocka_unit_test(all_sequences_at_full_length),
         cmocka_unit_test(forks_continue_on_their_own),
         cmocka_unit_test(trimmed_sequences_can_be_redone),

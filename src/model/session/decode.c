@@ -65,32 +65,54 @@ static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int6
     return c;
 }
 
-/* Give every token its position and page-table row, making room in the KV region. */
-static tsr_status append_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c)
+/* Give every sequence of the chunk a page-table row, in the order of their first tokens, and find where its
+ * tokens begin if those of a sequence stand together. */
+static void find_rows(tsr_session *session, const tsr_batch *batch, const chunk *c)
 {
+    int32_t *next = session->next_place;
     session->n_rows = 0;
+    for (int64_t i = c->begin; i < c->end; i++) {
+        int32_t *row = &session->row_of_seq[seq_of(batch, i)];
+        if (*row < 0) {
+            *row = session->n_rows;
+            next[session->n_rows] = 0;
+            session->row_seqs[session->n_rows++] = seq_of(batch, i);
+        }
+        next[*row]++;
+    }
+    for (int32_t r = 0, begin = 0; r < session->n_rows; r++) {
+        const int32_t n = next[r];
+        next[r] = begin;
+        begin += n;
+    }
+}
+
+/* Give every token its place in the step, its position and its page-table row, making room in the KV region.
+ * Tokens of a sequence stand together, because attention reads keys and values once for neighbours of the
+ * same sequence; `in_order`: they have the order of the batch. Outputs always have. */
+static tsr_status append_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c, bool in_order)
+{
+    tsr_status status = TSR_OK;
     int64_t n_outputs = 0;
+    find_rows(session, batch, c);
     for (int64_t i = c->begin; i < c->end;) {
-        int seq = seq_of(batch, i);
-        int64_t end = i + 1;
+        const int seq = seq_of(batch, i);
+        const int32_t row = session->row_of_seq[seq];
+        int64_t end = i + 1, position = tsr_kv_length(session->kv, seq);
         while (end < c->end && seq_of(batch, end) == seq)
             end++;
-        int64_t position = tsr_kv_length(session->kv, seq);
-        tsr_status status = tsr_kv_append(session->kv, seq, end - i);
-        if (status != TSR_OK)
-            return status;
-        if (session->row_of_seq[seq] < 0) {
-            session->row_of_seq[seq] = session->n_rows;
-            session->row_seqs[session->n_rows++] = seq;
-        }
+        TSR_TRY(tsr_kv_append(session->kv, seq, end - i));
         for (; i < end; i++, position++) {
-            session->positions[i - c->begin] = (int32_t)position;
-            session->seq_rows[i - c->begin] = session->row_of_seq[seq];
+            const int32_t at = in_order ? (int32_t)(i - c->begin) : session->next_place[row]++;
+            session->tokens[at] = batch->tokens[i];
+            session->positions[at] = (int32_t)position;
+            session->seq_rows[at] = row;
             if (is_output(batch, i))
-                session->output_rows[n_outputs++] = (int32_t)(i - c->begin);
+                session->output_rows[n_outputs++] = at;
         }
     }
-    return TSR_OK;
+out:
+    return status;
 }
 
 static void forget_rows(tsr_session *session)
@@ -159,12 +181,12 @@ out:
     return status;
 }
 
-static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
+static tsr_status set_inputs(tsr_session *session, const chunk *c, tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_step_graph *in = &step->inputs;
     size_t n = (size_t)(c->end - c->begin);
-    TSR_TRY(tsr_session_set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
+    TSR_TRY(tsr_session_set_input(in->tokens, session->tokens, n * sizeof(int32_t)));
     TSR_TRY(tsr_session_set_rope(session, (int64_t)n, step));
     TSR_TRY(
         tsr_session_set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
@@ -360,8 +382,8 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
         TSR_TRY(tsr_session_step(session, shape, step_out));
     }
     tsr_kv_finish_step(session->kv);
-    TSR_TRY(append_tokens(session, d->batch, c));
-    TSR_TRY(set_inputs(session, d->batch, c, *step_out));
+    TSR_TRY(append_tokens(session, d->batch, c, d->want.hidden != NULL));
+    TSR_TRY(set_inputs(session, c, *step_out));
 out:
     forget_rows(session);
     return status;

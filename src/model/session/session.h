@@ -45,11 +45,12 @@ struct tsr_session {
     tsr_session_stats stats;
 
     /* One chunk's inputs. [n_batch] unless said otherwise. */
-    int32_t *positions, *seq_rows;
+    int32_t *tokens, *positions, *seq_rows;
     int32_t *output_rows; /* [n_outputs_max] */
     float *rope;          /* [n_batch][n_rot] for the widest rotation */
     int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
     int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
+    int32_t *next_place;  /* [n_seq_max] of the next token of each page-table row */
     int n_rows;
     tsr_state_row *state_rows; /* [n_seq_max] states of the page-table rows */
     int32_t *next_in_seq;      /* [n_batch] the next token of the same sequence, -1: none */
