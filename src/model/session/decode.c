@@ -375,7 +375,7 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
                                         "sequences, close it and open it anew");
     note_lengths(session, lengths_before(d, d->lane));
     *step_out = tsr_session_find_step(session, shape);
-    if (!*step_out || !can_undo_with(d, c))
+    if (d->n > 0 && (!*step_out || !can_undo_with(d, c)))
         TSR_TRY(finish_chunks(d, 0));
     if (!*step_out) {
         TSR_TRY(compile_steps(d, *c));
