@@ -22,7 +22,7 @@
  * Keys and values of F16, BF16, Q8_0 or Q4_0, both of one type, are multiplied on tensor cores by other
  * kernels, attention/halves.cuh, in groups of the same length, which are distributed and combined here in the
  * same way. */
-#include "cuda/kernels/attention/combine.cuh"
+#include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/mul_mat/mma.cuh"
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };

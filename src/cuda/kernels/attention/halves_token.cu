@@ -13,7 +13,6 @@
  *
  * As in attention.cu, groups are distributed over blocks and their results combined by the last of them. */
 #include "cuda/kernels/attention/codes.cuh"
-#include "cuda/kernels/attention/combine.cuh"
 
 enum { TOKEN_PIECES = GROUP / HALVES_PIECE, PIECE_TILES = HALVES_PIECE / HALVES_COLUMNS };
 
