@@ -232,7 +232,7 @@ static void others_are_left_alone(void **state)
     family f = family_make(&g, kinds[0], 2, rows, 1);
     g.props.shared_bytes = 1 << 10; /* and there is no scratch memory */
     assert_false(together(&f, NULL, 0));
-    f.op[0].mul_mat.type = f.op[1].mul_mat.type = TSR_TYPE_IQ4_NL;
+    f.op[0].mul_mat.type = f.op[1].mul_mat.type = TSR_TYPE_Q5_0;
     assert_int_equal(launched(&f, NULL, 0), 0);
     gpu_close(&g);
 }
@@ -245,7 +245,7 @@ static void and_so_are_those_after_them(void **state)
     family f = family_make(&g, kinds[0], TSR_CUDA_PRODUCTS, rows, 1);
     const size_t bytes = result_bytes(&f.op[2]);
     void *before = fetch(f.op[2].mul_mat.y, bytes);
-    f.op[1].mul_mat.type = TSR_TYPE_IQ4_NL;
+    f.op[1].mul_mat.type = TSR_TYPE_Q5_0;
     assert_int_equal(launched(&f, NULL, 0), 1);
     void *after = fetch(f.op[2].mul_mat.y, bytes);
     assert_memory_equal(after, before, bytes);

@@ -233,7 +233,7 @@ static void what_is_quantized_together_needs_one_block(void **state)
     few.type_k = TSR_TYPE_F16;
     l = layer_make(&g, &few);
     assert_true(together(&g, &l));
-    few.own[2] = TSR_TYPE_IQ4_NL; /* no launch writes values, so none writes keys */
+    few.own[2] = TSR_TYPE_Q5_0; /* no launch writes values, so none writes keys */
     l = layer_make(&g, &few);
     assert_false(together(&g, &l));
     gpu_close(&g);
