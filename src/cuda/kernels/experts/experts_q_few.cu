@@ -146,8 +146,8 @@ struct few_ahead {
 /* A slot of a block. */
 template <int MATRICES> struct few_work {
     const unsigned char *w[MATRICES]; /* of the expert */
-    int64_t slot, expert;
-    int begin, end; /* chunks of the warp's part */
+    int slot, expert;                 /* there are fewer than 2^31 */
+    int begin, end;                   /* chunks of the warp's part */
     few_x from;
     int x; /* the slot's row of it */
 };
@@ -195,7 +195,7 @@ TSR_DEVICE void few_part(const experts_q_args &a, const few_work<MATRICES> &k, i
                 ? k.from.codes + q_code_at<BYTES>(k.from.n, k.x, chunk) + q_piece_of<BYTES>(w->lane)
                 : zeros;
         q_one_begin<TYPE, BYTES>(codes, &one);
-        TSR_UNROLL
+        TSR_UNROLL_BY((BYTES == 2 ? 2 : 1)) /* registers */
         for (int i = 0; i < together; i += q_type<TYPE>::step_chunks) {
             if (group + i >= k.end)
                 break;
@@ -280,9 +280,16 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
     }
 }
 
+/* Blocks of an SM, for which there are registers. The rings of Q5_K and Q6_K leave room for one block on most
+ * cards. */
+constexpr int few_blocks_of(tsr_type type, int bytes)
+{
+    return bytes == 1 && (type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K) ? 1 : (int)FEW_BLOCKS;
+}
+
 /* Gate and up, or one matrix. */
 template <tsr_type TYPE, int MATRICES, int BYTES>
-static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
+static __global__ void __launch_bounds__(FEW_THREADS, few_blocks_of(TYPE, BYTES))
     experts_q_few_kernel(const experts_q_args a, const few_layout layout)
 {
     TSR_DYNAMIC_SHARED(unsigned char, memory);
@@ -292,7 +299,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, FEW_BLOCKS)
     tsr_start_next();
     for (int64_t slot = a.first + blockIdx.y; slot < a.end; slot += gridDim.y) {
         few_work<MATRICES> k = {};
-        k.slot = slot;
+        k.slot = (int)slot;
         k.expert = a.routing.expert[slot];
         if (!experts_q_holds(a, k.expert))
             continue;
