@@ -183,6 +183,17 @@ TSR_DEVICE void tsr_wait_for_previous()
 #endif
 }
 
+/* The same of a kernel that runs beside the one before it, if it is a sibling: that one has waited for all
+ * before it, whose results are in the second-level cache. The fence drops what the first level has of older
+ * ones. A sibling waits before it ends. */
+TSR_DEVICE void tsr_wait_unless(bool sibling)
+{
+    if (sibling)
+        __threadfence();
+    else
+        tsr_wait_for_previous();
+}
+
 /* Before the wait: a value that an earlier kernel wrote. It comes from the second-level cache, because the
  * first level may still have what was there before it. */
 template <typename T> TSR_DEVICE T tsr_read_early(const T *x)

@@ -211,8 +211,7 @@ static __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 4)
     }
     if (f.of.norm.weight)
         tsr_prefetch(f.of.norm.weight, a.k);
-    if (!a.sibling)
-        tsr_wait_for_previous();
+    tsr_wait_unless(a.sibling);
     tsr_start_next(); /* of siblings: they do not wait for the activations */
     if (f.of.norm.x)
         tsr_rms_scales(f.of.norm.x, a.k, (int)a.n_tokens, f.of.norm.eps, &b.chunk[0][0][0][0], b.norm);

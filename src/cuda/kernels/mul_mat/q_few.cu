@@ -398,8 +398,7 @@ static __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
         few_fetch<TYPE, QUADS>(a, p, even, &ahead);
     if (f.of.norm.weight)
         tsr_prefetch(f.of.norm.weight, a.k);
-    if (!a.sibling)
-        tsr_wait_for_previous();
+    tsr_wait_unless(a.sibling);
     tsr_start_next(); /* of siblings: they do not wait for the activations */
 
     if (QUADS == 0 && threadIdx.x < Q_CODE_BYTES / sizeof(uint32_t))
