@@ -148,6 +148,8 @@ static void ragged_shapes_have_the_same_bits(void **state)
         {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, 32, 32, 4, 2, 9, 32, TSR_GLU_SILU, true},
         {TSR_TYPE_Q4_K, TSR_TYPE_Q6_K, TSR_TYPE_Q5_K, 256, 768, 3, 3, 12, 512, TSR_GLU_SILU, true},
         {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 64, 96, 72, 40, 30, 32, TSR_GLU_SILU, true},
+        {TSR_TYPE_Q4_0, TSR_TYPE_Q4_0, TSR_TYPE_F16, 96, 20, 4, 2, 9, 4, TSR_GLU_SILU, true},
+        {TSR_TYPE_Q6_K, TSR_TYPE_Q6_K, TSR_TYPE_F16, 256, 20, 4, 2, 9, 4, TSR_GLU_SILU, true},
         {TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, 416, 544, 5, 3, 30, 96, TSR_GLU_CLAMPED, true},
         {TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, TSR_TYPE_MXFP4, 704, 1120, 3, 2, 12, 128, TSR_GLU_CLAMPED, true},
         {TSR_TYPE_Q4_K, TSR_TYPE_MXFP4, TSR_TYPE_Q8_0, 256, 96, 3, 1, 12, 64, TSR_GLU_CLAMPED, true,

@@ -84,23 +84,18 @@ template <tsr_type TYPE> TSR_DEVICE int few_next(const q_args &q, few_warp<TYPE>
     return slot;
 }
 
-/* A lane's two rows of a set of 16: how far they are from the matrix's first, as far as it counts for
- * alignment. Rows past the last repeat it. */
-struct few_rows {
-    uint32_t begin[2];
-};
-
-template <tsr_type TYPE> TSR_DEVICE few_rows few_rows_of(const q_args &q, const few_warp<TYPE> &w, int row)
+/* How far the first of a lane's two rows of a set of 16 is from the matrix's first, as far as it counts for
+ * alignment. A row past the last one is the last one. */
+template <tsr_type TYPE> TSR_DEVICE uint32_t few_row_at(const q_args &q, const few_warp<TYPE> &w, int row)
 {
-    const int last = (int)q.n_rows - 1, first = row + w.row, second = first + 8;
-    return {{(uint32_t)(first < last ? first : last) * (uint32_t)q.w_stride,
-             (uint32_t)(second < last ? second : last) * (uint32_t)q.w_stride}};
+    const int last = (int)q.n_rows - 1, first = row + w.row;
+    return (uint32_t)(first < last ? first : last) * (uint32_t)q.w_stride;
 }
 
-/* A step of these rows in its slot. Both are equally far from a multiple of four: there are eight rows
- * between them, or the second repeats the last one and does not count. */
+/* A step of the rows in its slot. The second row is eight rows behind the first, and so as far from a multiple
+ * of four. Past the last row it has any values, which do not count. */
 template <tsr_type TYPE>
-TSR_DEVICE q_one_rows few_in_slot(const q_args &q, const few_warp<TYPE> &w, const few_rows &rows, int slot,
+TSR_DEVICE q_one_rows few_in_slot(const q_args &q, const few_warp<TYPE> &w, uint32_t row_at, int slot,
                                   int chunk)
 {
     const int at = (int)q_step_at<TYPE>(q, chunk);
@@ -109,7 +104,9 @@ TSR_DEVICE q_one_rows few_in_slot(const q_args &q, const few_warp<TYPE> &w, cons
     for (int r = 0; r < 2; r++) {
         int past = q_type<TYPE>::step_bytes % 16 == 0 ? 0 : at % 16; /* a multiple of 16 bytes */
         if (!experts_q_one_way<TYPE, Q_ROWS>() && !experts_q_even<TYPE, Q_ROWS>(q))
-            past = (int)(((uint32_t) reinterpret_cast<uintptr_t>(q.w) + (uint32_t)at + rows.begin[r]) % 16);
+            past = (int)(((uint32_t) reinterpret_cast<uintptr_t>(q.w) + (uint32_t)at + row_at +
+                          8 * r * (uint32_t)q.w_stride) %
+                         16);
         s.row[r] = slot + w.at + 8 * r * q.slot_stride + past;
         if (r == 0)
             s.past = past % 4;
@@ -186,7 +183,7 @@ TSR_DEVICE void few_part(const experts_q_args &a, const few_work<MATRICES> &k, i
 {
     constexpr int together = Q_ONE_CHUNKS / MATRICES; /* chunks */
     const int column = w->lane / 8, own = w->lane % together;
-    const few_rows rows = few_rows_of(a.q, *w, row);
+    const uint32_t row_at = few_row_at(a.q, *w, row);
     q_one<TYPE> one = {};
     for (int group = k.begin; group < k.end; group += together) {
         const int chunk = group + column % together;
@@ -205,7 +202,7 @@ TSR_DEVICE void few_part(const experts_q_args &a, const few_work<MATRICES> &k, i
                 const int slot = few_next(a.q, w);
                 /* Two turns ahead it is the turn of matrix m again. */
                 few_fetch_ahead<TYPE, MATRICES>(a, k, m, w, ahead);
-                const q_one_rows s = few_in_slot<TYPE>(few_q(a, k, m), *w, rows, slot, group + i);
+                const q_one_rows s = few_in_slot<TYPE>(few_q(a, k, m), *w, row_at, slot, group + i);
                 if (w->lane % 4 / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == first)
                     q_one_scales(s, w->lane % q_type<TYPE>::step_chunks, &one);
                 TSR_UNROLL
@@ -429,7 +426,7 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, cons
     float open[2] = {0.0f, 0.0f};
     q_one<TYPE> one = {};
     few_walk walk = few_begin(t, row);
-    const few_rows rows = few_rows_of(a.q, *w, row);
+    const uint32_t row_at = few_row_at(a.q, *w, row);
     few_chunk own = {walk.index, walk.chunk, 0};
     few_move(a.q, j, &own);
     while (walk.left > 0) {
@@ -452,7 +449,7 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, cons
             q_args q = a.q;
             q.w = t.held[walk.index].w;
             few_fetch_walk<TYPE>(a, t, w, ahead);
-            const q_one_rows s = few_in_slot<TYPE>(q, *w, rows, slot, walk.chunk);
+            const q_one_rows s = few_in_slot<TYPE>(q, *w, row_at, slot, walk.chunk);
             if (j / step * step == first)
                 q_one_scales(s, j % step, &one);
             TSR_UNROLL
@@ -466,7 +463,8 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, cons
         if (j < n && (mine.in_unit + 1 == a.q.unit_chunks || mine.chunk + 1 == a.q.chunks))
             TSR_UNROLL
         for (int r = 0; r < 2; r++)
-            fixed[r] += tsr_fixed_of(own_held.weight * sums[r], a.q.limit, bad);
+            if (row + w->row + 8 * r < (int)a.q.n_rows)
+                fixed[r] += tsr_fixed_of(own_held.weight * sums[r], a.q.limit, bad);
         few_move(a.q, Q_ONE_CHUNKS, &own);
     }
     TSR_UNROLL
