@@ -325,13 +325,14 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens<2, 1> &t, fl
 }
 
 /* d * f_b with 8 bits, rounded once. A scale that was a half has at most 19 bits, so that its product with
- * the start of sums, two bits, is exact, and is the same for all tokens; powers of two may be too large for
- * it. */
+ * the start of sums, two bits, is exact, and is the same for all tokens. Powers of two may be too large for
+ * it, and Q6_K has no registers for it. */
 template <tsr_type TYPE> TSR_DEVICE float q_scaled_sum(float d, int sum)
 {
     constexpr float start = q_start<TYPE>::low;
-    return TYPE == TSR_TYPE_MXFP4 ? d * q_join<TYPE>(sum)
-                                  : fmaf(d, tsr_bits_to_f32((uint32_t)sum), -start * d);
+    return TYPE == TSR_TYPE_MXFP4 || q_type<TYPE>::halves
+               ? d * q_join<TYPE>(sum)
+               : fmaf(d, tsr_bits_to_f32((uint32_t)sum), -start * d);
 }
 
 /* The same with 8 bits and blocks [BEGIN, BEGIN + 2) of the chunk: of the lane's token i, row r is
