@@ -92,8 +92,8 @@ template <tsr_type TYPE> TSR_DEVICE uint32_t few_row_at(const q_args &q, const f
     return (uint32_t)(first < last ? first : last) * (uint32_t)q.w_stride;
 }
 
-/* A step of the rows in its slot. The second row is eight rows behind the first, and so as far from a multiple
- * of four. Past the last row it has any values, which do not count. */
+/* A step of the rows in its slot. The second row is eight rows behind the first, and so as far from a
+ * multiple of four. Past the last row it has any values, which do not count. */
 template <tsr_type TYPE>
 TSR_DEVICE q_one_rows few_in_slot(const q_args &q, const few_warp<TYPE> &w, uint32_t row_at, int slot,
                                   int chunk)
