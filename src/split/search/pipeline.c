@@ -585,8 +585,10 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pi
     search *s = NULL;
     path shortest;
     bool exact = false;
+    tsr_pipeline_problem apart = *p; /* prices of stages bound sums of times, without what chunks save */
+    apart.chunked = NULL;
     TSR_TRY(tsr_pipeline_check(p));
-    TSR_TRY(search_create(p, &s));
+    TSR_TRY(search_create(&apart, &s));
     TSR_TRY(try_other_shapes(s));
     TSR_TRY(try_as_one_part(s));
     TSR_TRY(try_single_stages(s));
