@@ -142,12 +142,22 @@ static double chunked_time(const problem *q, int set, bool last, int64_t n_layer
 /* A pipeline so far: its time, and in the chunked part the sum of its stages and the slowest. */
 typedef struct so_far {
     double ns, sum, most;
+    int n_stages;
 } so_far;
 
 static so_far with_stage(brute *b, so_far t, int set, bool first, bool last, int64_t n_layers)
 {
     const double chunked = chunked_time(b->q, set, last, n_layers);
-    return (so_far){t.ns + stage_time(b, set, first, last, n_layers), t.sum + chunked, fmax(t.most, chunked)};
+    return (so_far){t.ns + stage_time(b, set, first, last, n_layers), t.sum + chunked, fmax(t.most, chunked),
+                    t.n_stages + 1};
+}
+
+static double in_chunks(const tsr_pipeline_problem *p, so_far t)
+{
+    const tsr_pipeline_chunks *c = &p->chunks[t.n_stages];
+    if (!p->chunked || t.n_stages == 1 || c->n <= 1)
+        return t.ns;
+    return c->slower * (t.sum + (c->n - 1) * t.most) / c->n + t.ns - t.sum;
 }
 
 static void try_pipelines(brute *b, int used, int previous, int64_t left, so_far t)
@@ -164,11 +174,7 @@ static void try_pipelines(brute *b, int used, int previous, int64_t left, so_far
             here.ns += previous ? transfer(b->q, previous, set, l == 0) : 0;
             whole = with_stage(b, here, set, !previous, true, l);
             if (l == left)
-                b->best_ns = fmin(b->best_ns,
-                                  b->q->p.chunked
-                                      ? (whole.sum + (b->q->p.n_chunks - 1) * whole.most) / b->q->p.n_chunks +
-                                            whole.ns - whole.sum
-                                      : whole.ns);
+                b->best_ns = fmin(b->best_ns, in_chunks(&b->q->p, whole));
             if (l > 0)
                 try_pipelines(b, used | set, set, left - l, with_stage(b, here, set, !previous, false, l));
         }
@@ -246,7 +252,12 @@ static void chunk_problem(uint64_t *r, problem *q)
         }
     }
     q->p.chunked = q->chunked;
-    q->p.n_chunks = (double)(1 + random_below(r, 20));
+    double n = (double)(1 + random_below(r, 20));
+    const bool varies = random_below(r, 2);
+    for (int s = 1; s <= TSR_PIPELINE_LANES; s++) {
+        q->p.chunks[s] = (tsr_pipeline_chunks){.n = n, .slower = varies && s > 1 && n > 1 ? 1 + n / 80 : 1};
+        n = varies && n > 2 && s > 1 ? n - 1 : n;
+    }
 }
 
 /* Stages as they should be, found without the optimiser's help. */
@@ -295,7 +306,7 @@ static void whole_layers_in_chunks_are_the_fastest_there_are(void **state)
     static tsr_pipeline result, apart;
     static brute b;
     uint64_t r = 9;
-    int n_more = 0;
+    int n_more = 0, n_proven = 0;
     for (int i = 0; i < 1200; i++) {
         random_problem(&r, &q, tightness[i % 4], false);
         chunk_problem(&r, &q);
@@ -306,13 +317,35 @@ static void whole_layers_in_chunks_are_the_fastest_there_are(void **state)
         if (status != TSR_OK)
             continue;
         check_pipeline(&q, &result, true);
-        if (fabs(result.total_ns - b.best_ns) > 1e-9 * b.best_ns)
+        if (result.proven && fabs(result.total_ns - b.best_ns) > 1e-9 * b.best_ns)
             fail_msg("problem %d: %g, but %g is possible", i, result.total_ns, b.best_ns);
+        n_proven += result.proven;
         q.p.chunked = NULL;
         assert_int_equal(tsr_pipeline_layers(&q.p, &apart), TSR_OK);
         n_more += result.n_stages > apart.n_stages;
     }
     assert_true(n_more > 100);
+    if (n_proven < 800)
+        fail_msg("%d proven", n_proven);
+}
+
+/* Whatever chunks save, the search over sets of devices finds what is best without them. */
+static void chunks_change_no_search_over_sets(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result, apart;
+    uint64_t r = 11;
+    for (int i = 0; i < 200; i++) {
+        random_problem(&r, &q, 0.9, false);
+        chunk_problem(&r, &q);
+        const tsr_status status = tsr_pipeline_optimize(&q.p, &result);
+        q.p.chunked = NULL;
+        assert_int_equal(tsr_pipeline_optimize(&q.p, &apart), status);
+        if (status == TSR_OK && (result.total_ns != apart.total_ns || result.n_stages != apart.n_stages))
+            fail_msg("problem %d: %g in %d stages with chunks, %g in %d without", i, result.total_ns,
+                     result.n_stages, apart.total_ns, apart.n_stages);
+    }
 }
 
 static void compare_with_all(bool parts)
@@ -450,6 +483,43 @@ static void many_devices_are_taken_by_neighbours(void **state)
     assert_true(result.total_ns < layers.total_ns);
 }
 
+/* No more chunks are in flight than there are lanes. */
+static void lanes_limit_what_many_stages_save(void **state)
+{
+    (void)state;
+    enum { N = 2 * TSR_PIPELINE_LANES };
+    const tsr_pipeline_chunks two[TSR_PIPELINE_LANES + 1] = {
+        [2] = {.n = 4, .slower = 1.5}, [TSR_PIPELINE_LANES] = {.n = 100, .slower = 1}};
+    const double sum = N * 10;
+    assert_true(tsr_pipeline_saved(two, 1, 10, 10) == 0);
+    assert_true(fabs(tsr_pipeline_saved(two, 2, 20, 10) - (20 - 1.5 * (20 + 3 * 10) / 4)) < 1e-9);
+    assert_true(fabs(tsr_pipeline_saved(two, 8, 80, 10) - (80 - (80 + 99 * 10) / 100.)) < 1e-9);
+    assert_true(fabs(tsr_pipeline_saved(two, N, sum, 10) - (sum - (sum + 99 * sum / 8) / 100.)) < 1e-9);
+}
+
+/* Slowest stages of many lengths, each of which bounds another search. */
+static void a_search_over_many_chains_ends_unproven(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result;
+    uint64_t r = 3;
+    equal_devices(&q, 64, 126, 126, 8);
+    memcpy(q.chunked, q.classes, sizeof q.chunked);
+    q.p.chunked = q.chunked;
+    for (int s = 2; s <= TSR_PIPELINE_LANES; s++)
+        q.p.chunks[s] = (tsr_pipeline_chunks){.n = 16, .slower = 1};
+    for (int d = 0; d < 64 * 64; d++)
+        q.hand[0][d / 64][d % 64] = q.hand[1][d / 64][d % 64] = d / 64 == d % 64 ? 0 : 300;
+    for (int d = 0; d < 64; d++)
+        for (int c = 0; c < C; c++)
+            q.classes[c].granule_ns[d] = q.chunked[c].granule_ns[d] *=
+                1 + (double)random_below(&r, 997) / 997;
+    assert_int_equal(tsr_pipeline_layers(&q.p, &result), TSR_OK);
+    check_pipeline(&q, &result, true);
+    assert_false(result.proven);
+}
+
 static void values_out_of_range_and_models_too_large_are_refused(void **state)
 {
     (void)state;
@@ -505,6 +575,9 @@ int main(void)
         cmocka_unit_test(many_devices_are_taken_by_neighbours),
         cmocka_unit_test(values_out_of_range_and_models_too_large_are_refused),
         cmocka_unit_test(whole_layers_in_chunks_are_the_fastest_there_are),
+        cmocka_unit_test(chunks_change_no_search_over_sets),
+        cmocka_unit_test(lanes_limit_what_many_stages_save),
+        cmocka_unit_test(a_search_over_many_chains_ends_unproven),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,7 +147,8 @@ typedef struct tsr_plan_phase {
     double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /**< work of every device */
     int slowest[TSR_CLASS_COUNT];                       /**< the device with the most work; -1: no work */
     double transfer_ns;                                 /**< of the whole step */
-    double overlap_ns; /**< of total_ns, what chunks in flight together through several stages save */
+    double overlap_ns; /**< of total_ns, what chunks in flight together through several stages save; below
+                             0 if being small costs them more */
 } tsr_plan_phase;
 
 /** Predicted times of a plan, by the rates that it was made with. */

@@ -261,9 +261,14 @@ int tsr_model_split_n_stages(const tsr_model_split *split)
  * a few hundred tokens to be busy. */
 enum { HOST_CHUNK_COST = 2, GPU_CHUNK_COST = 128, LEAST_CHUNK = 32 };
 
+int64_t tsr_stage_chunk_cost(bool any_gpu)
+{
+    return any_gpu ? GPU_CHUNK_COST : HOST_CHUNK_COST;
+}
+
 int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, int64_t n_batch)
 {
-    const int64_t cost = any_gpu ? GPU_CHUNK_COST : HOST_CHUNK_COST;
+    const int64_t cost = tsr_stage_chunk_cost(any_gpu);
     int64_t most = LEAST_CHUNK;
     if (n_stages == 1)
         return n_batch;

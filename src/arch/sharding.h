@@ -134,6 +134,9 @@ int tsr_model_split_n_stages(const tsr_model_split *split);
  * a power of two near that, so that prompts of many lengths share programs. */
 int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, int64_t n_batch);
 
+/* The cost of a chunk, in tokens. */
+int64_t tsr_stage_chunk_cost(bool any_gpu);
+
 /* The map that counts granules of a class in a group. */
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id);
 

@@ -348,7 +348,7 @@ static tsr_status choose_stages(decision *dec)
     memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
     tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, &dec->in->shape.hparams, dec->class_bytes,
                             &dec->stages);
-    tsr_stages_problem_chunk(dec->in, &dec->goal, dec->goal.n_prompts, &dec->stages);
+    tsr_stages_problem_chunk(&dec->goal, dec->goal.n_prompts, &dec->stages);
     TSR_TRY(tsr_stages_find(&dec->stages, dec->mode == TSR_SPLIT_MODE_LAYER, &dec->pipeline));
     tsr_balance_stages(&dec->stages, &dec->pipeline);
     dec->out->proven = dec->pipeline.proven;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "arch/sharding.h"
 #include "core/mem.h"
 
 static double sync_ns(void *user, tsr_device_set devices, int c)
@@ -83,6 +84,54 @@ static void mix(tsr_goal *goal)
         mix_class(goal, c, &cost->classes[c]);
 }
 
+static bool any_gpu(const tsr_planner *planner)
+{
+    bool any = false;
+    for (int d = 0; d < planner->n_devices; d++)
+        any = any || planner->props[d].kind == TSR_DEVICE_CUDA;
+    return any;
+}
+
+/* The time of all granules on a device. */
+static double all_ns(const tsr_model_cost *cost, int d)
+{
+    double ns = 0;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        ns += cost->classes[c].repeats * tsr_cost_of(&cost->classes[c], d, cost->classes[c].n_granules);
+    return ns;
+}
+
+/* The prompts in chunks as a session makes them. A chunk takes longer than as many tokens of a larger step by
+ * what sessions assume, or by what its step costs: with experts, each chunk reads almost all of them. */
+static tsr_status find_chunks(const tsr_planner *planner, int64_t n_tokens, tsr_goal *goal)
+{
+    tsr_status status = TSR_OK;
+    const bool gpu = any_gpu(planner);
+    const double step = (double)goal->prompt.n_tokens, cost = (double)tsr_stage_chunk_cost(gpu);
+    tsr_model_cost *chunk = NULL;
+    int64_t least = 0;
+    TSR_TRY(TSR_NEW(&chunk, "the times of chunks"));
+    for (int s = 0; s <= TSR_PIPELINE_LANES; s++) {
+        const int64_t most =
+            s < 2 ? n_tokens : tsr_stage_chunk_tokens(n_tokens, s, gpu, planner->config.session.n_batch);
+        const int64_t n = (n_tokens + most - 1) / most;
+        const double tokens = (double)n_tokens / (double)n;
+        goal->chunks[s] = (tsr_pipeline_chunks){.n = (double)n, .slower = 1};
+        if (n == 1)
+            continue;
+        goal->chunks[s].slower = (1 + cost / tokens) / (1 + cost / step);
+        if (most != least)
+            TSR_TRY(tsr_model_cost_init(planner, most, 1, chunk));
+        least = most;
+        for (int d = 0; d < planner->n_devices; d++)
+            goal->chunks[s].slower = TSR_MAX(goal->chunks[s].slower, all_ns(chunk, d) / (double)most * step /
+                                                                         all_ns(&goal->prompt, d));
+    }
+out:
+    tsr_mem_free(chunk);
+    return status;
+}
+
 tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
 {
     tsr_status status = TSR_OK;
@@ -96,6 +145,7 @@ tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
     TSR_TRY(tsr_model_cost_init(planner, n_seq, n_seq, &goal->decode));
     TSR_TRY(tsr_model_cost_init(planner, n_tokens, n_prompts, &goal->prompt));
     mix(goal);
+    TSR_TRY(find_chunks(planner, TSR_MAX(n_all, n_tokens), goal));
 out:
     return status;
 }

@@ -3,12 +3,14 @@
 #define TSR_PLAN_COST_GOAL_H
 
 #include "plan/cost/step.h"
+#include "split/search/pipeline_problem.h"
 
 /* Must not be moved: problems point into it. */
 typedef struct tsr_goal {
     tsr_model_cost cost;           /* to be minimised: that of all steps of the workload */
     tsr_model_cost decode, prompt; /* of one step of each kind */
     double n_decodes, n_prompts;   /* steps of the workload */
+    tsr_pipeline_chunks chunks[TSR_PIPELINE_LANES + 1]; /* of the prompts, by the number of stages */
 } tsr_goal;
 
 /* A walk of `cost` stands for those of all steps; its parts are decoding and the prompts. A step of prompts

@@ -212,7 +212,7 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
     for (int t = 0; t < N_TARGETS; t++) {
         m->cost[t]->problem.no_room = &m->no_room;
         tsr_stages_problem_init(m->cost[t], weights, &planner->shape.hparams, bytes, &m->stages[t]);
-        tsr_stages_problem_chunk(planner, goal, n_prompts[t], &m->stages[t]);
+        tsr_stages_problem_chunk(goal, n_prompts[t], &m->stages[t]);
     }
     find_granule_bytes(m);
     TSR_TRY(add_single_stage(m, "none", WORKLOAD, true));

@@ -101,23 +101,24 @@ static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *c
     return ns + cost->transfer_ns(cost->problem.user, here, split->groups[split->output_group].devices, true);
 }
 
-/* What chunks in flight together save: 1 - 1 / n_chunks of the work of all stages but the slowest. A device
- * works, or waits for its group, as long as its stage does. */
-static double overlap_ns(const tsr_model_split *split, const tsr_model_cost *cost, double n_chunks)
+/* What chunks in flight together save. A device works, or waits for its group, as long as its stage does. */
+static double overlap_ns(const tsr_model_split *split, const tsr_goal *goal)
 {
     double sum = 0, most = 0, stage_ns[TSR_MAX_DEVICES] = {0}, unused[TSR_MAX_DEVICES] = {0};
     for (int g = 0; g < split->n_groups; g++)
         for (int c = 0; c < TSR_CLASS_COUNT; c++) {
             const int n = count_repeats(split, c, g);
             const double ns =
-                n ? n * walk_of(cost, &split->groups[g], c, n, split->groups[g].devices, unused).work_ns : 0;
+                n ? n * walk_of(&goal->prompt, &split->groups[g], c, n, split->groups[g].devices, unused)
+                            .work_ns
+                  : 0;
             sum += ns;
             TSR_FOR_DEVICES(d, split->groups[g].devices)
                 stage_ns[d] += ns;
         }
     for (int d = 0; d < split->n_devices; d++)
         most = TSR_MAX(most, stage_ns[d]);
-    return (1 - 1 / n_chunks) * (sum - most);
+    return tsr_pipeline_saved(goal->chunks, tsr_model_split_n_stages(split), sum, most);
 }
 
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase,
@@ -132,11 +133,8 @@ static void predict_phase(const tsr_model_split *split, const tsr_model_cost *co
 static void predict_prompt(const predictor *p, const tsr_model_split *split, tsr_plan_phase *phase,
                            tsr_plan_walks *walks)
 {
-    const int n_stages = tsr_model_split_n_stages(split);
     predict_phase(split, &p->goal.prompt, phase, walks);
-    if (n_stages > 1)
-        phase->overlap_ns =
-            overlap_ns(split, &p->goal.prompt, tsr_stages_n_chunks(p->planner, &p->goal, n_stages));
+    phase->overlap_ns = overlap_ns(split, &p->goal);
     phase->total_ns -= phase->overlap_ns;
 }
 

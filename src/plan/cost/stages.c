@@ -60,25 +60,7 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, c
         .no_room = p->no_room};
 }
 
-static bool any_gpu(const tsr_planner *planner)
-{
-    bool any = false;
-    for (int d = 0; d < planner->n_devices; d++)
-        any = any || planner->props[d].kind == TSR_DEVICE_CUDA;
-    return any;
-}
-
-double tsr_stages_n_chunks(const tsr_planner *planner, const tsr_goal *goal, int n_stages)
-{
-    const int64_t n_tokens = (int64_t)(goal->n_prompts > 0 ? goal->n_prompts * (double)goal->prompt.n_tokens
-                                                           : (double)goal->prompt.n_tokens);
-    const int64_t n =
-        tsr_stage_chunk_tokens(n_tokens, n_stages, any_gpu(planner), planner->config.session.n_batch);
-    return (double)((n_tokens + n - 1) / n);
-}
-
-void tsr_stages_problem_chunk(const tsr_planner *planner, const tsr_goal *goal, double n_prompts,
-                              tsr_stages_problem *stages)
+void tsr_stages_problem_chunk(const tsr_goal *goal, double n_prompts, tsr_stages_problem *stages)
 {
     memcpy(stages->chunked, goal->prompt.classes, sizeof stages->chunked);
     for (int c = 0; c < TSR_PIPELINE_CLASSES; c++)
@@ -87,7 +69,7 @@ void tsr_stages_problem_chunk(const tsr_planner *planner, const tsr_goal *goal, 
             stages->chunked[c].fixed_ns[d] *= n_prompts;
         }
     stages->problem.chunked = n_prompts > 0 ? stages->chunked : NULL;
-    stages->problem.n_chunks = tsr_stages_n_chunks(planner, goal, 2);
+    memcpy(stages->problem.chunks, goal->chunks, sizeof goal->chunks);
 }
 
 tsr_status tsr_stages_find(const tsr_stages_problem *stages, bool layers, tsr_pipeline *pipeline_out)
@@ -98,7 +80,7 @@ tsr_status tsr_stages_find(const tsr_stages_problem *stages, bool layers, tsr_pi
     if (layers)
         return tsr_pipeline_layers(p, pipeline_out);
     TSR_TRY(tsr_pipeline_optimize(p, pipeline_out));
-    if (tsr_pipeline_overlap(p) == 0)
+    if (!p->chunked)
         return TSR_OK;
     pipeline_out->total_ns = tsr_pipeline_evaluate(p, pipeline_out);
     TSR_TRY(TSR_NEW(&single, "stages"));

@@ -20,11 +20,7 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, c
 
 /* The prompts of the goal, which the problem's step has n_prompts times the share of, are in chunks. The goal
  * must stay. */
-void tsr_stages_problem_chunk(const tsr_planner *planner, const tsr_goal *goal, double n_prompts,
-                              tsr_stages_problem *stages);
-
-/* The chunks of the goal's prompts on n_stages stages. */
-double tsr_stages_n_chunks(const tsr_planner *planner, const tsr_goal *goal, int n_stages);
+void tsr_stages_problem_chunk(const tsr_goal *goal, double n_prompts, tsr_stages_problem *stages);
 
 /* The fastest stages: single devices in their order, or any. Those of several devices are not proven where a
  * prompt is in chunks. */

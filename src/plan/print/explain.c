@@ -73,6 +73,9 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
     if (phase->overlap_ns > 0)
         tsr_plan_put(p, "  less %s: groups work at different chunks at the same time\n",
                      tsr_plan_time_text(phase->overlap_ns, text));
+    if (phase->overlap_ns < 0)
+        tsr_plan_put(p, "  more %s: chunks for several groups are small\n",
+                     tsr_plan_time_text(-phase->overlap_ns, text));
 }
 
 /* -- devices -- */

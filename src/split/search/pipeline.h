@@ -9,9 +9,10 @@
  *            + output, if last) + sum of the transfers between them
  *
  * with attention, FFN and output as in tsr_cost_problem: the slowest device of the set, then the all-reduce.
- * A prompt in C chunks takes (C - 1) / C less than its part P of this on all stages but the slowest, because
- * chunks are in flight together: (sum of P + (C - 1) * largest P) / C. All-reduces and transfers count in
- * full.
+ * A prompt in C chunks, with a part P of this in each stage, takes f (sum of P + (C - 1) * largest P) / C,
+ * because chunks are in flight together; f is what chunks take longer than larger steps. C and f depend on
+ * the number of stages. No more than TSR_PIPELINE_LANES chunks are in flight, so the largest P is at least
+ * the sum divided by this number. All-reduces and transfers count in full.
  *
  * One set is tensor mode, one device is mode "none", sets of one device each in device order are layer mode.
  *
@@ -35,7 +36,8 @@
 tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *problem, tsr_pipeline *pipeline_out);
 
 /* The fastest pipeline whose stages are single devices in device order, each with whole layers; devices may
- * get no layer. Always proven, chunks included. Errors are those of tsr_pipeline_optimize(). */
+ * get no layer. Proven without chunks; with them, unless the search took too long or another number of stages
+ * would be faster with the chunks of this one. Errors are those of tsr_pipeline_optimize(). */
 tsr_status tsr_pipeline_layers(const tsr_pipeline_problem *problem, tsr_pipeline *pipeline_out);
 
 #endif

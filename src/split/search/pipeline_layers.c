@@ -1,8 +1,11 @@
 /* Whole layers on single devices, in device order.
  *
- * Chunks in flight together save a share of the stages but the slowest. If no stage is slower than some time,
- * the best chains are those by times less that share; so the search is repeated, each time with stages that
- * are faster than the slowest one of the last result, as long as the sum can still be less than the best.
+ * Chunks in flight together save a share of every stage but the slowest. If no stage is slower than some
+ * time, the best chains are those by times less that share; so the search is repeated, each time with stages
+ * that are faster than the slowest one of the last result, while the sum can still be less than the best.
+ * The chunks depend on the number of stages, and a search does not: there is one with the chunks of each
+ * number. A chain that it finds may have another number of stages. If it would take less time with the chunks
+ * of that search, a chain that was not found may be better, and the result is not proven.
  *
  * The least time of the first l layers, of which device d has the last, depends only on the least times of
  * fewer layers on the devices before d. A device does layers of the last device in a time that is linear in
@@ -17,9 +20,17 @@
 #include "split/search/pipeline_stage.h"
 
 #define TINY 1e-12
+#define SAME (1 - 1e-9) /* less than this of a time is less, and no rounding error */
+
+/* Times of a layer added to a chain: some tenths of a second. */
+static const double MOST_STEPS = 1e8;
 
 typedef struct chain {
     const tsr_pipeline_problem *p;
+    int n_stages;                /* whose chunks the prompt is in; 0: there are no chunks */
+    double saved, slowest_share; /* of every stage's chunked part, and what the slowest takes instead */
+    double least_unproven;       /* what a chain may take that was not found */
+    double steps_left;
     double layer_ns[TSR_MAX_DEVICES], output_ns[TSR_MAX_DEVICES]; /* less the share that is saved */
     double chunked_layer[TSR_MAX_DEVICES], chunked_output[TSR_MAX_DEVICES];
     double slower;                                  /* every stage is faster than this in the chunked part */
@@ -53,17 +64,17 @@ static int64_t most_fast(const chain *c, int d, int role)
 static void set_up(chain *c)
 {
     const tsr_pipeline_problem *p = c->p;
-    const double saved = tsr_pipeline_overlap(p);
+    const double saved = c->saved;
     int64_t layer = tsr_pipeline_layer_bytes(p);
     for (int d = 0; d < p->n_devices; d++) {
         int64_t room = tsr_pipeline_room(p, d);
         c->layer_ns[d] = c->chunked_layer[d] = c->chunked_output[d] = 0;
         for (int k = 0; k < TSR_PIPELINE_OUTPUT; k++) {
             c->layer_ns[d] += whole_ns(p->classes, d, k);
-            c->chunked_layer[d] += saved > 0 ? whole_ns(p->chunked, d, k) : 0;
+            c->chunked_layer[d] += c->n_stages > 0 ? whole_ns(p->chunked, d, k) : 0;
         }
         c->output_ns[d] = whole_ns(p->classes, d, TSR_PIPELINE_OUTPUT);
-        c->chunked_output[d] = saved > 0 ? whole_ns(p->chunked, d, TSR_PIPELINE_OUTPUT) : 0;
+        c->chunked_output[d] = c->n_stages > 0 ? whole_ns(p->chunked, d, TSR_PIPELINE_OUTPUT) : 0;
         c->layer_ns[d] = TSR_MAX(c->layer_ns[d] - saved * c->chunked_layer[d], 0);
         c->output_ns[d] = TSR_MAX(c->output_ns[d] - saved * c->chunked_output[d], 0);
         for (int role = 0; role < TSR_STAGE_ROLES; role++) {
@@ -107,17 +118,18 @@ static void extend(chain *c, int d)
     for (int64_t l = 0; l <= n; l++)
         done[l] = l > 0 && l <= c->most[TSR_STAGE_FIRST][d] ? (double)l * c->layer_ns[d] : INFINITY;
     double only = (double)n * c->layer_ns[d] + c->output_ns[d];
-    if (n <= c->most[TSR_STAGE_ONLY][d] && only < c->best_ns) {
+    if (c->n_stages < 2 && n <= c->most[TSR_STAGE_ONLY][d] && only < c->best_ns) {
         c->best_ns = only;
         c->last = d;
         c->n_at_last = n;
     }
-    for (int64_t m = 1; d > 0 && m <= n; m++) {
+    for (int64_t m = 1; c->n_stages != 1 && d > 0 && m <= n; m++) {
         double ns = arrive(c, d, m, &from), left = (double)(n - m);
         if (isinf(ns))
             continue;
         for (int64_t l = 1; l <= TSR_MIN(n - m, c->most[TSR_STAGE_INNER][d]); l++)
             done[m + l] = fmin(done[m + l], ns + (double)l * c->layer_ns[d]);
+        c->steps_left -= (double)(n - m + d);
         double whole = ns + left * c->layer_ns[d] + c->output_ns[d];
         if (n - m <= c->most[TSR_STAGE_LAST][d] && whole < c->best_ns) {
             c->best_ns = whole;
@@ -197,25 +209,46 @@ static void find_chain(chain *c, tsr_pipeline *pipeline)
     pipeline->total_ns = tsr_pipeline_evaluate(c->p, pipeline);
 }
 
+/* Improve the result by chains with the chunks of n_stages stages. */
+static void find_chains(chain *c, int n_stages, tsr_pipeline *next, tsr_pipeline *best)
+{
+    const tsr_pipeline_chunks *chunks = &c->p->chunks[n_stages];
+    const bool chunked = n_stages > 1 && chunks->n > 1;
+    c->n_stages = n_stages;
+    c->saved = chunked ? 1 - chunks->slower / chunks->n : 0;
+    c->slowest_share = chunked ? chunks->slower * (1 - 1 / chunks->n) : 0;
+    c->slower = INFINITY;
+    do {
+        find_chain(c, next);
+        if (isinf(c->best_ns))
+            return;
+        if (next->total_ns < best->total_ns)
+            *best = *next;
+        const double here = c->best_ns + c->slowest_share * c->slowest; /* with the chunks of n_stages */
+        if (here < next->total_ns * SAME)
+            c->least_unproven = fmin(c->least_unproven, here);
+        c->slower = c->slowest * (1 - TINY); /* so that rounding errors do not find the same chain again */
+    } while (c->slowest_share > 0 && c->slowest > 0 && c->best_ns < best->total_ns && c->steps_left > 0);
+    if (c->slowest_share > 0 && c->best_ns < best->total_ns && c->steps_left <= 0)
+        c->least_unproven = 0;
+}
+
 tsr_status tsr_pipeline_layers(const tsr_pipeline_problem *p, tsr_pipeline *pipeline_out)
 {
     tsr_status status = TSR_OK;
     tsr_pipeline *next = NULL;
-    chain c = {.p = p, .slower = INFINITY};
+    chain c = {.p = p, .least_unproven = INFINITY, .steps_left = MOST_STEPS};
+    const int most_stages = (int)TSR_MIN(TSR_MIN(p->n_devices, p->n_layers + 1), TSR_PIPELINE_LANES);
     TSR_TRY(tsr_pipeline_check(p));
     TSR_TRY(TSR_NEW(&next, "the search for stages"));
     TSR_TRY(tsr_mem_array((size_t)p->n_devices * (size_t)(p->n_layers + 1), sizeof *c.done,
                           "the search for stages", &c.done));
-    find_chain(&c, pipeline_out);
-    if (isinf(c.best_ns))
+    pipeline_out->total_ns = INFINITY;
+    for (int n = p->chunked ? 1 : 0; n <= (p->chunked ? most_stages : 0); n++)
+        find_chains(&c, n, next, pipeline_out);
+    if (isinf(pipeline_out->total_ns))
         TSR_TRY(tsr_pipeline_fail(p));
-    while (tsr_pipeline_overlap(p) > 0 && c.slowest > 0 && c.best_ns < pipeline_out->total_ns) {
-        c.slower = c.slowest * (1 - TINY); /* so that rounding errors do not find the same chain again */
-        find_chain(&c, next);
-        if (c.best_ns < INFINITY && next->total_ns < pipeline_out->total_ns)
-            *pipeline_out = *next;
-    }
-    pipeline_out->proven = true;
+    pipeline_out->proven = c.least_unproven >= pipeline_out->total_ns * SAME;
 out:
     tsr_mem_free(c.done);
     tsr_mem_free(next);

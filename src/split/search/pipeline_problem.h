@@ -2,6 +2,7 @@
 #ifndef TSR_SPLIT_SEARCH_PIPELINE_PROBLEM_H
 #define TSR_SPLIT_SEARCH_PIPELINE_PROBLEM_H
 
+#include "core/mem.h"
 #include "split/search/cost.h"
 
 enum {
@@ -11,8 +12,15 @@ enum {
     TSR_PIPELINE_CLASSES,
     /* With at most this number of devices every pipeline is considered; with more, neighbours stay
      * together. */
-    TSR_PIPELINE_ALL_SETS = 8
+    TSR_PIPELINE_ALL_SETS = 8,
+    TSR_PIPELINE_LANES = 8 /* the most chunks in flight together, however many stages there are */
 };
+
+/* A prompt in chunks. */
+typedef struct tsr_pipeline_chunks {
+    double n;      /* chunks; at most 1: the prompt is one */
+    double slower; /* their time on one stage, as a multiple of the prompt's in steps of its own */
+} tsr_pipeline_chunks;
 
 typedef struct tsr_pipeline_problem {
     int n_devices;
@@ -34,10 +42,11 @@ typedef struct tsr_pipeline_problem {
      * the longest copy counts. The first matrix is for transfers between layers, the second for transfers to
      * a stage that has only the output. NULL: transfers take no time. */
     const double (*transfer_ns)[TSR_MAX_DEVICES], (*output_transfer_ns)[TSR_MAX_DEVICES];
-    /* [TSR_PIPELINE_CLASSES] The part of the step that is a prompt in n_chunks chunks, which are in flight
-     * together; NULL: none. tsr_pipeline_optimize() disregards it. */
+    /* [TSR_PIPELINE_CLASSES] The part of the step that is a prompt in chunks, which are in flight together;
+     * NULL: none. tsr_pipeline_optimize() disregards it. */
     const tsr_cost_class *chunked;
-    double n_chunks;
+    /* By the number of stages; with more of them, the last. One stage has no chunks. */
+    tsr_pipeline_chunks chunks[TSR_PIPELINE_LANES + 1];
     bool *no_room; /* as in tsr_cost_problem */
 } tsr_pipeline_problem;
 
@@ -62,10 +71,14 @@ static inline bool tsr_pipeline_may_end(const tsr_pipeline_problem *problem, int
     return n_done == problem->n_layers || problem->n_layers - n_done >= problem->n_together;
 }
 
-/* The share of the stages but the slowest that chunks in flight together save: 1 - 1 / n_chunks, or 0. */
-static inline double tsr_pipeline_overlap(const tsr_pipeline_problem *problem)
+/* What chunks of a prompt save, which takes `sum` on all stages one after another and `slowest` on the
+ * slowest one; below 0 if smaller chunks lose more. */
+static inline double tsr_pipeline_saved(const tsr_pipeline_chunks *by_stages, int n_stages, double sum,
+                                        double slowest)
 {
-    return problem->chunked && problem->n_chunks > 1 ? 1 - 1 / problem->n_chunks : 0;
+    const tsr_pipeline_chunks *c = &by_stages[TSR_MIN(n_stages, TSR_PIPELINE_LANES)];
+    const double next = TSR_MAX(slowest, sum / TSR_PIPELINE_LANES); /* until the next chunk is done */
+    return n_stages > 1 && c->n > 1 ? sum - c->slower * (sum + (c->n - 1) * next) / c->n : 0;
 }
 
 /* Time of given stages; the formula is in split/search/pipeline.h. */

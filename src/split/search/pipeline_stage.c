@@ -168,12 +168,12 @@ static double saved_ns(const tsr_pipeline_problem *p, const tsr_pipeline *pipeli
         sum += ns;
         most = TSR_MAX(most, ns);
     }
-    return tsr_pipeline_overlap(p) * (sum - most);
+    return tsr_pipeline_saved(p->chunks, pipeline->n_stages, sum, most);
 }
 
 double tsr_pipeline_evaluate(const tsr_pipeline_problem *p, const tsr_pipeline *pipeline)
 {
-    double ns = tsr_pipeline_overlap(p) > 0 ? -saved_ns(p, pipeline) : 0;
+    double ns = p->chunked ? -saved_ns(p, pipeline) : 0;
     for (int i = 0; i < pipeline->n_stages; i++) {
         const tsr_pipeline_stage *s = &pipeline->stages[i];
         bool last = i == pipeline->n_stages - 1;
