@@ -55,6 +55,7 @@ typedef struct levels {
     tsr_status status; /* of growing the list */
     int64_t *work_left;
     bool complete; /* all that could be faster than the best are in the list */
+    bool ended;    /* the list takes no more */
 } levels;
 
 /* Whether the level before is that of another part of the class. */
@@ -168,16 +169,16 @@ out:
 
 static void add_combination(levels *l, const combination *c)
 {
-    if (l->n_combinations == MOST_COMBINATIONS || *l->work_left <= 0) {
+    l->ended = l->n_combinations == MOST_COMBINATIONS || *l->work_left <= 0;
+    if (!l->ended)
+        l->status = tsr_mem_grow(&l->list, l->n_combinations, &l->capacity, 64, sizeof *l->list,
+                                 "the search for a split");
+    if (l->ended || l->status != TSR_OK) {
+        l->ended = true;
         l->complete = false;
         return;
     }
-    l->status = tsr_mem_grow(&l->list, l->n_combinations, &l->capacity, 64, sizeof *l->list,
-                             "the search for a split");
-    if (l->status == TSR_OK)
-        l->list[l->n_combinations++] = *c;
-    else
-        l->complete = false;
+    l->list[l->n_combinations++] = *c;
 }
 
 /* The least value of level i at those before it: of a second part, what the first part's allows. */
@@ -207,7 +208,7 @@ static void combine(levels *l, int i, combination *c, int64_t most[][TSR_MAX_DEV
         c->ns = ns;
         return;
     }
-    for (int64_t k = 0; k < at->n_choices && l->complete; k++) {
+    for (int64_t k = 0; k < at->n_choices && !l->ended; k++) {
         c->level[i] = at->choices[k];
         c->ns = ns + repeats * (c->level[i] - at->least);
         if (c->ns >= best_ns)
