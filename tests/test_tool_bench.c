@@ -207,6 +207,8 @@ static void the_workload_is_measured(void **state)
     assert_null(strstr(text, "tg"));
     run("bench -m " MODEL DEVICES " --for decode -n 4", 2);
     find("--for and -p, -n both say how many tokens are measured");
+    run("bench -m " MODEL DEVICES " --for 999999999:999999999", 2);
+    find("at most 1048576 tokens of a prompt and of its answer are measured");
 }
 
 /* The piece that moves begins at an eighth of the whole, from the planner's or the even division. */

@@ -80,6 +80,12 @@ int bench_tests_read(const bench_options *options, bench_report *report)
         fprintf(stderr, "tsr bench: --for and -p, -n both say how many tokens are measured; give only one\n");
         return TOOL_EXIT_USAGE;
     }
+    if (code == TOOL_GO_ON &&
+        (config.workload.n_prompt > MOST_TOKENS || config.workload.n_new > MOST_TOKENS)) {
+        fprintf(stderr, "tsr bench: --for %s: at most %d tokens of a prompt and of its answer are measured\n",
+                options->model.workload, MOST_TOKENS);
+        return TOOL_EXIT_USAGE;
+    }
     if (code == TOOL_GO_ON)
         code = read_sizes("-p", options->prompts, config.workload.n_prompt, &prompts);
     if (code == TOOL_GO_ON)
