@@ -245,6 +245,8 @@ Run find_memory(const Statement &s, Instr &i)
     const std::string &first = s.words[0], &type = s.words.back();
     if (first == "cp" && s.words[1] == "async")
         return find_copy(s, i);
+    if (first == "membar") /* accesses are in the order of the program here */
+        return [](Warp &, const Instr &) {};
     if (first == "cvta")
         return s.words[1] == "to" && s.words[2] == "global" ? find_arithmetic("mov.u64")
                                                             : s.words[1] == "shared"

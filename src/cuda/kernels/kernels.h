@@ -51,15 +51,15 @@ typedef struct tsr_cuda_props {
     bool early;             /* kernels may start early: TSR_LAUNCH_EARLY (launch.h) */
 } tsr_cuda_props;
 
-/* A launcher's stream, scratch memory and fault word. */
-/* Device memory for the ops of programs, zeroed before each step. */
-enum { TSR_CUDA_COUNTERS = 1024 };
+/* Device memory for the ops of programs, zeroed before each step: 4 KiB, so that no driver rounds it. */
+enum { TSR_CUDA_COUNTERS = 1023 };
 
 typedef struct tsr_cuda_words {
     int fault;
     uint32_t counters[TSR_CUDA_COUNTERS]; /* of blocks (tsr_is_last_of()) */
 } tsr_cuda_words;
 
+/* A launcher's stream, scratch memory and words. */
 typedef struct tsr_cuda_stream {
     cudaStream_t stream;
     int *fault;   /* device memory: range faults are atomicMax'd into it as op_index + 1 */
