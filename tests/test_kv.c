@@ -97,6 +97,10 @@ static void pages_are_committed_ahead(void **state)
     assert_int_equal(tsr_kv_commit_ahead(f.kv, longer), TSR_ERR_MEMORY);
     for (int d = 0; d < N_DEVICES; d++)
         assert_int_equal(tsr_kv_committed_bytes(f.kv, d), 0);
+    fake_device_fail(f.fake.rt.devices[1], FAKE_COMMIT, 2); /* of the layer with a window */
+    assert_int_equal(tsr_kv_commit_ahead(f.kv, longer), TSR_ERR_MEMORY);
+    for (int d = 0; d < N_DEVICES; d++)
+        assert_int_equal(tsr_kv_committed_bytes(f.kv, d), 0);
     assert_int_equal(tsr_kv_commit_ahead(f.kv, longer), TSR_OK);
     for (int d = 0; d < N_DEVICES; d++)
         committed[d] = tsr_kv_committed_bytes(f.kv, d);
@@ -110,6 +114,36 @@ static void pages_are_committed_ahead(void **state)
     assert_int_equal(tsr_kv_stats_of(f.kv).n_used, tsr_kv_stats_of(f.kv).n_touched);
     assert_int_equal(tsr_kv_commit_ahead(f.kv, too_long), TSR_OK); /* as far as there are pages */
     kv_close(&f);
+}
+
+/* Pages behind the windows are used again, so that long sequences need no more of them. */
+static void no_more_is_committed_ahead_than_windows_keep(void **state)
+{
+    (void)state;
+    static const int64_t windows[N_LAYERS] = {6, 6, 6};
+    for (int start = 0; start < 40; start += 3) {
+        kv_fixture f;
+        size_t committed[N_DEVICES];
+        const int64_t longer[N_SEQ] = {60, 0, 60}; /* with as many pages as windows ever keep */
+        kv_open(&f, TSR_TYPE_F32, TSR_TYPE_F32, windows);
+        for (int i = 0; i < start; i++) {
+            assert_int_equal(tsr_kv_append(f.kv, 0, 1), TSR_OK);
+            assert_int_equal(tsr_kv_append(f.kv, 2, 1), TSR_OK);
+        }
+        assert_int_equal(tsr_kv_commit_ahead(f.kv, longer), TSR_OK);
+        for (int d = 0; d < N_DEVICES; d++)
+            committed[d] = tsr_kv_committed_bytes(f.kv, d);
+        while (tsr_kv_length(f.kv, 2) < longer[2]) {
+            assert_int_equal(tsr_kv_append(f.kv, 0, 1), TSR_OK);
+            assert_int_equal(tsr_kv_append(f.kv, 2, 1), TSR_OK);
+        }
+        for (int d = 0; d < N_DEVICES; d++)
+            assert_int_equal(tsr_kv_committed_bytes(f.kv, d), committed[d]);
+        assert_int_equal(tsr_kv_compact(f.kv), TSR_OK);
+        for (int d = 0; d < N_DEVICES; d++)
+            assert_int_equal(tsr_kv_committed_bytes(f.kv, d), committed[d]);
+        kv_close(&f);
+    }
 }
 
 static void a_fork_costs_one_page_where_it_diverges(void **state)
@@ -405,6 +439,7 @@ int main(void)
         cmocka_unit_test(running_out_says_so_and_changes_nothing),
         cmocka_unit_test(memory_is_committed_as_pages_are_used),
         cmocka_unit_test(pages_are_committed_ahead),
+        cmocka_unit_test(no_more_is_committed_ahead_than_windows_keep),
         cmocka_unit_test(a_fork_costs_one_page_where_it_diverges),
         cmocka_unit_test(pages_are_copied_before_they_are_written_again),
         cmocka_unit_test(devices_without_heads_hold_nothing),

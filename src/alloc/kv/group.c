@@ -152,6 +152,19 @@ tsr_kv_growth tsr_kv_group_growth(const tsr_kv_group *group, int seq, int64_t le
     return g;
 }
 
+int tsr_kv_group_demand(const tsr_kv_group *group, int seq, int64_t length, int64_t longer)
+{
+    const int32_t *table = tsr_kv_group_table(group, seq);
+    const int first = group->first[seq], end = pages_for(group, length), new_end = pages_for(group, longer);
+    const int at = (int)(length / group->page_positions);
+    const bool copies = at < end && group->references[table[at]] > 1;
+    int most = new_end - first; /* that the sequence has at any time */
+    if (group->kept > 0)
+        most = TSR_MIN(most, pages_for(group, group->kept + group->page_positions - 1));
+    /* Its own pages are taken again once they are dropped; shared ones are not. */
+    return TSR_MIN(new_end - end + copies, TSR_MAX(most - count_own(group, table, first, end), copies));
+}
+
 bool tsr_kv_group_copy(const tsr_kv_group *group, int seq, int index, tsr_kv_growth *growth_out)
 {
     const int page = tsr_kv_group_table(group, seq)[index], end = index + 1;

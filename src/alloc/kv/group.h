@@ -73,7 +73,11 @@ tsr_status tsr_kv_group_prepare(tsr_kv_group *group, const tsr_kv_growth *growth
 void tsr_kv_group_unprepare(tsr_kv_group *group);
 void tsr_kv_group_grow(tsr_kv_group *group, const tsr_kv_growth *growth);
 
-/* Commit what is missing of n_wanted free pages. */
+/* The most pages of the pool that growing from `length` to `longer` has taken, and not returned, at any time,
+ * however few tokens it adds at a time. */
+int tsr_kv_group_demand(const tsr_kv_group *group, int seq, int64_t length, int64_t longer);
+
+/* Commit what is missing of n_wanted free pages; unprepare() undoes it. */
 tsr_status tsr_kv_group_commit_ahead(tsr_kv_group *group, int64_t n_wanted);
 
 /* Return the pages behind the new length. Length 0 also resets `first`. */

@@ -178,15 +178,18 @@ out:
 tsr_status tsr_kv_commit_ahead(tsr_kv *kv, const int64_t *longer)
 {
     tsr_status status = TSR_OK;
-    for (int g = 0; g < kv->n_groups; g++) {
+    int n_prepared = 0;
+    for (; n_prepared < kv->n_groups; n_prepared++) {
+        tsr_kv_group *group = &kv->groups[n_prepared];
         int64_t n_wanted = 0;
-        for (int s = 0; s < kv->n_seq_max; s++) {
-            const int64_t n = longer[s] - kv->lengths[s];
-            n_wanted += n > 0 ? tsr_kv_group_growth(&kv->groups[g], s, kv->lengths[s], n).n_wanted : 0;
-        }
-        TSR_TRY(tsr_kv_group_commit_ahead(&kv->groups[g], n_wanted));
+        for (int s = 0; s < kv->n_seq_max; s++)
+            if (longer[s] > kv->lengths[s])
+                n_wanted += tsr_kv_group_demand(group, s, kv->lengths[s], longer[s]);
+        TSR_TRY(tsr_kv_group_commit_ahead(group, n_wanted));
     }
 out:
+    for (int g = 0; g < n_prepared && status != TSR_OK; g++)
+        tsr_kv_group_unprepare(&kv->groups[g]);
     return status;
 }
 

@@ -93,9 +93,9 @@ bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens);
  * not commit memory. Another status: copying a shared page failed. A failure changes no sequence. */
 tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens);
 
-/* Commit the pages with which sequences get longer[n_seq_max] tokens, as far as there are pages: a device may
- * wait for its programs before it commits memory, and append() then has nothing to commit. TSR_ERR_MEMORY as
- * tsr_kv_append(). */
+/* Commit the pages with which sequences get longer[n_seq_max] tokens, however few at a time, as far as there
+ * are pages: a device may wait for its programs before it commits memory, and append() then has nothing to
+ * commit. TSR_ERR_MEMORY as tsr_kv_append(), and nothing is committed. */
 tsr_status tsr_kv_commit_ahead(tsr_kv *kv, const int64_t *longer);
 
 /* Make the pages of positions [begin, end) of a sequence in a group its own, since a program writes to them:
