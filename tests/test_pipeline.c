@@ -127,6 +127,32 @@ static void a_prompt_is_cut_for_the_stages(void **state)
     free(t.plain);
 }
 
+/* Devices with the embedding or the output only have nothing to do while others work at chunks. */
+static void only_layers_make_stages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *devices, *split;
+        int n_stages;
+    } cases[] = {{"token_embd", "host:2,threads=1", "0,1", 1},
+                 {"^output", "host:2,threads=1", "0,1", 1},
+                 {"token_embd", "host:3,threads=1", "0,1,1", 2},
+                 {"^output", "host:3,threads=1", "0,1,1", 2},
+                 {"token_embd|blk\\.0\\.", "host:2,threads=1", "0,1", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tsr_offload_rule rule = {cases[i].pattern, "host0"};
+        tsr_model_config config = session_config(N_TOKENS, 1, 8, 0);
+        runner r;
+        config.split.mode = TSR_SPLIT_MODE_LAYER;
+        config.offload.rules = &rule;
+        config.offload.n_rules = 1;
+        runner_open(&r, session_model_path, cases[i].devices, cases[i].split, &config);
+        assert_int_equal(tsr_model_split_n_stages(&r.model->split), cases[i].n_stages);
+        assert_int_equal(r.session->memory->layout.n_lanes, cases[i].n_stages);
+        runner_close(&r);
+    }
+}
+
 /* -- failures -- */
 
 /* The poison is in any chunk: those behind it may be in flight, those before it have succeeded. */
@@ -290,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_in_flight_give_the_bits_of_single_tokens),
         cmocka_unit_test(a_prompt_is_cut_for_the_stages),
+        cmocka_unit_test(only_layers_make_stages),
         cmocka_unit_test(a_failure_takes_back_all_chunks),
         cmocka_unit_test(an_allocation_that_fails_changes_nothing),
         cmocka_unit_test(a_deadline_ends_all_chunks),

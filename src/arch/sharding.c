@@ -249,10 +249,10 @@ int tsr_model_split_n_stages(const tsr_model_split *split)
     for (int64_t i = 0; i < n_blocks; i++)
         TSR_FOR_DEVICES(d, block_devices(split, i))
             last[d] = i;
-    for (int64_t i = 0; i < n_blocks - 1; i++) {
+    for (int64_t i = 0; i < n_blocks - 2; i++) { /* the output alone is no stage */
         TSR_FOR_DEVICES(d, block_devices(split, i))
             end = TSR_MAX(end, last[d]);
-        n += end == i;
+        n += end == i && i > 0; /* nor is the embedding */
     }
     return n;
 }

@@ -125,7 +125,8 @@ void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hpa
                             tsr_kv_state_part *parts_out);
 
 /* Groups of blocks that follow each other on devices of their own: the devices of the blocks before a stage
- * have no later block. At least 1. */
+ * have no later block. At least 1. The embedding alone, or the output alone, is no stage: its time is too
+ * short for other stages to gain from smaller chunks. */
 int tsr_model_split_n_stages(const tsr_model_split *split);
 
 /* The most tokens of a chunk of n_tokens that go through n_stages stages. A chunk takes the time of some
