@@ -153,6 +153,34 @@ static void only_layers_make_stages(void **state)
     }
 }
 
+/* A shape is a program in every lane. */
+static void as_many_shapes_are_kept_as_without_stages(void **state)
+{
+    (void)state;
+    enum { N_STAGES = 4, N_BATCH = 15, N = N_STAGES * N_BATCH };
+    uint64_t seed = 76;
+    int32_t tokens[N];
+    bool outputs[N];
+    float *logits = malloc(N * SESSION_VOCAB * sizeof *logits);
+    runner r;
+    assert_non_null(logits);
+    session_random_tokens(&seed, tokens, N);
+    open_stages(&r, N_STAGES, N_BATCH, N_BATCH);
+    for (int round = 0; round < 2; round++)
+        for (int n_outputs = 0; n_outputs <= N_BATCH; n_outputs++) {
+            tsr_session_stats stats;
+            tsr_batch batch = {.n_tokens = N, .tokens = tokens, .outputs = outputs};
+            for (int i = 0; i < N; i++)
+                outputs[i] = i % N_BATCH < n_outputs;
+            runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
+            runner_ok(tsr_session_decode(r.session, &batch, logits), "shape");
+            tsr_session_get_stats(r.session, &stats);
+            assert_int_equal(stats.n_programs, N_STAGES * (round ? TSR_SESSION_MAX_SHAPES : n_outputs + 1));
+        }
+    runner_close(&r);
+    free(logits);
+}
+
 /* -- failures -- */
 
 /* The poison is in any chunk: those behind it may be in flight, those before it have succeeded. */
@@ -317,6 +345,7 @@ int main(void)
         cmocka_unit_test(chunks_in_flight_give_the_bits_of_single_tokens),
         cmocka_unit_test(a_prompt_is_cut_for_the_stages),
         cmocka_unit_test(only_layers_make_stages),
+        cmocka_unit_test(as_many_shapes_are_kept_as_without_stages),
         cmocka_unit_test(a_failure_takes_back_all_chunks),
         cmocka_unit_test(an_allocation_that_fails_changes_nothing),
         cmocka_unit_test(a_deadline_ends_all_chunks),

@@ -50,11 +50,11 @@ typedef struct tsr_batch {
  * sequence is as it was before the call, and the contents of logits[] are unspecified. With recurrent layers
  * or compressed positions tsr_session_min_length() may then be the present length. Exception: in a call with
  * more than n_batch tokens, on a model with a sliding window, sequences may keep the tokens computed before
- * the step that failed (states alone do not cause this); tsr_session_length() has their number. Blocks until
- * done. Where devices work in stages one after another, a batch is cut for them into smaller steps, which are
- * computed at the same time. Allocates host memory only for a shape (number of tokens and of outputs; with
- * stages one for each of them) that is not among the last 16, and device memory only as the KV region grows
- * into its reserved addresses. */
+ * the oldest step that was in flight (states alone do not cause this); tsr_session_length() has their number.
+ * Blocks until done. Where devices work in stages one after another, a batch is cut for them into smaller
+ * steps, which are in flight together. Allocates host memory only for a shape (number of tokens and of
+ * outputs; its program is compiled once for each stage) that is not among the last 16, and device memory only
+ * as the KV region grows into its reserved addresses. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 

@@ -26,8 +26,8 @@ typedef struct tsr_step {
 } tsr_step;
 
 /* Number of shapes that are kept, since prompts end in chunks of any size; of lanes (TSR_FLIGHT_MAX at most).
- * Steps of all lanes together must be kept. */
-enum { TSR_SESSION_MAX_STEPS = 16, TSR_SESSION_MAX_LANES = 8 };
+ * A shape has a step in every lane that uses it. */
+enum { TSR_SESSION_MAX_SHAPES = 16, TSR_SESSION_MAX_LANES = 8 };
 
 struct tsr_session {
     tsr_model *model;
@@ -39,8 +39,8 @@ struct tsr_session {
     tsr_kv *kv;
     tsr_program_memory *memory;            /* memory of all steps */
     tsr_program_memory *prediction_memory; /* of all predictions; NULL: the model has none */
-    tsr_step steps[TSR_SESSION_MAX_STEPS];
-    int n_steps;
+    tsr_step steps[TSR_SESSION_MAX_SHAPES * TSR_SESSION_MAX_LANES];
+    int n_steps; /* at most TSR_SESSION_MAX_SHAPES for every lane that there is */
     uint64_t clock;
     tsr_session_stats stats;
 

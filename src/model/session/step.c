@@ -135,9 +135,14 @@ static tsr_step *least_recently_used(tsr_session *session)
     return oldest;
 }
 
+static int max_steps(const tsr_session *session)
+{
+    return TSR_SESSION_MAX_SHAPES * session->memory->layout.n_lanes;
+}
+
 bool tsr_session_is_full(tsr_session *session, uint64_t clock)
 {
-    return session->n_steps == TSR_SESSION_MAX_STEPS && least_recently_used(session)->last_used > clock;
+    return session->n_steps == max_steps(session) && least_recently_used(session)->last_used > clock;
 }
 
 static bool same_shape(tsr_step_shape a, tsr_step_shape b)
@@ -172,7 +177,7 @@ tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step
                           sizeof *step.parts, "candidates", &step.parts));
     step.last_used = ++session->clock;
     tsr_step *slot;
-    if (session->n_steps < TSR_SESSION_MAX_STEPS) {
+    if (session->n_steps < max_steps(session)) {
         slot = &session->steps[session->n_steps++];
     } else {
         slot = least_recently_used(session);
