@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "core/status.h"
+#include "model/session/session.h"
 #include "support/distributed_task.h"
 #include "support/failing_alloc.h"
 
@@ -173,6 +174,46 @@ static void memory_that_one_process_lacks_fails_all(void **state)
     assert_true(n_failed > 20);
 }
 
+/* What a process could not compile is compiled by the next call, while the others have it already. */
+static tsr_status decode_twice(process *self, tsr_model *model, tsr_session *session)
+{
+    (void)model;
+    const task *t = self->user;
+    if (session->memory->layout.n_lanes != 2)
+        return tsr_fail(TSR_ERR_FORMAT, "a layer for each process makes two stages");
+    if (self->rank == 0)
+        failing_alloc_set(t->fail_alloc);
+    const tsr_status status = task_decode(self, session, 0, N_TOKENS);
+    return status == TSR_ERR_MEMORY ? task_decode(self, session, 0, N_TOKENS) : status;
+}
+
+static void decode_twice_body(process *self)
+{
+    task_with_session(self, decode_twice);
+}
+
+static void a_call_of_many_chunks_that_failed_can_be_made_again(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    bool fired = true;
+    for (int64_t n = 1; fired; n += 1 + n / 40) {
+        task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+                  .split = {1, 2},
+                  .n_split = 2,
+                  .mode = TSR_SPLIT_MODE_LAYER,
+                  .timeout_ns = 60000000000,
+                  .fail_alloc = n};
+        task_run(&t, decode_twice_body, NULL, processes);
+        fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        if (processes[0].status != TSR_OK || processes[1].status != TSR_OK)
+            report_outcome(processes, n);
+        task_assert_same(&t, 2);
+        task_free(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(no_process_waits_without_end),
         cmocka_unit_test(memory_that_one_process_lacks_fails_all),
+        cmocka_unit_test(a_call_of_many_chunks_that_failed_can_be_made_again),
     };
     return cmocka_run_group_tests(tests, task_set_up, task_tear_down);
 }

@@ -331,7 +331,9 @@ static tsr_step_shape shape_of(const decoding *d, const chunk *c, int lane)
 }
 
 /* Compile the steps of the chunks from `c` on, as many as can be kept together: no program is compiled while
- * others are in flight. */
+ * others are in flight. At the beginning of a call this also makes processes alike that have kept different
+ * steps since a compilation failed in one of them: those that lack the same steps later all wait for the
+ * chunks in flight, which is an exchange. */
 static tsr_status compile_steps(decoding *d, chunk c)
 {
     tsr_session *session = d->session;
@@ -374,6 +376,8 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
         return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
                                         "sequences, close it and open it anew");
     note_lengths(session, lengths_before(d, d->lane));
+    if (c->begin == 0)
+        TSR_TRY(compile_steps(d, *c));
     *step_out = tsr_session_find_step(session, shape);
     if (d->n > 0 && (!*step_out || !can_undo_with(d, c)))
         TSR_TRY(finish_chunks(d, 0));
