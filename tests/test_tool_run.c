@@ -494,20 +494,47 @@ static void ctrl_c_ends_with_the_report(void **state)
     assert_memory_equal(next_text, PROMPT, strlen(PROMPT));
 }
 
+static const char word[] = "lighthouse ";
+
+static void write_words(int n, char path[DIRECTORY_PATH])
+{
+    int file = directory_new(path);
+    assert_true(file >= 0);
+    FILE *prompt = fdopen(file, "w");
+    assert_non_null(prompt);
+    for (int i = 0; i < n; i++)
+        fputs(word, prompt);
+    fclose(prompt);
+}
+
+/* Prompts go through stages in larger chunks the more tokens a call has. */
+static void stages_get_several_batches_in_a_call(void **state)
+{
+    (void)state;
+    char path[DIRECTORY_PATH], arguments[DIRECTORY_PATH + 100];
+    long long n_prompt = 0, n_steps = 0;
+    write_words(500, path);
+    snprintf(arguments, sizeof arguments,
+             "-f %s -n 1 -c 8192 -b 512 -sm layer --devices host:2,threads=1 2>&1", path);
+    generate(arguments, next_text, sizeof next_text);
+    unlink(path);
+    const char *prompt = strstr(next_text, "\nprompt  "), *end = strstr(next_text, "\nended: ");
+    assert_true(prompt && end);
+    for (end--; *end != '\n'; end--)
+        continue;
+    assert_int_equal(sscanf(prompt, " prompt %*f ms %lld", &n_prompt), 1);
+    assert_int_equal(sscanf(end, "%lld steps", &n_steps), 1);
+    assert_true(n_prompt > 1024);
+    assert_in_range(n_steps, 1, n_prompt / 50);
+}
+
 /* The prompt takes many batches; it is interrupted at its begin. */
 static void ctrl_c_in_a_prompt_counts_the_computed_tokens(void **state)
 {
     (void)state;
     enum { WORDS = 4000 };
-    static const char word[] = "lighthouse ";
     char path[DIRECTORY_PATH];
-    int file = directory_new(path);
-    assert_true(file >= 0);
-    FILE *prompt = fdopen(file, "w");
-    assert_non_null(prompt);
-    for (int i = 0; i < WORDS; i++)
-        fputs(word, prompt);
-    fclose(prompt);
+    write_words(WORDS, path);
     const char *const arguments[] = {"tsr", "run",   "-m", MODEL, "-f",        path,
                                      "-c",  "20000", "-b", "16",  "--devices", "host:1,threads=1,duty=10%",
                                      NULL};
@@ -541,6 +568,7 @@ int main(void)
         cmocka_unit_test(generation_ends_where_the_context_does),
         cmocka_unit_test(text_on_a_terminal_has_no_control_characters),
         cmocka_unit_test(ctrl_c_ends_with_the_report),
+        cmocka_unit_test(stages_get_several_batches_in_a_call),
         cmocka_unit_test(ctrl_c_in_a_prompt_counts_the_computed_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,6 +89,14 @@ void run_decoder_check_context(run_decoder *d, int64_t n)
     warn_of_context(d, n_all < d->n_ctx ? n_all : d->n_ctx);
 }
 
+/* Stages compute chunks of one call at the same time, and have less to do at its beginning and end. */
+static int64_t tokens_of_call(const tsr_plan *plan, int64_t n_batch)
+{
+    enum { BATCHES = 4 };
+    tsr_plan_stage second;
+    return tsr_plan_stage_at(plan, 1, &second) && second.n_layers > 0 ? BATCHES * n_batch : n_batch;
+}
+
 int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options *options, run_result *result)
 {
     tsr_model_info model;
@@ -101,10 +109,10 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
     tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     d->n_vocab = model.n_vocab;
     d->n_ctx = plan.n_ctx;
-    d->n_batch = plan.n_batch;
+    d->n_call = tokens_of_call(tsr_model_plan(engine->model), plan.n_batch);
     d->n_trained = count_trained(tsr_model_gguf(engine->model), &model);
     d->logits = malloc((size_t)d->n_vocab * sizeof *d->logits);
-    d->silent = calloc((size_t)d->n_batch, sizeof *d->silent);
+    d->silent = calloc((size_t)d->n_call, sizeof *d->silent);
     if (!d->logits || !d->silent)
         return run_fail_memory();
     int code = find_eog(d);
@@ -132,7 +140,7 @@ static tsr_status decode(run_decoder *d, const tsr_batch *batch)
                : tsr_session_decode(d->engine->session, batch, d->logits);
 }
 
-/* In chunks, so that Ctrl-C is handled during a long prompt; the bits are the same. */
+/* In several calls, so that Ctrl-C is handled during a long prompt; the bits are the same. */
 tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
 {
     tsr_status status = TSR_OK;
@@ -140,8 +148,8 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
     int64_t n_done = 0;
     tool_progress_show(0, &d->reading);
     while (n_done < n && status == TSR_OK && !tool_interrupted) {
-        bool last = n - n_done <= d->n_batch;
-        tsr_batch batch = {.n_tokens = last ? n - n_done : d->n_batch,
+        bool last = n - n_done <= d->n_call;
+        tsr_batch batch = {.n_tokens = last ? n - n_done : d->n_call,
                            .tokens = tokens + n_done,
                            .outputs = last ? NULL : d->silent};
         status = decode(d, &batch);

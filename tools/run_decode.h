@@ -11,11 +11,12 @@ typedef struct run_decoder {
     const run_engine *engine;
     const run_options *options;
     run_result *result;
-    int64_t n_vocab, n_ctx, n_batch;
+    int64_t n_vocab, n_ctx;
+    int64_t n_call;   /* tokens of a prompt for one call */
     int n_candidates; /* that the sampler needs of a token's logits; 0: all logits */
     tsr_candidate candidates[TSR_MAX_CANDIDATES];
     float *logits; /* [n_vocab] */
-    bool *silent;  /* [n_batch] false: no logits wanted */
+    bool *silent;  /* [n_call] false: no logits wanted */
     int32_t *eog;  /* [n_eog] tokens that end a text */
     int n_eog;
     tsr_detokenizer *stream;
@@ -39,7 +40,7 @@ void run_decoder_close(run_decoder *d);
 void run_decoder_check_context(run_decoder *d, int64_t n);
 
 /* Compute tokens[n] after the present ones; d->logits or d->candidates are those of the last. Ctrl-C ends it
- * between batches; the result counts the computed tokens. */
+ * between calls; the result counts the computed tokens. */
 tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n);
 
 /* Sample, write, compute, until an end; result->end has the reason. */
