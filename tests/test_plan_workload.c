@@ -13,6 +13,7 @@
 #include <tsr/links.h>
 #include <tsr/machine.h>
 
+#include "arch/sharding.h"
 #include "core/device_set.h"
 #include "core/mem.h"
 #include "plan/cost/goal.h"
@@ -237,6 +238,49 @@ static void a_workload_of_several_sequences_has_their_tokens(void **state)
     machine_free(&m);
 }
 
+/* A step has at most n_batch tokens. */
+static void more_sequences_than_a_batch_are_decoded_in_two_steps(void **state)
+{
+    const fixture *f = *state;
+    machine m = machine_of("2x rtx3090");
+    tsr_model_config config = tsr_model_config_default();
+    tsr_plan_times times;
+    tsr_plan *plan;
+    config.session.n_ctx = 8192;
+    config.session.n_batch = 32;
+    config.session.n_seq_max = 64;
+    config.workload.n_prompt = 0;
+    config.workload.n_new = 10;
+    runner_ok(tsr_plan_create(f->gguf, m.devices, &config, &plan), "64 sequences");
+    tsr_plan_predict(plan, &times);
+    tsr_plan_destroy(plan);
+    assert_int_equal(times.decode.n_tokens, 32);
+    assert_true(fabs(times.workload_ns - 20 * times.decode.total_ns) <= 1e-9 * times.workload_ns);
+    machine_free(&m);
+}
+
+/* The chunks of the goal are those of a session, and take longer than a step of all tokens. */
+static void prompts_are_in_the_chunks_of_as_many_stages(void **state)
+{
+    const fixture *f = *state;
+    machine m = machine_of("4x rtx3090");
+    tsr_model_config config = tsr_model_config_default();
+    tsr_planner planner;
+    static tsr_goal goal;
+    config.session.n_ctx = 8192;
+    config.session.n_batch = 512;
+    runner_ok(tsr_planner_init_for_list(f->gguf, m.devices, &config, &planner), "planner");
+    runner_ok(tsr_goal_init(&planner, &goal), "goal");
+    for (int s = 1; s <= TSR_PIPELINE_LANES; s++) {
+        const double tokens = (double)tsr_stage_chunk_tokens(512, s, true, 512);
+        assert_true(goal.chunks[s].n == 512 / tokens);
+        assert_true(goal.chunks[s].slower >= (1 + 128 / tokens) / (1 + 128 / 512.) - 1e-9);
+    }
+    assert_true(goal.chunks[2].n != goal.chunks[4].n);
+    tsr_planner_free(&planner);
+    machine_free(&m);
+}
+
 static void workloads_without_tokens_are_refused(void **state)
 {
     const fixture *f = *state;
@@ -267,6 +311,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_split_takes_less_time),
         cmocka_unit_test(a_workload_of_several_sequences_has_their_tokens),
+        cmocka_unit_test(more_sequences_than_a_batch_are_decoded_in_two_steps),
+        cmocka_unit_test(prompts_are_in_the_chunks_of_as_many_stages),
         cmocka_unit_test(workloads_without_tokens_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

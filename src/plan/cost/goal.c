@@ -140,9 +140,11 @@ tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
     const int64_t n_prompt = config->workload.n_prompt, n_all = n_seq * n_prompt;
     const int64_t n_tokens = n_all ? TSR_MIN(n_all, n_batch) : n_batch; /* of a step of the prompts */
     const int64_t n_prompts = n_all ? TSR_MIN((n_tokens + n_prompt - 1) / n_prompt, n_seq) : 1;
-    goal->n_decodes = config->workload.n_new;
+    const int64_t n_parts = (n_seq + n_batch - 1) / n_batch; /* steps that decode a token of every sequence */
+    const int64_t n_decoding = (n_seq + n_parts - 1) / n_parts;
+    goal->n_decodes = (double)config->workload.n_new * (double)n_seq / (double)n_decoding;
     goal->n_prompts = (double)n_all / (double)n_tokens;
-    TSR_TRY(tsr_model_cost_init(planner, n_seq, n_seq, &goal->decode));
+    TSR_TRY(tsr_model_cost_init(planner, n_decoding, n_decoding, &goal->decode));
     TSR_TRY(tsr_model_cost_init(planner, n_tokens, n_prompts, &goal->prompt));
     mix(goal);
     TSR_TRY(find_chunks(planner, TSR_MAX(n_all, n_tokens), goal));
