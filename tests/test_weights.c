@@ -138,6 +138,89 @@ static void measuring_needs_no_file_and_counts_the_same(void **state)
     }
 }
 
+/* -- twins -- */
+
+/* The same tensors, divided in another way or not at all as before. */
+static void divide_again(const weights *w, tsr_runtime *rt, uint64_t *seed, weights *second)
+{
+    *second = *w;
+    for (int i = 0; i < w->n; i++) {
+        tsr_placement *p = &second->placements[i];
+        second->pointers[i] = &second->tensors[i];
+        if (p->sharding == TSR_SHARDING_REPLICATED) {
+            p->devices = 1 + random_below(seed, (UINT64_C(1) << rt->n_devices) - 1);
+            continue;
+        }
+        p->map = &second->maps[i];
+        if (random_below(seed, 4))
+            weights_random_map(w->maps[i].extent, w->maps[i].granule, rt->n_devices, seed, &second->maps[i]);
+    }
+}
+
+static tsr_status load_twins(tsr_runtime *rt, const weights *a, const weights *b, bool copy,
+                             tsr_buffer **buffer_out)
+{
+    const tsr_buffer_load_config config = {.flags = (unsigned)copy | TSR_LOAD_TWINS,
+                                           .owner = TSR_MEMORY_WEIGHTS};
+    const weights *both[2] = {a, b};
+    tsr_tensor *tensors[2 * MAX_WEIGHTS];
+    tsr_placement placements[2 * MAX_WEIGHTS];
+    const void *sources[2 * MAX_WEIGHTS];
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < a->n; i++) {
+            tensors[t * a->n + i] = both[t]->pointers[i];
+            placements[t * a->n + i] = both[t]->placements[i];
+            sources[t * a->n + i] = both[t]->sources[i];
+        }
+    return tsr_buffer_load(rt, tensors, placements, sources, 2 * a->n, &config, buffer_out);
+}
+
+/* Bytes of the elements of tensor i that a device has under either split, block by block. */
+static size_t bytes_of_either(const weights *a, const weights *b, int i, int d)
+{
+    const tsr_tensor *t = &a->tensors[i];
+    const tsr_window x = tsr_placement_window(t, &a->placements[i], d),
+                     y = tsr_placement_window(t, &b->placements[i], d);
+    const int64_t block = tsr_type_block_elems(t->type);
+    size_t n = 0;
+    for (int64_t row = 0; row < t->ne[1]; row++)
+        for (int64_t col = 0; col < t->ne[0]; col += block)
+            n += (row >= x.row_begin && row < x.row_end && col >= x.col_begin && col < x.col_end) ||
+                 (row >= y.row_begin && row < y.row_end && col >= y.col_begin && col < y.col_end);
+    return n * tsr_type_row_bytes(t->type, block);
+}
+
+static void twins_hold_the_file_and_store_once_what_both_have(void **state)
+{
+    (void)state;
+    static weights a, b;
+    uint64_t seed = 8;
+    for (int round = 0; round < 200; round++) {
+        enum { N = 5 };
+        const bool copy = round % 2;
+        fake_runtime fake;
+        tsr_buffer *buffer = NULL;
+        fake_runtime_open(&fake, N, NULL);
+        weights_random(&a, &fake.rt, &seed);
+        weights_map_file(&a, PROT_READ, &seed);
+        divide_again(&a, &fake.rt, &seed, &b);
+        assert_int_equal(load_twins(&fake.rt, &a, &b, copy, &buffer), TSR_OK);
+        weights_check_contents(&a);
+        weights_check_contents(&b);
+        for (int d = 0; d < N; d++) {
+            size_t least = 0, padding = 2 * (size_t)a.n * fake.devices[d]->alignment;
+            for (int i = 0; i < a.n; i++)
+                least += bytes_of_either(&a, &b, i, d);
+            assert_true(tsr_buffer_bytes(buffer, d) >= least);
+            assert_true(tsr_buffer_bytes(buffer, d) <= least + (copy ? padding : 0));
+            assert_int_equal(fake.devices[d]->used[TSR_MEMORY_WEIGHTS], tsr_buffer_bytes(buffer, d));
+        }
+        tsr_buffer_destroy(buffer);
+        munmap(a.file, a.file_bytes);
+        fake_runtime_close(&fake);
+    }
+}
+
 /* -- progress -- */
 
 typedef struct progress_log {
@@ -369,6 +452,7 @@ int main(void)
         cmocka_unit_test(views_read_no_byte_and_cost_exactly_their_shards),
         cmocka_unit_test(views_and_copies_hold_the_file),
         cmocka_unit_test(measuring_needs_no_file_and_counts_the_same),
+        cmocka_unit_test(twins_hold_the_file_and_store_once_what_both_have),
         cmocka_unit_test(progress_grows_to_the_sum_of_all_shards),
         cmocka_unit_test(what_comes_back_changed_names_device_and_tensor),
         cmocka_unit_test(every_device_call_can_fail),

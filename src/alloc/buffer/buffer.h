@@ -52,7 +52,18 @@ typedef struct tsr_buffer_item {
     tsr_placement placement;
     const void *source;
     tsr_shard *shards;
+    const struct tsr_buffer_item *twin; /* the same tensor under another split; NULL: none */
+    bool second;                        /* of two twins */
 } tsr_buffer_item;
+
+/* The elements that are stored for an item on a device. Twins whose windows overlap or touch there share one
+ * piece of memory with the elements of both, which is the first twin's; the second twin then stores
+ * nothing. */
+tsr_window tsr_buffer_stored_window(const tsr_buffer_item *item, int device);
+size_t tsr_buffer_stored_bytes(const tsr_buffer_item *item, int device);
+
+/* `stored` is the shard of the stored window: set the item's shard, and that of a twin that shares it. */
+void tsr_buffer_set_shards(const tsr_buffer_item *item, int device, tsr_shard stored);
 
 tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer **buffer_out);
 
@@ -100,7 +111,9 @@ typedef void (*tsr_buffer_progress)(size_t done_bytes, size_t total_bytes, void 
 enum {
     TSR_LOAD_COPY = 1, /* copies on all devices, views on none */
     /* compare copies with their source: by checksums of the device, otherwise by reading back */
-    TSR_LOAD_VERIFY = 2
+    TSR_LOAD_VERIFY = 2,
+    /* the tensors of the second half of the list are those of the first half under another split */
+    TSR_LOAD_TWINS = 4
 };
 
 typedef struct tsr_buffer_load_config {

@@ -10,10 +10,68 @@
 #include "core/mem.h"
 #include "core/status.h"
 
+/* -- twins -- */
+
+static bool is_empty(tsr_window w)
+{
+    return w.row_begin == w.row_end;
+}
+
+/* Whether two windows of a tensor make one window together. */
+static bool touch(tsr_window a, tsr_window b)
+{
+    const bool rows = a.row_begin == b.row_begin && a.row_end == b.row_end;
+    const bool cols = a.col_begin == b.col_begin && a.col_end == b.col_end;
+    return !is_empty(a) && !is_empty(b) &&
+           ((rows && a.col_begin <= b.col_end && b.col_begin <= a.col_end) ||
+            (cols && a.row_begin <= b.row_end && b.row_begin <= a.row_end));
+}
+
+static tsr_window own_window(const tsr_buffer_item *item, int d)
+{
+    return tsr_placement_window(item->tensor, &item->placement, d);
+}
+
+tsr_window tsr_buffer_stored_window(const tsr_buffer_item *item, int d)
+{
+    const tsr_window a = own_window(item, d), b = item->twin ? own_window(item->twin, d) : (tsr_window){0};
+    if (!touch(a, b))
+        return a;
+    if (item->second)
+        return (tsr_window){0};
+    return (tsr_window){TSR_MIN(a.col_begin, b.col_begin), TSR_MAX(a.col_end, b.col_end),
+                        TSR_MIN(a.row_begin, b.row_begin), TSR_MAX(a.row_end, b.row_end)};
+}
+
+size_t tsr_buffer_stored_bytes(const tsr_buffer_item *item, int d)
+{
+    const tsr_window w = tsr_buffer_stored_window(item, d);
+    return tsr_type_row_bytes(item->tensor->type, w.col_end - w.col_begin) *
+           (size_t)(w.row_end - w.row_begin);
+}
+
+/* The shard of a window inside the stored one. Rows of parts of several rows are not divided. */
+static tsr_shard shard_in(const tsr_buffer_item *item, tsr_window stored, tsr_shard shard, tsr_window own)
+{
+    shard.data = (unsigned char *)shard.data + (size_t)(own.row_begin - stored.row_begin) * shard.row_stride +
+                 tsr_type_row_bytes(item->tensor->type, own.col_begin - stored.col_begin);
+    return shard;
+}
+
+void tsr_buffer_set_shards(const tsr_buffer_item *item, int d, tsr_shard shard)
+{
+    const tsr_window stored = tsr_buffer_stored_window(item, d), own = own_window(item, d);
+    item->shards[d] = shard_in(item, stored, shard, own);
+    if (item->twin && !item->second && touch(own, own_window(item->twin, d)))
+        item->twin->shards[d] = shard_in(item, stored, shard, own_window(item->twin, d));
+}
+
+/* -- allocations -- */
+
 /* Bytes of one shard, rounded up to the alignment. */
 static tsr_status padded_bytes(const tsr_device *device, const tsr_buffer_item *item, size_t *bytes_out)
 {
-    size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, device->index);
+    size_t bytes = tsr_buffer_stored_bytes(item, device->index);
     if (bytes > device->max_alloc || bytes > SIZE_MAX - device->alignment ||
         tsr_align_up(bytes, device->alignment) > device->max_alloc)
         return tsr_fail(
@@ -49,13 +107,12 @@ static void fill_shards(const tsr_device *device, tsr_buffer_item *items, int n,
 {
     for (int i = 0; i < n; i++) {
         tsr_buffer_item *item = &items[i];
-        tsr_window window = tsr_placement_window(item->tensor, &item->placement, device->index);
-        size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, device->index);
+        tsr_window window = tsr_buffer_stored_window(item, device->index);
+        size_t bytes = tsr_buffer_stored_bytes(item, device->index);
         if (bytes == 0)
             continue;
-        tsr_shard *shard = &item->shards[device->index];
-        shard->data = cursor;
-        shard->row_stride = tsr_type_row_bytes(item->tensor->type, window.col_end - window.col_begin);
+        const size_t stride = tsr_type_row_bytes(item->tensor->type, window.col_end - window.col_begin);
+        tsr_buffer_set_shards(item, device->index, (tsr_shard){.data = cursor, .row_stride = stride});
         cursor += tsr_align_up(bytes, device->alignment);
     }
 }

@@ -30,13 +30,13 @@ static bool is_view(const loading *l, const tsr_buffer_item *item, int d)
     return tsr_device_set_has(l->viewing, d) && has_views(item);
 }
 
-/* A view of an item's part on one device. */
+/* A view of what is stored for an item on one device. */
 static tsr_status view_item(tsr_buffer *buffer, int d, tsr_buffer_item *item)
 {
     tsr_status status = TSR_OK;
     const tsr_source_layout *layout = &item->placement.source;
-    tsr_window window = tsr_placement_window(item->tensor, &item->placement, d), last = window;
-    size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, d), row_stride;
+    tsr_window window = tsr_buffer_stored_window(item, d), last = window;
+    size_t bytes = tsr_buffer_stored_bytes(item, d), row_stride;
     if (bytes == 0)
         return TSR_OK;
     /* From the first byte of the shard to the last, including other devices' columns in between. */
@@ -47,8 +47,8 @@ static tsr_status view_item(tsr_buffer *buffer, int d, tsr_buffer_item *item)
     const void *wrapped;
     TSR_TRY(tsr_buffer_add_wrapped(buffer, d, first, span, bytes, item->tensor->name, &wrapped));
     (void)tsr_placement_source_run(item->tensor, &item->placement, window.row_begin, 1, &row_stride);
-    item->shards[d] =
-        (tsr_shard){(void *)wrapped, row_stride, layout->part_rows > 1 ? layout->part_stride : 0};
+    tsr_buffer_set_shards(
+        item, d, (tsr_shard){(void *)wrapped, row_stride, layout->part_rows > 1 ? layout->part_stride : 0});
 out:
     return status;
 }
@@ -93,11 +93,20 @@ static tsr_window previous_window(const loading *l, int i, int d)
                                         : (tsr_window){0};
 }
 
+/* Parts that twins share are counted twice here, and once in stored_bytes(). */
 static size_t device_bytes(const loading *l, int d)
 {
     size_t bytes = 0;
     for (int i = 0; i < l->n; i++)
         bytes += tsr_placement_bytes(l->items[i].tensor, &l->items[i].placement, d);
+    return bytes;
+}
+
+static size_t stored_bytes(const loading *l, int d)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < l->n; i++)
+        bytes += tsr_buffer_stored_bytes(&l->items[i], d);
     return bytes;
 }
 
@@ -183,7 +192,7 @@ static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
     for (int i = 0; i < l->n; i++) {
         if (is_view(l, &l->items[i], d))
             continue;
-        tsr_window all = window_of(&l->items[i], d);
+        tsr_window all = tsr_buffer_stored_window(&l->items[i], d);
         tsr_window kept = keeps ? kept_window(l, i, d, all) : (tsr_window){0};
         if (kept.row_begin < kept.row_end)
             TSR_TRY(keep_part(l, i, d, kept));
@@ -289,7 +298,7 @@ static tsr_status load_devices(loading *l)
     bool copied;
 
     for (int d = 0; d < l->buffer->rt->n_devices; d++) {
-        size_t bytes = device_bytes(l, d);
+        size_t bytes = stored_bytes(l, d);
         if (tsr_device_set_has(l->config->deferred, d))
             continue;
         TSR_TRY(load_device(l, d, &copied));
@@ -302,6 +311,16 @@ static tsr_status load_devices(loading *l)
         config.progress(config.total_bytes, config.total_bytes, config.user);
 out:
     return status;
+}
+
+/* Each item of the first half and its like in the second half are twins. */
+static void pair_twins(tsr_buffer_item *items, int n)
+{
+    for (int i = 0; i < n / 2; i++) {
+        items[i].twin = &items[n / 2 + i];
+        items[n / 2 + i].twin = &items[i];
+        items[n / 2 + i].second = true;
+    }
 }
 
 static tsr_status make_items(tsr_buffer *buffer, tsr_tensor *const *tensors, const tsr_placement *placements,
@@ -342,6 +361,8 @@ tsr_status tsr_buffer_load(tsr_runtime *rt, tsr_tensor *const *tensors, const ts
     TSR_TRY(tsr_buffer_create(rt, config->owner, &l.buffer));
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *l.items, "a list of weights", &l.items));
     TSR_TRY(make_items(l.buffer, tensors, placements, sources, n, l.items));
+    if (config->flags & TSR_LOAD_TWINS)
+        pair_twins(l.items, n);
     TSR_TRY(load_devices(&l));
 
     l.buffer->read_only = true;
@@ -367,6 +388,8 @@ tsr_status tsr_buffer_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *l.items, "a list of weights", &l.items));
     for (int i = 0; i < n; i++)
         l.items[i] = (tsr_buffer_item){tensors[i], tensors[i]->placement, sources[i], tensors[i]->shards};
+    if (flags & TSR_LOAD_TWINS)
+        pair_twins(l.items, n);
     TSR_FOR_DEVICES(d, devices)
         TSR_TRY(tsr_buffer_lay_out(buffer, buffer->rt->devices[d], l.items, n, &bytes));
     TSR_TRY(fill_copies(&l, devices, &upload));

@@ -66,8 +66,10 @@ unsigned char *tsr_upload_target(const tsr_buffer_item *item, tsr_window window,
 {
     const tsr_shard *shard = &item->shards[device];
     tsr_window all = tsr_placement_window(item->tensor, &item->placement, device);
-    return (unsigned char *)shard->data + (size_t)(window.row_begin - all.row_begin) * shard->row_stride +
-           tsr_type_row_bytes(item->tensor->type, window.col_begin - all.col_begin);
+    const ptrdiff_t cols = (ptrdiff_t)tsr_type_row_bytes(item->tensor->type, window.col_begin) -
+                           (ptrdiff_t)tsr_type_row_bytes(item->tensor->type, all.col_begin);
+    return (unsigned char *)shard->data +
+           (ptrdiff_t)(window.row_begin - all.row_begin) * (ptrdiff_t)shard->row_stride + cols;
 }
 
 static bool next_piece(queue *q, piece *piece_out)
@@ -135,7 +137,7 @@ static tsr_status compare(const uploader *u, const piece *p, const unsigned char
                           const unsigned char *source, size_t source_stride)
 {
     tsr_device *device = u->queue->device;
-    tsr_window all = tsr_placement_window(p->item->tensor, &p->item->placement, device->index);
+    tsr_window all = tsr_buffer_stored_window(p->item, device->index);
     size_t first = (size_t)(p->window.row_begin - all.row_begin);
     tsr_status status = device->ops->download(device, u->copy, p->width, data, stride, p->width, p->height);
     for (size_t row = 0; row < p->height && status == TSR_OK; row++) {

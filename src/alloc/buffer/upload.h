@@ -8,7 +8,7 @@
 /* A part of a device's shard of an item, as elements of the whole tensor. */
 typedef struct tsr_upload_part {
     const tsr_buffer_item *item;
-    tsr_window window; /* inside the shard's */
+    tsr_window window; /* inside the stored one */
 } tsr_upload_part;
 
 /* The uploads of one device: parts of shards that are laid out in its memory. */
@@ -31,7 +31,7 @@ typedef struct tsr_upload_config {
 tsr_status tsr_upload_weights(const tsr_upload_job *jobs, int n_jobs, const tsr_upload_config *config);
 
 /* Address of a window's first element in an item's source (may be NULL on a dry-run device), and in the
- * device's shard, whose own window contains the given window. */
+ * memory of the shard, whose stored window contains the given window. */
 const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window);
 unsigned char *tsr_upload_target(const tsr_buffer_item *item, tsr_window window, int device);
 
