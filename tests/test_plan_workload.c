@@ -203,6 +203,101 @@ static void no_split_takes_less_time(void **state)
     assert_true(n_divided > N_MACHINES && n_two_slowest > 10);
 }
 
+/* -- a split of prompts -- */
+
+/* The least time of attention with the same counts in both phases, or of the other classes in one of them. */
+static double least_attention(const tsr_goal *goal, tsr_device_set set)
+{
+    int64_t counts[TSR_MAX_DEVICES] = {0};
+    return least_of_class(goal, TSR_CLASS_ATTENTION, set, 0,
+                          goal->cost.classes[TSR_CLASS_ATTENTION].n_granules, counts);
+}
+
+static double least_of_phase(const tsr_goal *goal, const tsr_model_cost *phase, double n_steps,
+                             tsr_device_set set)
+{
+    static tsr_goal alone;
+    double ns = 0;
+    alone = *goal;
+    alone.n_decodes = phase == &goal->decode ? n_steps : 0;
+    alone.n_prompts = phase == &goal->prompt ? n_steps : 0;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        int64_t counts[TSR_MAX_DEVICES] = {0};
+        if (c != TSR_CLASS_ATTENTION)
+            ns += least_of_class(&alone, c, set, 0, phase->classes[c].n_granules, counts);
+        ns += n_steps * phase->classes[c].repeats * phase->problem.sync_ns(phase->problem.user, set, c);
+    }
+    return ns;
+}
+
+/* The least time over all pairs of splits with one attention. */
+static double least_pair(const fixture *f, const machine *m, const tsr_model_config *config)
+{
+    tsr_planner planner;
+    static tsr_goal goal;
+    double least = INFINITY, decode[8], prompt[8];
+    runner_ok(tsr_planner_init_for_list(f->gguf, m->devices, config, &planner), "planner");
+    memset(&goal, 0, sizeof goal);
+    runner_ok(tsr_goal_init(&planner, &goal), "goal");
+    const tsr_device_set end = tsr_device_set_one(planner.n_devices);
+    for (tsr_device_set set = 1; set < end; set++) {
+        decode[set] = least_of_phase(&goal, &goal.decode, goal.n_decodes, set);
+        prompt[set] = least_of_phase(&goal, &goal.prompt, goal.n_prompts, set);
+    }
+    for (tsr_device_set a = 1; a < end; a++)
+        for (tsr_device_set b = 1; b < end; b++)
+            if (a & b)
+                least = fmin(least, least_attention(&goal, a & b) + decode[a] + prompt[b]);
+    tsr_planner_free(&planner);
+    return least;
+}
+
+static tsr_plan *plan_of(const fixture *f, const machine *m, const tsr_model_config *config,
+                         tsr_plan_times *times_out, tsr_plan_info *info_out)
+{
+    tsr_plan *plan;
+    runner_ok(tsr_plan_create(f->gguf, m->devices, config, &plan), "plan");
+    tsr_plan_predict(plan, times_out);
+    tsr_plan_get_info(plan, info_out);
+    return plan;
+}
+
+/* With ample memory the planner's pair is the fastest there is, and is chosen where it gains enough. */
+static void no_pair_takes_less_time(void **state)
+{
+    const fixture *f = *state;
+    uint64_t r = 7;
+    int n_pairs = 0;
+    for (int i = 0; i < N_MACHINES / 2; i++) {
+        char text[128];
+        describe(&r, text);
+        machine m = machine_of(i ? text : "1x rtx4090 pcie4x16, 1x rtx3090 pcie4x16");
+        tsr_model_config config = tsr_model_config_default();
+        tsr_plan_times one, two;
+        tsr_plan_info info;
+        config.session.n_ctx = 8192;
+        config.plan.links = m.links;
+        config.workload.n_prompt = 2048;
+        config.workload.n_new = 64;
+        tsr_plan_destroy(plan_of(f, &m, &config, &one, &info));
+        assert_int_equal(info.prompt_tokens, 0);
+        config.prompt.automatic = true;
+        tsr_plan *plan = plan_of(f, &m, &config, &two, &info);
+        const double least = least_pair(f, &m, &config);
+        const bool gains = least <= (1 - TSR_PROMPT_SPLIT_GAIN) * one.workload_ns;
+        if (fabs(least / one.workload_ns - (1 - TSR_PROMPT_SPLIT_GAIN)) > 1e-9 &&
+            gains != (info.prompt_tokens > 0))
+            fail_msg("%s: %.0f ns, a pair takes %.0f ns", text, one.workload_ns, least);
+        if (fabs(two.workload_ns - (gains ? least : one.workload_ns)) > 1e-9 * one.workload_ns)
+            fail_msg("%s: %.0f ns, but %.0f ns is possible", text, two.workload_ns, least);
+        n_pairs += gains;
+        tsr_plan_destroy(plan);
+        machine_free(&m);
+    }
+    print_message("%d of %d machines get a split of prompts\n", n_pairs, N_MACHINES / 2);
+    assert_true(n_pairs >= 5 && n_pairs < N_MACHINES / 2);
+}
+
 /* -- the config -- */
 
 /* Steps of decoding have a token of every sequence, steps of prompts those of several. */
@@ -281,6 +376,37 @@ static void prompts_are_in_the_chunks_of_as_many_stages(void **state)
     machine_free(&m);
 }
 
+static void splits_of_prompts_that_cannot_be_are_refused(void **state)
+{
+    const fixture *f = *state;
+    machine m = machine_of("2x rtx3090");
+    static const struct {
+        tsr_split_mode mode;
+        int n_tokens, n_batch, n_gpu_layers, n_split;
+        const char *phrase;
+    } bad[] = {{TSR_SPLIT_MODE_LAYER, 0, 64, -1, 2, "is for tensor mode, and the mode is layer"},
+               {TSR_SPLIT_MODE_NONE, 0, 64, -1, 2, "is for tensor mode, and the mode is none"},
+               {TSR_SPLIT_MODE_TENSOR, 65, 64, -1, 2, "steps of 65 tokens and more"},
+               {TSR_SPLIT_MODE_TENSOR, 0, 1, -1, 2, "steps of 2 tokens and more"},
+               {TSR_SPLIT_MODE_TENSOR, 1, 64, -1, 2, "prompt.n_tokens is 1"},
+               {TSR_SPLIT_MODE_TENSOR, 0, 64, -1, 3, "entry 3 has no device"}};
+    static const float split[3] = {3, 1};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tsr_model_config config = tsr_model_config_default();
+        tsr_plan *plan = NULL;
+        config.split.mode = bad[i].mode;
+        config.session.n_batch = bad[i].n_batch;
+        config.offload.n_gpu_layers = bad[i].n_gpu_layers;
+        config.prompt.n_tokens = bad[i].n_tokens;
+        config.prompt.tensor_split = split;
+        config.prompt.n_tensor_split = bad[i].n_split;
+        assert_int_equal(tsr_plan_create(f->gguf, m.devices, &config, &plan), TSR_ERR_INVALID);
+        if (!strstr(tsr_last_error(), bad[i].phrase))
+            fail_msg("%s", tsr_last_error());
+    }
+    machine_free(&m);
+}
+
 static void workloads_without_tokens_are_refused(void **state)
 {
     const fixture *f = *state;
@@ -313,6 +439,8 @@ int main(void)
         cmocka_unit_test(a_workload_of_several_sequences_has_their_tokens),
         cmocka_unit_test(more_sequences_than_a_batch_are_decoded_in_two_steps),
         cmocka_unit_test(prompts_are_in_the_chunks_of_as_many_stages),
+        cmocka_unit_test(no_pair_takes_less_time),
+        cmocka_unit_test(splits_of_prompts_that_cannot_be_are_refused),
         cmocka_unit_test(workloads_without_tokens_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -115,6 +115,31 @@ static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
     free(plain);
 }
 
+/* The split of prompts stays as it was configured, whatever becomes of the other one. */
+static void a_split_of_prompts_outlives_changes(void **state)
+{
+    (void)state;
+    static const float prompts[][4] = {{1}, {0, 0, 3, 1}, {1, 5, 0, 1}};
+    const char *const paths[] = {walk_model_path, walk_moe_path};
+    for (int i = 0; i < 4; i++) {
+        float split[4];
+        walk w = {.path = paths[i / 2],
+                  .devices = "host:4,threads=1",
+                  .seed = 31 + (uint64_t)i,
+                  .config = walk_config(),
+                  .length = WALK_LENGTH};
+        float *plain = walk_make_plain(&w, PLAIN);
+        memcpy(split, prompts[i % 3], sizeof split);
+        w.config.load.copy_weights = i % 2;
+        w.config.split.experts = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        w.config.prompt.tensor_split = split;
+        w.config.prompt.n_tensor_split = 4;
+        w.config.prompt.n_tokens = 2 + 3 * i;
+        check_walk(&w, 4, 6);
+        free(plain);
+    }
+}
+
 static void blocks_that_are_pinned_stay_where_they_are(void **state)
 {
     (void)state;
@@ -452,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_go_on_with_the_same_bits),
         cmocka_unit_test(mixtures_of_experts_go_on_with_the_same_bits),
+        cmocka_unit_test(a_split_of_prompts_outlives_changes),
         cmocka_unit_test(blocks_that_are_pinned_stay_where_they_are),
         cmocka_unit_test(without_a_tensor_split_all_is_on_one_device),
         cmocka_unit_test(all_models_of_a_runtime_change_together),

@@ -28,6 +28,8 @@ static void open_on(runner *r, const char *devices, const char *split, const tsr
     if (types) {
         config.session.type_k = types->session.type_k;
         config.session.type_v = types->session.type_v;
+        config.prompt = types->prompt;
+        config.prompt.n_tensor_split = split ? (int)strlen(split) / 2 + 1 : 1; /* entries of one digit */
     }
     runner_open(r, session_model_path, devices, split, &config);
 }
@@ -74,12 +76,17 @@ static void no_split_shows_in_a_file(void **state)
     (void)state;
     static const struct {
         const char *devices, *split;
-    } ways[] = {{"host:1,threads=1", NULL}, {"host:2,threads=1", "3,1"}, {"host:3,threads=1", "1,1,1"}};
-    enum { N = 45, MORE = 30, N_WAYS = 3 };
+        float prompts[3]; /* zeros: the same split */
+    } ways[] = {{"host:1,threads=1", NULL, {0}},
+                {"host:2,threads=1", "3,1", {0}},
+                {"host:3,threads=1", "1,1,1", {0}},
+                {"host:3,threads=1", "1,2,1", {0, 1, 3}}};
+    enum { N = 45, MORE = 30, N_WAYS = 4 };
     static const tsr_type types[][2] = {{TSR_TYPE_F16, TSR_TYPE_F16}, {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0}};
     static unsigned char first[MAX_BYTES], other[MAX_BYTES];
     for (int t = 0; t < 2; t++) {
         tsr_model_config config = {.session.type_k = types[t][0], .session.type_v = types[t][1]};
+        config.prompt.n_tokens = 16;
         uint64_t seed = 3;
         int32_t tokens[N + MORE];
         float logits[SESSION_VOCAB];
@@ -88,6 +95,8 @@ static void no_split_shows_in_a_file(void **state)
         float *plain = session_plain_logits(&config, tokens, N + MORE);
         for (int from = 0; from < N_WAYS; from++) {
             runner r;
+            const int to = (from + 1) % N_WAYS;
+            config.prompt.tensor_split = ways[from].prompts;
             open_on(&r, ways[from].devices, ways[from].split, &config);
             append(&r, 1, tokens, N, logits);
             runner_ok(save(&r, 1, "one"), "save");
@@ -97,7 +106,8 @@ static void no_split_shows_in_a_file(void **state)
             assert_int_equal(n, bytes);
             if (from)
                 assert_memory_equal(first, other, bytes);
-            open_on(&r, ways[(from + 1) % N_WAYS].devices, ways[(from + 1) % N_WAYS].split, &config);
+            config.prompt.tensor_split = ways[to].prompts;
+            open_on(&r, ways[to].devices, ways[to].split, &config);
             runner_ok(load(&r, 4, "one"), "load");
             assert_int_equal(tsr_session_length(r.session, 4), N);
             append(&r, 4, tokens + N, 1, logits);

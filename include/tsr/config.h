@@ -176,7 +176,30 @@ typedef struct tsr_model_config {
          * if the model can be planned, but not run. docs/models.md says which architectures were tested */
         bool load;
     } prediction;
+
+    /** A split of their own for steps of many tokens, in tensor mode without offloaded blocks. Prompts are
+     * bound by arithmetic and by the bytes of all-reduces, decoding by memory and latency. FFN and output
+     * matrices are divided as this split says in steps of n_tokens tokens and more, and as
+     * split.tensor_split says in shorter ones. Attention is divided by split.tensor_split in both, so keys
+     * and values stay where they are, and steps of any size may follow each other. Each device stores what it
+     * has under either split, once. No bit of the result depends on it. TSR_ERR_INVALID with other split
+     * modes, with offloaded blocks, with n_tokens above session.n_batch, and where session.n_batch is 1;
+     * TSR_ERR_UNSUPPORTED for models that are only planned. */
+    struct {
+        /** [n_tensor_split] proportions in device order, of which 0 means no part of FFN and output; NULL or
+         * all 0: as `automatic` says */
+        const float *tensor_split;
+        int n_tensor_split; /**< entries of `tensor_split` */
+        /** without a tensor_split here: true: the planner chooses a split of prompts if the workload is
+         * predicted to be faster by TSR_PROMPT_SPLIT_GAIN or more with it, and has none where it must not.
+         * False: none */
+        bool automatic;
+        int n_tokens; /**< the least tokens of a step of this split, at least 2; 0: the planner's choice */
+    } prompt;
 } tsr_model_config;
+
+/** What a split of prompts that the planner chooses gains at least: 3 % of the time of the workload. */
+#define TSR_PROMPT_SPLIT_GAIN 0.03
 
 /** The defaults: tensor mode, shares by the planner for 512 tokens in and 128 out, full context, one
  * sequence, F16 keys and values. */

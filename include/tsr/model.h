@@ -40,7 +40,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *pat
 TSR_API void tsr_model_close(tsr_model *model); /**< NULL is fine */
 
 /** Change the split of a loaded model and of its sessions. Afterwards model and sessions are as if the model
- * had been opened with this tensor_split[n_tensor_split] and otherwise the same config. n_tensor_split 0, or
+ * had been opened with this tensor_split[n_tensor_split] and otherwise the same config, with its split of
+ * prompts, too. n_tensor_split 0, or
  * all zeros: the planner chooses anew. Handles stay valid, sequences keep their tokens, and decoding
  * continues with the bits that it would have had without the change. The plan that tsr_model_plan() returned
  * before is no longer valid.

@@ -91,6 +91,7 @@ typedef struct tsr_plan_info {
     int n_prompt;      /**< of config.workload */
     int n_new;         /**< of config.workload */
     int n_seq;         /**< of config.workload */
+    int64_t prompt_tokens; /**< the least tokens of a step of the split of prompts; 0: there is none */
 } tsr_plan_info;
 
 /** What a plan puts on one device. */
@@ -113,6 +114,9 @@ typedef struct tsr_plan_device {
     size_t free_bytes;
     size_t missing_bytes;     /**< of total_bytes and the margin, beyond the cap */
     size_t arena_bound_bytes; /**< no packing of the activations could be smaller */
+    /** as `granules`, in steps of the split of prompts; 0 if there is none */
+    int64_t prompt_granules[TSR_CLASS_COUNT];
+    size_t prompt_bytes; /**< of total_bytes, what the split of prompts adds */
 } tsr_plan_device;
 
 /** Write what the plan is about. */

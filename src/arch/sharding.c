@@ -100,6 +100,7 @@ static tsr_status split_init(const tsr_model_split *like, tsr_model_split *split
     *split = *like;
     split->groups = NULL;
     split->attention_group = split->ffn_group = NULL;
+    split->prompt = NULL;
     TSR_TRY(tsr_mem_array((size_t)like->n_groups, sizeof *split->groups, "device groups", &split->groups));
     TSR_TRY(tsr_mem_array(n_layers, sizeof(int), "layer groups", &split->attention_group));
     TSR_TRY(tsr_mem_array(n_layers, sizeof(int), "layer groups", &split->ffn_group));
@@ -150,6 +151,10 @@ tsr_status tsr_model_split_copy(const tsr_model_split *split, tsr_model_split *c
     tsr_model_split copy = {0};
     TSR_TRY(split_init(split, &copy));
     memcpy(copy.groups, split->groups, (size_t)split->n_groups * sizeof *split->groups);
+    if (split->prompt) {
+        TSR_TRY(TSR_NEW(&copy.prompt, "a split of prompts"));
+        TSR_TRY(tsr_model_split_copy(split->prompt, copy.prompt));
+    }
     *copy_out = copy;
     copy = (tsr_model_split){0};
 out:
@@ -213,8 +218,49 @@ out:
     return status;
 }
 
+/* Whether every device of a recurrent layer holds some of the layer's state whole. */
+static bool has_whole_states(const tsr_hparams *hp, const tsr_split_group *group,
+                             const tsr_model_granules *granules)
+{
+    for (int i = 0; i < hp->n_kinds; i++) {
+        tsr_shard_map maps[2];
+        tsr_kv_state_part parts[TSR_KV_STATE_PARTS] = {{0}};
+        if (!tsr_mixer_is_recurrent(hp->kinds[i].mixer) && hp->kinds[i].ratio == 0)
+            continue;
+        tsr_split_group_states(group, hp, granules, i, maps, parts);
+        for (int p = 0; p < TSR_KV_STATE_PARTS; p++)
+            if (parts[p].map && parts[p].whole)
+                return true;
+    }
+    return false;
+}
+
+/* A whole state is written by the devices of a step, so a device that holds one takes part in all steps. */
+tsr_status tsr_model_split_add_prompt(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                      const double *shares, const int64_t *counts, int64_t prompt_tokens,
+                                      tsr_model_split *split)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_NEW(&split->prompt, "a split of prompts"));
+    TSR_TRY(tsr_model_split_tensor(hp, granules, shares, split->n_devices, counts, split->prompt));
+    split->prompt_tokens = prompt_tokens;
+    tsr_split_group *group = &split->groups[0], *of_prompts = &split->prompt->groups[0];
+    if (has_whole_states(hp, group, granules))
+        group->devices = of_prompts->devices = group->devices | of_prompts->devices;
+out:
+    return status;
+}
+
+const tsr_model_split *tsr_model_split_of(const tsr_model_split *split, int64_t n_tokens)
+{
+    return split->prompt && n_tokens >= split->prompt_tokens ? split->prompt : split;
+}
+
 void tsr_model_split_free(tsr_model_split *split)
 {
+    if (split->prompt)
+        tsr_model_split_free(split->prompt);
+    tsr_mem_free(split->prompt);
     tsr_mem_free(split->groups);
     tsr_mem_free(split->attention_group);
     tsr_mem_free(split->ffn_group);

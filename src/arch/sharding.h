@@ -66,6 +66,10 @@ typedef struct tsr_model_split {
     tsr_split_group *groups;          /* [n_groups]; a group without blocks takes no memory */
     int *attention_group, *ffn_group; /* [n_layers] */
     int embedding_group, output_group;
+    /* The split of steps of prompt_tokens tokens and more; NULL: this one. Attention is divided as here, so
+     * that keys, values and states are where steps of any size need them. */
+    struct tsr_model_split *prompt;
+    int64_t prompt_tokens;
 } tsr_model_split;
 
 /* The parts of a split. All arrays belong to the caller and are only read. */
@@ -99,6 +103,15 @@ tsr_status tsr_model_split_tensor(const tsr_hparams *hparams, const tsr_model_gr
 tsr_status tsr_model_split_layers(const tsr_hparams *hparams, const tsr_model_granules *granules,
                                   const double *shares, int n_devices, tsr_split_mode mode,
                                   const int *devices, tsr_model_split *split_out);
+
+/* Give a split of tensor mode, counts[class * n_devices + d], a split of its own for steps of prompt_tokens
+ * tokens and more, with prompt_counts of the same attention. TSR_ERR_INVALID: counts have a wrong sum. */
+tsr_status tsr_model_split_add_prompt(const tsr_hparams *hparams, const tsr_model_granules *granules,
+                                      const double *shares, const int64_t *prompt_counts,
+                                      int64_t prompt_tokens, tsr_model_split *split);
+
+/* The split of a step of n_tokens tokens. */
+const tsr_model_split *tsr_model_split_of(const tsr_model_split *split, int64_t n_tokens);
 
 void tsr_model_split_free(tsr_model_split *split);
 

@@ -469,10 +469,10 @@ static void lists_free(lists *l)
     tsr_mem_free(l->maps); /* the buffer has a copy */
 }
 
-static tsr_status lists_alloc(const tsr_weights *weights, lists *l)
+static tsr_status lists_alloc(const tsr_weights *weights, const tsr_weights *prompt, lists *l)
 {
     tsr_status status = TSR_OK;
-    size_t n = (size_t)weights->n;
+    size_t n = (size_t)weights->n * (prompt ? 2 : 1);
     TSR_TRY(tsr_mem_array(n, sizeof *l->tensors, "tensor lists", &l->tensors));
     TSR_TRY(tsr_mem_array(n, sizeof *l->placements, "tensor placements", &l->placements));
     TSR_TRY(tsr_mem_array(n, sizeof *l->sources, "tensor sources", &l->sources));
@@ -498,28 +498,36 @@ static void list_tensor(tsr_weight *weight, const tsr_weight *previous, tsr_runt
     l->sources[l->n++] = weight->source ? weight->source->data : NULL;
 }
 
-tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
-                             const tsr_weights_placing *placing)
+/* A tied output matrix on the devices of the embedding is the same tensor. */
+static void list_weights(tsr_weights *weights, const tsr_weights *previous, tsr_runtime *rt,
+                         const tsr_model_split *split, lists *l)
+{
+    const bool share = split->embedding_group == split->output_group;
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied || !share)
+            list_tensor(weights->list[i], previous ? previous->list[i] : NULL, rt, split, l);
+    if (weights->tied_output && share)
+        weights->output = weights->embedding;
+}
+
+tsr_status tsr_weights_place(tsr_weights *weights, tsr_weights *prompt, tsr_runtime *rt,
+                             const tsr_model_split *split, const tsr_weights_placing *placing)
 {
     tsr_status status = TSR_OK;
     lists l = {0};
     const tsr_weights *previous = placing->previous;
     progress_adapter adapter = {placing->progress, placing->user};
-    tsr_buffer_load_config config = {.flags = placing->flags,
+    tsr_buffer_load_config config = {.flags = placing->flags | (prompt ? TSR_LOAD_TWINS : 0u),
                                      .owner = TSR_MEMORY_WEIGHTS,
                                      .progress = report,
                                      .user = &adapter,
                                      .previous_buffer = previous ? previous->buffer : NULL,
                                      .deferred = placing->deferred};
-    bool share = split->embedding_group == split->output_group;
 
-    TSR_TRY(lists_alloc(weights, &l));
-    for (int i = 0; i < weights->n; i++)
-        if (!weights->list[i]->tied ||
-            !share) /* otherwise both are on the same devices, and one tensor serves both */
-            list_tensor(weights->list[i], previous ? previous->list[i] : NULL, rt, split, &l);
-    if (weights->tied_output && share)
-        weights->output = weights->embedding;
+    TSR_TRY(lists_alloc(weights, prompt, &l));
+    list_weights(weights, previous, rt, split, &l);
+    if (prompt)
+        list_weights(prompt, placing->previous_prompt, rt, split->prompt, &l);
     config.previous = previous ? l.previous : NULL;
     TSR_TRY(tsr_buffer_load(rt, l.tensors, l.placements, l.sources, l.n, &config, &weights->buffer));
 out:
@@ -527,17 +535,26 @@ out:
     return status;
 }
 
-tsr_status tsr_weights_refill(tsr_weights *weights, tsr_device_set devices, unsigned flags)
+static void list_placed(tsr_weights *weights, lists *l)
+{
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->tensor.shards) {
+            l->tensors[l->n] = &weights->list[i]->tensor;
+            l->sources[l->n++] = weights->list[i]->source->data;
+        }
+}
+
+tsr_status tsr_weights_refill(tsr_weights *weights, tsr_weights *prompt, tsr_device_set devices,
+                              unsigned flags)
 {
     tsr_status status = TSR_OK;
     lists l = {0};
-    TSR_TRY(lists_alloc(weights, &l));
-    for (int i = 0; i < weights->n; i++)
-        if (weights->list[i]->tensor.shards) {
-            l.tensors[l.n] = &weights->list[i]->tensor;
-            l.sources[l.n++] = weights->list[i]->source->data;
-        }
-    TSR_TRY(tsr_buffer_fill(weights->buffer, l.tensors, l.sources, l.n, devices, flags));
+    TSR_TRY(lists_alloc(weights, prompt, &l));
+    list_placed(weights, &l);
+    if (prompt)
+        list_placed(prompt, &l);
+    TSR_TRY(tsr_buffer_fill(weights->buffer, l.tensors, l.sources, l.n, devices,
+                            flags | (prompt ? TSR_LOAD_TWINS : 0u)));
 out:
     lists_free(&l);
     return status;

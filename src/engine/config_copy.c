@@ -46,6 +46,12 @@ tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_co
         TSR_TRY(tsr_links_copy(config->plan.links, &copy->links));
         config->plan.links = copy->links;
     }
+    if (config->prompt.tensor_split) {
+        size_t n = (size_t)config->prompt.n_tensor_split;
+        TSR_TRY(tsr_mem_array(n, sizeof *copy->prompt_split, "a model's config", &copy->prompt_split));
+        memcpy(copy->prompt_split, config->prompt.tensor_split, n * sizeof *copy->prompt_split);
+        config->prompt.tensor_split = copy->prompt_split;
+    }
     if (config->margin.bytes) {
         size_t n = (size_t)config->margin.n;
         TSR_TRY(tsr_mem_array(n, sizeof *copy->margins, "a model's config", &copy->margins));
@@ -65,6 +71,7 @@ void tsr_config_copy_free(tsr_config_copy *copy)
     tsr_mem_free(copy->offload_rules);
     tsr_links_destroy(copy->links);
     tsr_mem_free(copy->rates);
+    tsr_mem_free(copy->prompt_split);
     tsr_mem_free(copy->margins);
     *copy = (tsr_config_copy){0};
 }

@@ -4,8 +4,8 @@
 
 #include "model/model.h"
 
-/* Copy the rates, links, margins, overrides and offload device of `config`, which points to the copies
- * afterwards. On failure *copy has the copies made so far, for tsr_config_copy_free(). */
+/* Copy the rates, links, margins, split of prompts, overrides and offload device of `config`, which points to
+ * the copies afterwards. On failure *copy has the copies made so far, for tsr_config_copy_free(). */
 tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_config_copy *copy);
 void tsr_config_copy_free(tsr_config_copy *copy);
 

@@ -65,6 +65,8 @@ static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved
     model->config.plan.rates = config.plan.rates;
     model->config.plan.links = config.plan.links;
     model->config.margin.bytes = config.margin.bytes;
+    model->config.prompt.tensor_split = config.prompt.tensor_split;
+    model->config.prompt.n_tensor_split = config.prompt.n_tensor_split;
     model->config.offload.rules = config.offload.rules;
     model->config.offload.n_rules = config.offload.n_rules;
     model->config.offload.device = config.offload.device;
@@ -158,6 +160,13 @@ static uint64_t fingerprint_of(const tsr_model *model)
                                c->load.copy_weights,
                                c->session.swa_full};
     uint64_t sum = tsr_hash_words(0, numbers, sizeof numbers);
+    if (model->split.prompt) {
+        const tsr_split_group *group = &model->split.prompt->groups[0];
+        const size_t bytes = ((size_t)model->rt->n_devices + 1) * sizeof group->ffn.begin[0];
+        sum = tsr_hash_words(sum, &model->split.prompt_tokens, sizeof model->split.prompt_tokens);
+        sum = tsr_hash_words(sum, group->ffn.begin, bytes);
+        sum = tsr_hash_words(sum, group->vocab.begin, bytes);
+    }
     for (int d = 0; d < model->rt->n_devices; d++)
         sum = tsr_hash_words(sum, model->rt->devices[d]->used, sizeof model->rt->devices[d]->used);
     return sum;

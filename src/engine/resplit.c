@@ -56,6 +56,7 @@ static void swap_contents(tsr_session *a, tsr_session *b)
     tsr_session was = *a;
     a->kv = b->kv;
     a->memory = b->memory;
+    a->prompt_memory = b->prompt_memory;
     a->prediction_memory = b->prediction_memory;
     memcpy(a->steps, b->steps, sizeof a->steps);
     a->n_steps = b->n_steps;
@@ -63,6 +64,7 @@ static void swap_contents(tsr_session *a, tsr_session *b)
     a->stats.n_programs += b->stats.n_programs;
     b->kv = was.kv;
     b->memory = was.memory;
+    b->prompt_memory = was.prompt_memory;
     b->prediction_memory = was.prediction_memory;
     memcpy(b->steps, was.steps, sizeof b->steps);
     b->n_steps = was.n_steps;
@@ -103,6 +105,12 @@ static void drop_weights(tsr_model *model, tsr_device_set devices)
         tsr_buffer_drop_device(model->weights.buffer, d);
 }
 
+static tsr_status refill(tsr_model *model, tsr_device_set devices)
+{
+    return tsr_weights_refill(&model->weights, tsr_model_prompt_weights(model), devices,
+                              tsr_model_load_flags(&model->config));
+}
+
 /* Programs contain the addresses of weights, so the programs of the old split are dropped with its
  * weights. */
 static tsr_status exchange_weights(tsr_resplit *r)
@@ -114,7 +122,7 @@ static tsr_status exchange_weights(tsr_resplit *r)
         tsr_session_drop_steps(s);
     r->exchanging = true;
     drop_weights(model, r->exchanged);
-    return tsr_weights_refill(&r->next->weights, r->exchanged, tsr_model_load_flags(&model->config));
+    return refill(r->next, r->exchanged);
 }
 
 /* Load the old weights again, wherever exchange_weights() stopped. */
@@ -127,8 +135,7 @@ static void restore_weights(tsr_resplit *r)
     for (tsr_session *s = r->next->sessions; s; s = s->next)
         tsr_session_drop_steps(s);
     drop_weights(r->next, r->exchanged);
-    if (tsr_weights_refill(&r->model->weights, r->exchanged, tsr_model_load_flags(&r->model->config)) !=
-        TSR_OK) {
+    if (refill(r->model, r->exchanged) != TSR_OK) {
         tsr_log(&r->model->rt->logger, TSR_LOG_WARN,
                 "a change of split failed (%s), and the old weights cannot be loaded again: %s", sentence,
                 tsr_last_error());
@@ -149,12 +156,14 @@ out:
 static void commit(tsr_resplit *r)
 {
     tsr_model *model = r->model, *next = r->next;
-    tsr_weights weights = model->weights;
+    tsr_weights weights = model->weights, prompt_weights = model->prompt_weights;
     tsr_model_split split = model->split;
     for (tsr_session *s = model->sessions; s; s = s->next)
         swap_contents(s, s->successor);
     model->weights = next->weights;
     next->weights = weights;
+    model->prompt_weights = next->prompt_weights;
+    next->prompt_weights = prompt_weights;
     model->split = next->split;
     next->split = split;
     tsr_buffer_inherit(model->weights.buffer, next->weights.buffer);

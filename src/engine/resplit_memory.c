@@ -19,10 +19,10 @@ void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
     tsr_holding h = {.copies = tsr_buffer_has_copies(model->weights.buffer, d)};
     h.bytes[TSR_MEMORY_WEIGHTS] = tsr_buffer_bytes(model->weights.buffer, d);
     for (const tsr_session *s = model->sessions; s; s = s->next) {
-        const tsr_program_memory *memory[] = {s->memory, s->prediction_memory};
-        for (int i = 0; i < 2 && memory[i]; i++) {
-            h.bytes[TSR_MEMORY_ARENA] += tsr_layout_arena_bytes(&memory[i]->layout, d);
-            h.bytes[TSR_MEMORY_COMM] += tsr_layout_comm_bytes(&memory[i]->layout, d);
+        for (int i = 0; i < TSR_SESSION_MEMORIES; i++) {
+            const tsr_program_memory *memory = tsr_session_memory(s, i);
+            h.bytes[TSR_MEMORY_ARENA] += memory ? tsr_layout_arena_bytes(&memory->layout, d) : 0;
+            h.bytes[TSR_MEMORY_COMM] += memory ? tsr_layout_comm_bytes(&memory->layout, d) : 0;
         }
         h.bytes[TSR_MEMORY_KV] += tsr_kv_reserved_bytes(s->kv, d);
         h.kv_committed += tsr_kv_committed_bytes(s->kv, d);
@@ -123,7 +123,8 @@ static need need_of(const tsr_model *model, const tsr_plan *plan, const tsr_kv_l
     size_t kv = new[TSR_MEMORY_KV];
     need n = {.grown = excess(new[TSR_MEMORY_WEIGHTS], old.bytes[TSR_MEMORY_WEIGHTS]), .copies = copies};
     n.weights = copies ? new[TSR_MEMORY_WEIGHTS] : n.grown;
-    if (same_part(&model->split, &plan->split, d))
+    const tsr_model_split *a = model->split.prompt, *b = plan->split.prompt;
+    if (same_part(&model->split, &plan->split, d) && (a && b ? same_part(a, b, d) : !a && !b))
         n.weights = 0;
     if (!model->sessions)
         return n;

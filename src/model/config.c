@@ -70,6 +70,8 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_range("workload.n_prompt", c.workload.n_prompt, 0, 1 << 30));
     TSR_TRY(check_range("workload.n_new", c.workload.n_new, c.workload.n_prompt == 0, 1 << 30));
     TSR_TRY(check_range("workload.n_seq", c.workload.n_seq, 1, c.session.n_seq_max));
+    if (c.prompt.n_tokens != 0)
+        TSR_TRY(check_range("prompt.n_tokens", c.prompt.n_tokens, 2, 1 << 16));
     if (!tsr_activation_bits_known(c.compute.activation_bits))
         TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8",
                          c.compute.activation_bits));

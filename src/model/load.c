@@ -63,6 +63,8 @@ static void forget_pointers(tsr_model_config *config)
 {
     config->split.tensor_split = NULL;
     config->split.n_tensor_split = 0;
+    config->prompt.tensor_split = NULL;
+    config->prompt.n_tensor_split = 0;
     config->plan.rates = NULL;
     config->plan.links = NULL;
     config->load.progress = NULL;
@@ -88,6 +90,18 @@ unsigned tsr_model_load_flags(const tsr_model_config *config)
            (config->load.verify_upload ? TSR_LOAD_VERIFY : 0u);
 }
 
+tsr_weights *tsr_model_prompt_weights(const tsr_model *model)
+{
+    return model->split.prompt ? (tsr_weights *)&model->prompt_weights : NULL;
+}
+
+static tsr_status declare(const tsr_model_shape *shape, tsr_weights *weights)
+{
+    tsr_status status = tsr_weights_init(weights, shape->gguf, shape->hparams.n_layers);
+    return status == TSR_OK ? tsr_arch_declare(shape->arch, weights, &shape->hparams, &shape->granules)
+                            : status;
+}
+
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
                           const tsr_model_split *split, const tsr_model_previous *previous,
                           tsr_model **model_out)
@@ -101,14 +115,17 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     forget_pointers(&model->config);
     TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
-    TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams, &shape->granules));
+    TSR_TRY(declare(shape, &model->weights));
+    if (split->prompt)
+        TSR_TRY(declare(shape, &model->prompt_weights));
     tsr_weights_placing placing = {.flags = tsr_model_load_flags(resolved),
                                    .progress = resolved->load.progress,
                                    .user = resolved->load.progress_user,
                                    .previous = previous ? &previous->model->weights : NULL,
+                                   .previous_prompt =
+                                       previous ? tsr_model_prompt_weights(previous->model) : NULL,
                                    .deferred = previous ? previous->exchanged : 0};
-    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));
+    TSR_TRY(tsr_weights_place(&model->weights, tsr_model_prompt_weights(model), rt, &model->split, &placing));
     tsr_track(&rt->tracked, &model->tracked, &model_kind);
     *model_out = model;
     model = NULL;
@@ -125,6 +142,7 @@ void tsr_model_unload(tsr_model *model)
         tsr_session_leave_model(model->sessions);
     tsr_untrack(&model->tracked);
     tsr_weights_free(&model->weights);
+    tsr_weights_free(&model->prompt_weights);
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         tsr_rope_tables_free(&model->rope[i]);
     tsr_model_split_free(&model->split);

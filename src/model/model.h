@@ -15,6 +15,7 @@ typedef struct tsr_config_copy {
     tsr_device_rates *rates;
     tsr_links *links;
     size_t *margins;
+    float *prompt_split;
     tsr_offload_rule *offload_rules;
     char **texts; /* [n_texts] of the offload_rules, and the offload device */
     int n_texts;
@@ -30,7 +31,8 @@ struct tsr_model {
     tsr_model_config config;     /* with defaults; pointers are NULL or lead to `config_copy` */
     tsr_config_copy config_copy; /* of opened models */
     tsr_model_split split;
-    tsr_weights weights;
+    tsr_weights weights, prompt_weights; /* of split.prompt: the same tensors, in the buffer of the first;
+                                          * empty without split.prompt */
     bool lost; /* a change of split failed, and so did going back: it has no weights on some device */
     tsr_rope_tables rope[TSR_ROPE_SLOTS]; /* n_rot 0: the model has no such rotation */
     tsr_plan *plan;                       /* NULL on measuring devices */

@@ -12,6 +12,7 @@
 #include "plan/cost/goal.h"
 #include "plan/decide.h"
 #include "plan/dry_run.h"
+#include "plan/phases.h"
 #include "plan/cost/stages.h"
 #include "split/fit.h"
 
@@ -24,7 +25,10 @@ typedef struct decision {
     double shares[TSR_MAX_DEVICES];      /* [n_devices] requested, or found by a search */
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules of the free blocks, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
-    tsr_goal goal; /* of an automatic decision */
+    int64_t prompt[TSR_CLASS_COUNT * TSR_MAX_DEVICES]; /* counts of prompts, as those of decoding */
+    bool has_prompt;                                   /* a split of prompts */
+    bool no_pair;                                      /* no split of prompts may be chosen */
+    tsr_goal goal;                                     /* of an automatic decision */
     tsr_stages_problem stages;
     tsr_pipeline pipeline;
 } decision;
@@ -133,6 +137,13 @@ static tsr_status fit_counts(decision *dec, int64_t *counts)
                                   &dec->out->no_room);
 }
 
+/* The granules that a device holds: those of decoding and those of prompts. */
+static int64_t held(const decision *dec, const int64_t *counts, int c, int d)
+{
+    const int n = dec->in->n_devices;
+    return dec->has_prompt ? tsr_phase_held(counts + c * n, dec->prompt + c * n, d) : counts[c * n + d];
+}
+
 /* Learn what a device holds besides its granules from the last measurement. A device over its cap in the
  * first round will have fewer granules, hence a smaller arena: the arena is guessed in proportion, and
  * measured in the next round. In the second half of the rounds no value gets smaller again, so that the
@@ -143,7 +154,7 @@ static void learn_fixed(decision *dec, const int64_t *counts, int round)
         tsr_split_room *room = &dec->rooms[d];
         size_t used = used_by(dec, d), cap = room_of(dec, d), granules = 0;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            granules += (size_t)counts[c * dec->in->n_devices + d] * granule_bytes(dec, c);
+            granules += (size_t)held(dec, counts, c, d) * granule_bytes(dec, c);
         size_t fixed = used > granules ? used - granules : 0;
         if (round == 0 && used > cap) {
             double arena = (double)dec->out->measurement.used[d][TSR_MEMORY_ARENA];
@@ -152,6 +163,25 @@ static void learn_fixed(decision *dec, const int64_t *counts, int round)
         room->fixed_bytes = round < MAX_ROUNDS / 2 ? fixed : TSR_MAX(room->fixed_bytes, fixed);
         room->capacity_bytes = cap;
     }
+}
+
+/* Replace the fastest split by a pair, if a pair gains enough. */
+static tsr_status take_pair(decision *dec, tsr_cost_result *result)
+{
+    tsr_status status = TSR_OK;
+    tsr_phase_pair pair;
+    TSR_TRY(tsr_phase_find_pair(dec->in, &dec->goal, &pair));
+    dec->has_prompt = !dec->out->map.any && pair.total_ns <= (1 - TSR_PROMPT_SPLIT_GAIN) * result->total_ns;
+    if (!dec->has_prompt)
+        return TSR_OK;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        memcpy(result->counts[c], pair.decode[c], sizeof pair.decode[c]);
+        memcpy(dec->prompt + c * dec->in->n_devices, pair.prompt[c],
+               (size_t)dec->in->n_devices * sizeof *dec->prompt);
+    }
+    result->proven = false;
+out:
+    return status;
 }
 
 /* The fastest counts in the rooms. The shares of their bytes are reported as "requested". */
@@ -174,6 +204,8 @@ static tsr_status optimize_counts(decision *dec, int64_t *counts)
     memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
     TSR_TRY(tsr_split_optimize(&dec->goal.cost.problem, &result));
     tsr_balance_counts(&dec->goal.cost, result.counts);
+    if (dec->in->config.prompt.automatic && dec->in->prompt.automatic && !dec->no_pair)
+        TSR_TRY(take_pair(dec, &result));
     double all = 0;
     for (int d = 0; d < dec->in->n_devices; d++) {
         dec->shares[d] = 0;
@@ -199,6 +231,34 @@ static tsr_status choose_counts(decision *dec, int64_t *counts)
     return dec->out->automatic ? optimize_counts(dec, counts) : fit_counts(dec, counts);
 }
 
+/* The counts of a given split of prompts: rounded without regard to memory, except those of attention. */
+static tsr_status round_prompt(decision *dec, const int64_t *counts)
+{
+    tsr_status status = TSR_OK;
+    const int n = dec->in->n_devices;
+    memcpy(dec->prompt, counts, (size_t)(TSR_CLASS_COUNT * n) * sizeof *counts);
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        if (c != TSR_CLASS_ATTENTION)
+            TSR_TRY(tsr_split_round(dec->in->prompt.share, n, dec->in->shape.granules.n[c], NULL,
+                                    dec->prompt + c * n));
+out:
+    return status;
+}
+
+static tsr_status make_tensor_split(decision *dec, const int64_t *counts)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model_shape *shape = &dec->in->shape;
+    TSR_TRY(tsr_model_split_tensor(&shape->hparams, &shape->granules, dec->shares, dec->in->n_devices, counts,
+                                   &dec->out->split));
+    if (dec->has_prompt && !dec->in->prompt.automatic)
+        TSR_TRY(round_prompt(dec, counts));
+    if (dec->has_prompt)
+        TSR_TRY(tsr_phase_add_split(dec->in, counts, dec->prompt, &dec->out->split));
+out:
+    return status;
+}
+
 /* Whether a device is over its cap with what is pinned to it alone. */
 static bool is_hopeless(const decision *dec, const int64_t *counts)
 {
@@ -218,8 +278,7 @@ static tsr_status decide_tensor(decision *dec)
     for (int round = 0; round < MAX_ROUNDS; round++) {
         TSR_TRY(choose_counts(dec, counts));
         drop_split(dec);
-        TSR_TRY(tsr_model_split_tensor(&dec->in->shape.hparams, &dec->in->shape.granules, dec->shares,
-                                       dec->in->n_devices, counts, &dec->out->split));
+        TSR_TRY(make_tensor_split(dec, counts));
         TSR_TRY(measure_split(dec, round));
         if (find_overfull(dec) < 0)
             return TSR_OK;
@@ -232,6 +291,18 @@ static tsr_status decide_tensor(decision *dec)
     status = fail_overfull(dec);
 out:
     return status;
+}
+
+/* What fits without a split of prompts of the planner's must not fail because of it. */
+static tsr_status decide_phases(decision *dec)
+{
+    tsr_status status = decide_tensor(dec);
+    if (status != TSR_ERR_MEMORY || !dec->has_prompt || !dec->in->prompt.automatic)
+        return status;
+    tsr_fail_clear();
+    dec->no_pair = true;
+    dec->has_prompt = dec->out->no_room = false;
+    return decide_tensor(dec);
 }
 
 /* -- layer mode and "none" -- */
@@ -412,7 +483,8 @@ static void find_mode(decision *dec)
 {
     const bool is_open = dec->in->n_devices > 1 && dec->in->request.automatic && !dec->in->uncapped;
     dec->mode = dec->in->config.split.mode;
-    if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->out->map.any))
+    dec->has_prompt = !dec->in->prompt.automatic;
+    if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->out->map.any || dec->has_prompt))
         dec->mode = TSR_SPLIT_MODE_TENSOR;
     dec->out->automatic = is_open && !(dec->mode == TSR_SPLIT_MODE_LAYER && dec->out->map.any);
 }
@@ -445,13 +517,17 @@ tsr_status tsr_plan_decide(const tsr_planner *planner, tsr_plan_choice *choice_o
     dec->out = choice_out;
     TSR_TRY(tsr_offload_map_create(planner, &choice_out->map));
     find_mode(dec);
+    if (dec->has_prompt && choice_out->map.any)
+        TSR_TRY(tsr_fail(TSR_ERR_INVALID,
+                         "a split of prompts (prompt.tensor_split) together with offloaded blocks, which one "
+                         "device computes in steps of any size; drop one of the two"));
     find_shares(dec);
     if (choice_out->automatic)
         TSR_TRY(tsr_goal_init(planner, &dec->goal));
     if (choice_out->automatic && dec->mode != TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(decide_stages(dec));
     else if (dec->mode == TSR_SPLIT_MODE_TENSOR)
-        TSR_TRY(decide_tensor(dec));
+        TSR_TRY(decide_phases(dec));
     else
         TSR_TRY(decide_layers(dec));
 out:

@@ -16,9 +16,10 @@ static void read_accounting(const tsr_runtime *rt, const tsr_session *session, i
     for (int d = 0; d < rt->n_devices; d++) {
         memcpy(m->used[d], rt->devices[d]->used, sizeof m->used[d]);
         m->kv_windowed[d] = tsr_kv_windowed_bytes(session->kv, d) * (size_t)n_sessions;
-        m->arena_bound[d] = tsr_layout_bound_bytes(&session->memory->layout, d);
-        if (session->prediction_memory)
-            m->arena_bound[d] += tsr_layout_bound_bytes(&session->prediction_memory->layout, d);
+        for (int i = 0; i < TSR_SESSION_MEMORIES; i++) {
+            const tsr_program_memory *memory = tsr_session_memory(session, i);
+            m->arena_bound[d] += memory ? tsr_layout_bound_bytes(&memory->layout, d) : 0;
+        }
     }
     m->program = session->memory->info;
 }

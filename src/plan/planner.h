@@ -33,6 +33,7 @@ typedef struct tsr_planner {
     tsr_step_profile profile;
     tsr_model_config config;   /* resolved, with rates where they are known */
     tsr_split_request request; /* read from the config; in split mode "none" the main device has it all */
+    tsr_split_request prompt;  /* the split of prompts; automatic: none is given */
     bool uncapped;             /* caps are only compared with the bytes; automatic shares follow them */
 } tsr_planner;
 

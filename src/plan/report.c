@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/dry_run.h"
 #include "plan/notes.h"
 #include "plan/cost/predict.h"
 
@@ -35,6 +36,28 @@ static void fill_layers(const tsr_plan *plan, int d, tsr_plan_device *device)
     for (int b = 0; b < 2; b++)
         device->achieved[ids[b]] =
             (double)all[b] / ((double)split->n_layers * (double)plan->info.n_granules[ids[b]]);
+}
+
+/* What each device does in steps of the split of prompts, and what that takes: the same split is measured
+ * without that of prompts. */
+static tsr_status fill_prompt(const tsr_planner *planner, tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    tsr_measurement one = {0};
+    tsr_model_split without = plan->split;
+    without.prompt = NULL;
+    plan->info.prompt_tokens = plan->split.prompt_tokens;
+    TSR_TRY(tsr_measurement_create(planner, &without, &one));
+    for (int d = 0; d < planner->n_devices; d++) {
+        tsr_plan_device *device = &plan->devices[d];
+        const size_t bytes = tsr_used_total(one.used[d]);
+        device->prompt_bytes = device->total_bytes > bytes ? device->total_bytes - bytes : 0;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            device->prompt_granules[c] = granules_in(plan->split.prompt, TSR_BLOCK_OUTPUT, 0, c, d);
+    }
+out:
+    tsr_measurement_free(&one);
+    return status;
 }
 
 static void fill_device(const tsr_plan *plan, int d, const tsr_device_props *props, const tsr_measurement *m,
@@ -106,6 +129,8 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
         fill_device(plan, d, &planner->props[d], m, &plan->devices[d]);
         plan->info.fits = plan->info.fits && plan->devices[d].missing_bytes == 0;
     }
+    if (plan->split.prompt)
+        TSR_TRY(fill_prompt(planner, plan));
     TSR_TRY(tsr_plan_predict_times(planner, plan));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));

@@ -64,7 +64,7 @@ void planned_models_remove(const planned_models *models)
 
 /* What a config borrows. */
 typedef struct borrowed {
-    float split[MAX_DEVICES];
+    float split[MAX_DEVICES], prompt[MAX_DEVICES];
     tsr_offload_rule offload_rules[2];
     char names[2][12];
 } borrowed;
@@ -95,6 +95,17 @@ static void random_split(uint64_t *seed, int n_devices, float *split, tsr_model_
         split[d] = choices[random_below(seed, sizeof choices / sizeof *choices)];
 }
 
+/* Other proportions for long steps, given or the planner's. */
+static void random_prompt(uint64_t *seed, int n_devices, borrowed *own, tsr_model_config *config)
+{
+    static const float choices[] = {0, 0, 1, 1, 2, 3, 17};
+    config->prompt.automatic = random_below(seed, 2);
+    config->prompt.n_tensor_split = config->prompt.automatic ? 0 : n_devices;
+    config->prompt.tensor_split = config->prompt.automatic ? NULL : own->prompt;
+    for (int d = 0; d < n_devices; d++)
+        own->prompt[d] = choices[random_below(seed, sizeof choices / sizeof *choices)];
+}
+
 static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *own)
 {
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_F32, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
@@ -118,6 +129,8 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *o
     config.session.swa_full = random_below(seed, 3) == 0;
     if (n_devices > 1 && random_below(seed, 3) == 0)
         random_offload(seed, n_devices, own, &config);
+    else if (config.split.mode == TSR_SPLIT_MODE_TENSOR && random_below(seed, 2))
+        random_prompt(seed, n_devices, own, &config);
     return config;
 }
 

@@ -61,6 +61,28 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
     }
 }
 
+/* One way in three has other proportions in steps of some tokens and more. */
+static void random_prompt_split(uint64_t *seed, int n_devices, way *w)
+{
+    static const float shares[][16] = {
+        {1},          {0, 1},           {1, 1, 1, 1, 1, 1, 1, 1, 1}, {3, 1, 0, 5},
+        {0, 0, 2, 1}, {0.1f, 17, 1, 3}, {1, 0, 0, 0, 0, 0, 0, 1}};
+    const size_t which = (size_t)random_below(seed, 3 * sizeof shares / sizeof *shares);
+    const int most = w->config.session.n_batch;
+    double sum = 0;
+    if (w->config.split.mode != TSR_SPLIT_MODE_TENSOR || w->config.offload.n_rules > 0 ||
+        w->config.offload.n_gpu_layers >= 0 || most < 2 || which >= sizeof shares / sizeof *shares)
+        return;
+    w->config.prompt.tensor_split = shares[which];
+    w->config.prompt.n_tensor_split = n_devices < 16 ? n_devices : 16;
+    w->config.prompt.n_tokens = 2 + (int)random_below(seed, (uint64_t)most - 1);
+    for (int d = 0; d < w->config.prompt.n_tensor_split; d++)
+        sum += (double)shares[which][d];
+    const size_t used = strlen(w->about);
+    snprintf(w->about + used, sizeof w->about - used, ", prompt split %d of %d tokens%s", (int)which,
+             w->config.prompt.n_tokens, sum > 0 ? "" : " (none)");
+}
+
 way ways_draw(const way_family *family, uint64_t *seed)
 {
     way w = {.config = tsr_model_config_default()};
@@ -77,6 +99,7 @@ way ways_draw(const way_family *family, uint64_t *seed)
     w.config.session.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
     w.chunk = 1 + (int64_t)random_below(seed, N_TOKENS);
     random_offload(seed, n_devices, &w.config);
+    random_prompt_split(seed, n_devices, &w);
     return w;
 }
 

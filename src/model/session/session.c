@@ -187,8 +187,8 @@ void tsr_session_destroy(tsr_session *session)
     tsr_session_leave_model(session);
     tsr_untrack(&session->tracked);
     tsr_session_drop_steps(session);
-    tsr_program_memory_destroy(session->memory);
-    tsr_program_memory_destroy(session->prediction_memory);
+    for (int i = 0; i < TSR_SESSION_MEMORIES; i++)
+        tsr_program_memory_destroy(tsr_session_memory(session, i));
     tsr_kv_destroy(session->kv);
     tsr_mem_free(session->positions);
     tsr_mem_free(session->tokens);

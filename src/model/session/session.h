@@ -37,7 +37,8 @@ struct tsr_session {
     tsr_session *successor;    /* during a resplit: the session that exchanges its contents with this one */
     tsr_step_shape next_shape; /* in a successor: of the step to compile; no tokens: none */
     tsr_kv *kv;
-    tsr_program_memory *memory;            /* memory of all steps */
+    tsr_program_memory *memory;            /* of all steps; with a split of prompts, of the shorter ones */
+    tsr_program_memory *prompt_memory;     /* of the longer ones; NULL: there is no split of prompts */
     tsr_program_memory *prediction_memory; /* of all predictions; NULL: the model has none */
     tsr_step steps[TSR_SESSION_MAX_SHAPES * TSR_SESSION_MAX_LANES];
     int n_steps; /* at most TSR_SESSION_MAX_SHAPES for every lane that there is */
@@ -88,6 +89,11 @@ void tsr_session_leave_model(tsr_session *session);
 
 /* Reserve arena and workspace for the largest step. */
 tsr_status tsr_session_reserve(tsr_session *session);
+enum { TSR_SESSION_MEMORIES = 3 };
+
+/* The memories of programs that there are, by index; NULL: none of this index. */
+tsr_program_memory *tsr_session_memory(const tsr_session *session, int index);
+
 void tsr_session_drop_steps(tsr_session *session);
 
 /* TSR_ERR_INVALID: there is no such sequence. */

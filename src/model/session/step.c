@@ -54,18 +54,25 @@ static void add_inputs(const tsr_session *session, tsr_step *step)
     }
 }
 
+static bool is_prompt(const tsr_session *session, const tsr_step_shape *shape)
+{
+    const tsr_model_split *split = &session->model->split;
+    return !shape->predicts && tsr_model_split_of(split, shape->n_tokens) == split->prompt;
+}
+
 /* Candidates have room in every step, so that steps with and without them have the same memory. */
 tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape step_shape, tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_model_shape *shape = &session->model->shape;
+    const tsr_weights *weights =
+        is_prompt(session, &step_shape) ? &session->model->prompt_weights : &session->model->weights;
     tsr_step_graph *in = &step->inputs;
     TSR_TRY(tsr_graph_create(session->model->rt, &in->graph));
     in->kv = session->kv;
     step->shape = step_shape;
     add_inputs(session, step);
-    step->logits = tsr_graph_output(
-        in->graph, tsr_arch_build(shape->arch, &shape->hparams, &session->model->weights, in));
+    step->logits = tsr_graph_output(in->graph, tsr_arch_build(shape->arch, &shape->hparams, weights, in));
     if (!step_shape.predicts)
         step->candidates = tsr_top_k(in->graph, step->logits, step_shape.n_candidates);
 out:
@@ -89,14 +96,12 @@ static tsr_program_config program_config(const tsr_session *session)
     return config;
 }
 
-static tsr_status reserve(const tsr_session *session, int64_t n_outputs, bool predicts, int n_lanes,
+static tsr_status reserve(const tsr_session *session, tsr_step_shape shape, int n_lanes,
                           tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
-    const tsr_step_shape shape = {
-        .n_tokens = session->model->config.session.n_batch, .n_outputs = n_outputs, .predicts = predicts};
     TSR_TRY(tsr_session_build_step(session, shape, &worst));
     TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, n_lanes, memory_out));
 out:
@@ -112,11 +117,37 @@ static int count_lanes(const tsr_session *session)
 
 tsr_status tsr_session_reserve(tsr_session *session)
 {
-    const int64_t n_outputs = session->model->config.session.n_outputs_max;
-    tsr_status status = reserve(session, n_outputs, false, count_lanes(session), &session->memory);
-    if (status == TSR_OK && session->model->shape.hparams.predicts)
-        status = reserve(session, 1, true, 1, &session->prediction_memory);
+    tsr_status status = TSR_OK;
+    const tsr_model *model = session->model;
+    const tsr_step_shape all = {.n_tokens = model->config.session.n_batch,
+                                .n_outputs = model->config.session.n_outputs_max};
+    tsr_step_shape shorter = all;
+    if (model->split.prompt) {
+        shorter.n_tokens = TSR_MIN(all.n_tokens, model->split.prompt_tokens - 1);
+        shorter.n_outputs = TSR_MIN(all.n_outputs, shorter.n_tokens);
+    }
+    TSR_TRY(reserve(session, shorter, count_lanes(session), &session->memory));
+    if (model->split.prompt)
+        TSR_TRY(reserve(session, all, 1, &session->prompt_memory));
+    if (model->shape.hparams.predicts)
+        TSR_TRY(reserve(session, (tsr_step_shape){.n_tokens = all.n_tokens, .n_outputs = 1, .predicts = true},
+                        1, &session->prediction_memory));
+out:
     return status;
+}
+
+tsr_program_memory *tsr_session_memory(const tsr_session *session, int index)
+{
+    tsr_program_memory *const all[TSR_SESSION_MEMORIES] = {session->memory, session->prompt_memory,
+                                                           session->prediction_memory};
+    return all[index];
+}
+
+static tsr_program_memory *memory_of(const tsr_session *session, const tsr_step_shape *shape)
+{
+    return shape->predicts             ? session->prediction_memory
+           : is_prompt(session, shape) ? session->prompt_memory
+                                       : session->memory;
 }
 
 void tsr_session_drop_steps(tsr_session *session)
@@ -170,9 +201,8 @@ tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step
         return TSR_OK;
     tsr_program_config config = program_config(session);
     TSR_TRY(tsr_session_build_step(session, shape, &step));
-    TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config,
-                                     shape.predicts ? session->prediction_memory : session->memory,
-                                     shape.lane, &step.program));
+    TSR_TRY(tsr_program_compile_into(step.inputs.graph, &config, memory_of(session, &shape), shape.lane,
+                                     &step.program));
     TSR_TRY(tsr_mem_array((size_t)(session->model->rt->n_devices * shape.n_outputs * shape.n_candidates),
                           sizeof *step.parts, "candidates", &step.parts));
     step.last_used = ++session->clock;

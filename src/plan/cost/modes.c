@@ -200,7 +200,7 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
     const tsr_split_mode wanted = planner->config.split.mode;
     modes *m = NULL;
     size_t bytes[TSR_CLASS_COUNT];
-    bool is_best = plan->times.automatic;
+    bool is_best = plan->times.automatic && !plan->split.prompt;
     const double n_prompts[N_TARGETS] = {[WORKLOAD] = goal->n_prompts, [PROMPT] = 1};
     TSR_TRY(TSR_NEW(&m, "alternatives"));
     *m = (modes){.plan = plan, .goal = goal, .cost = {&goal->cost, &goal->decode, &goal->prompt}};

@@ -146,8 +146,10 @@ static tsr_status predict_plan(predictor *p)
     size_t n = (size_t)plan->split.n_groups * TSR_CLASS_COUNT;
     TSR_TRY(tsr_mem_array(n, sizeof(tsr_plan_walk), "a prediction", &plan->decode_walks.list));
     TSR_TRY(tsr_mem_array(n, sizeof(tsr_plan_walk), "a prediction", &plan->prompt_walks.list));
-    predict_phase(&plan->split, &p->goal.decode, &plan->times.decode, &plan->decode_walks);
-    predict_prompt(p, &plan->split, &plan->times.prompt, &plan->prompt_walks);
+    predict_phase(tsr_model_split_of(&plan->split, p->goal.decode.n_tokens), &p->goal.decode,
+                  &plan->times.decode, &plan->decode_walks);
+    predict_prompt(p, tsr_model_split_of(&plan->split, p->goal.prompt.n_tokens), &plan->times.prompt,
+                   &plan->prompt_walks);
 out:
     return status;
 }

@@ -19,7 +19,7 @@ static tsr_status place_weights(tsr_runtime *rt, const tsr_planner *planner, con
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams, &shape->granules));
     const tsr_weights_placing placing = {.flags = planner->config.load.copy_weights ? TSR_LOAD_COPY : 0};
-    TSR_TRY(tsr_weights_place(&weights, rt, split, &placing));
+    TSR_TRY(tsr_weights_place(&weights, NULL, rt, split, &placing));
     for (int d = 0; d < rt->n_devices; d++)
         m->used[d][TSR_MEMORY_WEIGHTS] = rt->devices[d]->used[TSR_MEMORY_WEIGHTS];
 out:

@@ -159,6 +159,49 @@ static void put_goal(const tsr_plan_printer *p)
                          tsr_plan_time_text(t->workload_ns, time), phases);
 }
 
+static bool holds_all(const tsr_plan *plan, const tsr_plan_device *device, int c)
+{
+    return device->prompt_granules[c] == plan->info.n_granules[c];
+}
+
+/* "Steps of 64 tokens and more: ffn cuda0 75.0 %, cuda1 25.0 %; output cuda0; this takes 1.2 GiB more on
+ * cuda0" */
+static void put_prompt_split(const tsr_plan_printer *p)
+{
+    const tsr_plan *plan = p->plan;
+    char text[LIST_BYTES] = "", bytes[TSR_BYTES_TEXT];
+    const char *before = "; this takes ";
+    size_t used = 0;
+    if (plan->info.prompt_tokens == 0)
+        return;
+    for (int c = TSR_CLASS_FFN; c < TSR_CLASS_COUNT; c++) {
+        const char *comma = "";
+        used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s ", c > TSR_CLASS_FFN ? "; " : "",
+                                 tsr_split_class_name(c));
+        for (int d = 0; d < plan->info.n_devices && used < LIST_BYTES; d++) {
+            const tsr_plan_device *device = &plan->devices[d];
+            if (device->prompt_granules[c] == 0)
+                continue;
+            used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s", comma, device->name);
+            comma = ", ";
+            if (!holds_all(plan, device, c) && used < LIST_BYTES)
+                used += (size_t)snprintf(text + used, LIST_BYTES - used, " %.1f %%",
+                                         100 * (double)device->prompt_granules[c] /
+                                             (double)plan->info.n_granules[c]);
+        }
+        if (used >= LIST_BYTES)
+            break;
+    }
+    for (int d = 0; d < plan->info.n_devices && used < LIST_BYTES; d++)
+        if (plan->devices[d].prompt_bytes > 0) {
+            used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s%s on %s", before,
+                                     tsr_bytes_text(plan->devices[d].prompt_bytes, bytes),
+                                     before[0] == ';' ? " more" : "", plan->devices[d].name);
+            before = ", ";
+        }
+    tsr_plan_put_wrapped(p, "Steps of %lld tokens and more: %s", (long long)plan->info.prompt_tokens, text);
+}
+
 static void put_context(const tsr_plan_printer *p)
 {
     const tsr_plan_info *info = &p->plan->info;
@@ -180,6 +223,7 @@ void tsr_plan_print_summary(const tsr_plan *plan, tsr_write_fn write, void *user
         put_speed(&p);
         put_assumed(&p);
         put_goal(&p);
+        put_prompt_split(&p);
     }
     put_context(&p);
 }
