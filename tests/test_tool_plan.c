@@ -121,6 +121,44 @@ static void json_has_the_same_numbers(void **state)
     check_json("", 0, 6 * whole, 0);
 }
 
+/* -- a split of prompts -- */
+
+static void a_split_of_prompts_is_shown_with_its_bytes(void **state)
+{
+    (void)state;
+    enum { FFN = 3 * 512 * 1024 * 2, EMBEDDING = 2 * 512 * 1024 * 2 }; /* F16; embedding and output */
+    char line[512];
+    write_header("llama", 0, 0);
+    check_text("--prompt-split 1,0", "tokens and more: ffn host0; output host0; this takes ");
+    snprintf(line, sizeof line, "plan -m %s --json " DEVICES "--prompt-split 1,0 -b 64", path);
+    json_t *root = program_json(line);
+    const json_t *devices = json_object_get(root, "devices");
+    for (size_t d = 0; d < 2; d++) {
+        const json_t *prompt = json_object_get(json_array_get(devices, d), "prompt_split");
+        const json_int_t bytes = program_json_integer(prompt, "bytes"), weights = (6 * FFN + EMBEDDING) / 2;
+        assert_int_equal(program_json_integer(prompt, "ffn"), d == 0 ? 4 : 0);
+        assert_int_equal(program_json_integer(prompt, "output"), d == 0 ? 512 : 0);
+        assert_int_equal(program_json_integer(prompt, "attention"), 4);
+        assert_true(d == 0 ? bytes > weights && bytes < 2 * weights : bytes < weights);
+    }
+    json_decref(root);
+    snprintf(line, sizeof line, "plan -m %s --json " DEVICES, path);
+    root = program_json(line);
+    assert_true(
+        json_is_null(json_object_get(json_array_get(json_object_get(root, "devices"), 0), "prompt_split")));
+    json_decref(root);
+}
+
+static void a_split_of_prompts_in_another_mode_is_refused(void **state)
+{
+    (void)state;
+    char line[512], text[1 << 12];
+    snprintf(line, sizeof line, "plan -m %s " DEVICES "--prompt-split 1,0 -sm layer", path);
+    assert_true(program_run(line, text, sizeof text) != 0);
+    snprintf(line, sizeof line, "plan -m %s " DEVICES "--prompt-split some", path);
+    assert_int_equal(program_run(line, text, sizeof text), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +166,8 @@ int main(void)
         cmocka_unit_test(a_key_that_is_not_known_is_named),
         cmocka_unit_test(layers_of_one_kind_have_no_table),
         cmocka_unit_test(json_has_the_same_numbers),
+        cmocka_unit_test(a_split_of_prompts_is_shown_with_its_bytes),
+        cmocka_unit_test(a_split_of_prompts_in_another_mode_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -42,17 +42,32 @@ static json_t *limit_json(size_t bytes)
     return bytes == SIZE_MAX ? json_null() : json_integer((json_int_t)bytes);
 }
 
-static json_t *device_object(const tsr_plan_device *device)
+/* Granules by class of a split of prompts; null if there is none. */
+static json_t *prompt_object(const tsr_plan *plan, const tsr_plan_device *device)
+{
+    tsr_plan_info info;
+    tsr_plan_get_info(plan, &info);
+    if (info.prompt_tokens == 0)
+        return json_null();
+    json_t *object = json_pack("{s:I, s:I}", "n_tokens", (json_int_t)info.prompt_tokens, "bytes",
+                               (json_int_t)device->prompt_bytes);
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        json_object_set_new(object, tsr_split_class_name(c),
+                            json_integer((json_int_t)device->prompt_granules[c]));
+    return object;
+}
+
+static json_t *device_object(const tsr_plan *plan, const tsr_plan_device *device)
 {
     return json_pack(
-        "{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:I, s:I}", "name", device->name,
+        "{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:I, s:o, s:I, s:o, s:I, s:I, s:o}", "name", device->name,
         "kind", tsr_device_kind_name(device->kind), "used", device->used, "requested", device->requested,
         "classes", device_classes(device), "n_layers", (json_int_t)device->n_layers, "bytes",
         tool_json_bytes(device->bytes), "total_bytes", (json_int_t)device->total_bytes, "kv_windowed_bytes",
         (json_int_t)device->kv_windowed_bytes, "memory_cap_bytes", limit_json(device->memory_cap),
         "margin_bytes", (json_int_t)device->margin_bytes, "free_bytes", limit_json(device->free_bytes),
         "missing_bytes", (json_int_t)device->missing_bytes, "arena_bound_bytes",
-        (json_int_t)device->arena_bound_bytes);
+        (json_int_t)device->arena_bound_bytes, "prompt_split", prompt_object(plan, device));
 }
 
 static json_t *devices(const tsr_plan *plan, int n)
@@ -61,7 +76,7 @@ static json_t *devices(const tsr_plan *plan, int n)
     tsr_plan_device device;
     for (int d = 0; d < n; d++)
         if (tsr_plan_get_device(plan, d, &device) == TSR_OK)
-            json_array_append_new(array, device_object(&device));
+            json_array_append_new(array, device_object(plan, &device));
     return array;
 }
 

@@ -107,6 +107,24 @@ int tool_workload_read(const char *command, const char *text, tsr_model_config *
     return TOOL_GO_ON;
 }
 
+/* "3,1" or "auto". */
+static int read_prompt_split(const char *command, tool_model_options *options, tsr_model_config *config)
+{
+    const char *text = options->prompt_split;
+    if (!text)
+        return TOOL_GO_ON;
+    config->prompt.automatic = strcmp(text, "auto") == 0;
+    if (config->prompt.automatic)
+        return TOOL_GO_ON;
+    if (tsr_split_parse(text, options->prompt_shares, TSR_MAX_DEVICES, &config->prompt.n_tensor_split) !=
+        TSR_OK) {
+        fprintf(stderr, "tsr %s: --prompt-split: %s\n", command, tsr_last_error());
+        return TOOL_EXIT_USAGE;
+    }
+    config->prompt.tensor_split = options->prompt_shares;
+    return TOOL_GO_ON;
+}
+
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out)
 {
@@ -142,6 +160,8 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         code = tool_offload_options_read(command, &options->offload, &config);
     if (code == TOOL_GO_ON)
         code = tool_workload_read(command, options->workload, &config);
+    if (code == TOOL_GO_ON)
+        code = read_prompt_split(command, options, &config);
     if (code == TOOL_GO_ON && options->margin)
         code = tool_margins_read(command, "--margin", options->margin, options->margins, &config.margin.n);
     config.margin.bytes = config.margin.n ? options->margins : NULL;

@@ -16,7 +16,9 @@ typedef struct tool_model_options {
     int main_device, n_ctx, n_seq, n_batch, activations; /* n_ctx -1: not given */
     bool no_mmap, swa_full, prediction; /* prediction: of commands that have TOOL_PREDICTION_ROW */
     const char *margin, *workload;
-    size_t margins[TSR_MAX_DEVICES]; /* of `margin`, once read */
+    const char *prompt_split;
+    size_t margins[TSR_MAX_DEVICES];      /* of `margin`, once read */
+    float prompt_shares[TSR_MAX_DEVICES]; /* of `prompt_split`, once read */
     tsr_fit_config context_fit;      /* of tool_model_open_context() */
     tool_offload_options offload;
 } tool_model_options;
@@ -44,6 +46,8 @@ typedef struct tool_model_options {
      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: all GPUs, otherwise host)", 0, 0},      \
     {"-ts", "--tensor-split", TOOL_STRING, &(o).tensor_split, "N,N,...",                          \
      "proportions in device order, 0 = unused (default: the fastest)", 0, 0},                     \
+    {NULL, "--prompt-split", TOOL_STRING, &(o).prompt_split, "N,N,...",                           \
+     "FFN and output of long steps in other proportions; auto: the planner's (default: as -ts)", 0, 0},  \
     {"-sm", "--split-mode", TOOL_STRING, &(o).split_mode, "MODE",                                 \
      "tensor (default), layer, none or auto", 0, 0},                                              \
     {NULL, "--expert-split", TOOL_STRING, &(o).expert_split, "HOW",                               \
