@@ -1,5 +1,5 @@
 /* tsr plan of models with sliding windows as a user meets it: how a device's KV divides over layers that see
- * all tokens and layers that do not, as a table and as JSON. All on headers. */
+ * all tokens and layers that do not, as a table and as JSON; and a split of prompts. All on headers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -149,14 +149,23 @@ static void a_split_of_prompts_is_shown_with_its_bytes(void **state)
     json_decref(root);
 }
 
-static void a_split_of_prompts_in_another_mode_is_refused(void **state)
+static void splits_of_prompts_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    char line[512], text[1 << 12];
-    snprintf(line, sizeof line, "plan -m %s " DEVICES "--prompt-split 1,0 -sm layer", path);
-    assert_true(program_run(line, text, sizeof text) != 0);
-    snprintf(line, sizeof line, "plan -m %s " DEVICES "--prompt-split some", path);
-    assert_int_equal(program_run(line, text, sizeof text), 2);
+    static const struct {
+        const char *options;
+        int code;
+        const char *phrase;
+    } bad[] = {{"1,0 -sm layer", 2, "is for tensor mode, and the mode is layer"},
+               {"1,0 -ngl 2", 2, "together with offloaded blocks"},
+               {"1,0 -b 1", 2, "use a larger n_batch"},
+               {"some", 2, "--prompt-split"}};
+    write_header("llama", 0, 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char line[512], text[1 << 12];
+        snprintf(line, sizeof line, "plan -m %s " DEVICES "--prompt-split %s", path, bad[i].options);
+        program_check(line, bad[i].code, bad[i].phrase, text, sizeof text);
+    }
 }
 
 int main(void)
@@ -167,7 +176,7 @@ int main(void)
         cmocka_unit_test(layers_of_one_kind_have_no_table),
         cmocka_unit_test(json_has_the_same_numbers),
         cmocka_unit_test(a_split_of_prompts_is_shown_with_its_bytes),
-        cmocka_unit_test(a_split_of_prompts_in_another_mode_is_refused),
+        cmocka_unit_test(splits_of_prompts_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
