@@ -300,27 +300,34 @@ static void no_pair_takes_less_time(void **state)
 
 /* -- the config -- */
 
+/* The times of a plan for `machine_name`, and optionally its facts. */
+static tsr_plan_times predict_plan(const fixture *f, const char *machine_name, const tsr_model_config *config,
+                                   tsr_plan_info *info_out)
+{
+    machine m = machine_of(machine_name);
+    tsr_plan_times times;
+    tsr_plan *plan;
+    runner_ok(tsr_plan_create(f->gguf, m.devices, config, &plan), machine_name);
+    tsr_plan_predict(plan, &times);
+    if (info_out)
+        tsr_plan_get_info(plan, info_out);
+    tsr_plan_destroy(plan);
+    machine_free(&m);
+    return times;
+}
+
 /* Steps of decoding have a token of every sequence, steps of prompts those of several. */
 static void a_workload_of_several_sequences_has_their_tokens(void **state)
 {
-    const fixture *f = *state;
-    machine m = machine_of("2x rtx3090");
     tsr_model_config config = tsr_model_config_default();
-    tsr_plan_times one, all;
     tsr_plan_info info;
-    tsr_plan *plan;
     config.session.n_ctx = 8192;
     config.session.n_seq_max = 8;
     config.workload.n_prompt = 100;
     config.workload.n_seq = 1;
-    runner_ok(tsr_plan_create(f->gguf, m.devices, &config, &plan), "one sequence");
-    tsr_plan_predict(plan, &one);
-    tsr_plan_destroy(plan);
+    const tsr_plan_times one = predict_plan(*state, "2x rtx3090", &config, NULL);
     config.workload.n_seq = 0;
-    runner_ok(tsr_plan_create(f->gguf, m.devices, &config, &plan), "all sequences");
-    tsr_plan_predict(plan, &all);
-    tsr_plan_get_info(plan, &info);
-    tsr_plan_destroy(plan);
+    const tsr_plan_times all = predict_plan(*state, "2x rtx3090", &config, &info);
     assert_int_equal(one.decode.n_tokens, 1);
     assert_int_equal(one.prompt.n_tokens, 100);
     assert_int_equal(all.decode.n_tokens, 8);
@@ -330,28 +337,20 @@ static void a_workload_of_several_sequences_has_their_tokens(void **state)
                 1e-9 * one.workload_ns);
     assert_true(fabs(all.workload_ns - (128 * all.decode.total_ns + 800.0 / 512 * all.prompt.total_ns)) <=
                 1e-9 * all.workload_ns);
-    machine_free(&m);
 }
 
 /* A step has at most n_batch tokens. */
 static void more_sequences_than_a_batch_are_decoded_in_two_steps(void **state)
 {
-    const fixture *f = *state;
-    machine m = machine_of("2x rtx3090");
     tsr_model_config config = tsr_model_config_default();
-    tsr_plan_times times;
-    tsr_plan *plan;
     config.session.n_ctx = 8192;
     config.session.n_batch = 32;
     config.session.n_seq_max = 64;
     config.workload.n_prompt = 0;
     config.workload.n_new = 10;
-    runner_ok(tsr_plan_create(f->gguf, m.devices, &config, &plan), "64 sequences");
-    tsr_plan_predict(plan, &times);
-    tsr_plan_destroy(plan);
+    const tsr_plan_times times = predict_plan(*state, "2x rtx3090", &config, NULL);
     assert_int_equal(times.decode.n_tokens, 32);
     assert_true(fabs(times.workload_ns - 20 * times.decode.total_ns) <= 1e-9 * times.workload_ns);
-    machine_free(&m);
 }
 
 /* The chunks of the goal are those of a session, and take longer than a step of all tokens. */
