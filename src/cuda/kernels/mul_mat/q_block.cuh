@@ -89,13 +89,16 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
     }
 }
 
-/* The pieces of a warp's lane, of a step of a set whose rows begin at multiples of 16 bytes (q_args.even):
- * where they begin, if the set is the matrix's first and the step a row's. They are the same for every step,
- * so they are KEPT where there are registers for them. */
+/* The pieces of a warp's lane, of a step of a set whose rows begin at multiples of 16 bytes (q_args.even).
+ * They are dealt one after another, or where there are gaps between slots (`pairs`) two rows at a time, half
+ * a warp for each. What is kept is where they begin, if the set is the matrix's first and the step a row's;
+ * of pairs of rows, the upper and the lower half's first. It is the same for every step, so it is KEPT where
+ * there are registers for it. */
 template <tsr_type TYPE, bool KEPT> struct q_even {
+    static constexpr bool pairs = q_type<TYPE>::pieces % 2 == 0;
     static constexpr int pieces = Q_ROWS * q_type<TYPE>::pieces; /* of all lanes */
-    static constexpr int count = (pieces + TSR_WARP - 1) / TSR_WARP;
-    const unsigned char *from[KEPT ? count : 1];
+    static constexpr int count = pairs ? Q_ROWS / 2 : (pieces + TSR_WARP - 1) / TSR_WARP;
+    const unsigned char *from[pairs ? 2 : KEPT ? count : 1];
 };
 
 /* The same address, which the compiler keeps instead of what it was computed from. */
@@ -107,19 +110,28 @@ TSR_DEVICE const unsigned char *q_kept(const unsigned char *address)
     return address;
 }
 
+/* Where piece number nth of all begins. The set is less than 4 GB long. */
 template <tsr_type TYPE> TSR_DEVICE const unsigned char *q_even_from(const q_args &a, uint32_t nth)
 {
-    const uint32_t row = nth / q_type<TYPE>::pieces;
-    return a.w + row / (Q_ROWS / 2) * a.lower_at + row % (Q_ROWS / 2) * (uint32_t)a.w_stride +
-           16 * (nth - row * q_type<TYPE>::pieces);
+    constexpr uint32_t pieces = q_type<TYPE>::pieces, reciprocal = 65536 / pieces + 1;
+    static_assert(Q_ROWS * pieces * pieces < 65536, "the quotient of every piece is right");
+    const uint32_t row = nth * reciprocal >> 16, stride = (uint32_t)a.w_stride;
+    const unsigned char *const w =
+        row < Q_ROWS / 2 ? a.w : a.w + (a.lower_at - (int64_t)(Q_ROWS / 2 * stride));
+    return w + (row * (stride - 16 * pieces) + 16 * nth);
 }
 
 template <tsr_type TYPE, bool KEPT> TSR_DEVICE q_even<TYPE, KEPT> q_even_of(const q_args &a, int lane)
 {
     q_even<TYPE, KEPT> even = {};
-    TSR_UNROLL
-    for (int i = 0; KEPT && i < q_even<TYPE, KEPT>::count; i++)
-        even.from[i] = q_kept(q_even_from<TYPE>(a, lane + i * TSR_WARP));
+    if constexpr (q_even<TYPE, KEPT>::pairs) {
+        even.from[0] = q_kept(a.w + (size_t)lane / 16 * a.w_stride + lane % 16 * 16);
+        even.from[1] = q_kept(even.from[0] + a.lower_at);
+    } else if constexpr (KEPT) {
+        TSR_UNROLL
+        for (int i = 0; i < even.count; i++)
+            even.from[i] = q_kept(q_even_from<TYPE>(a, (uint32_t)lane + i * TSR_WARP));
+    }
     return even;
 }
 
@@ -130,14 +142,18 @@ template <tsr_type TYPE, bool KEPT>
 TSR_DEVICE void q_copy_even(const q_args &a, const q_even<TYPE, KEPT> &even, size_t at, unsigned char *slots,
                             int lane)
 {
+    constexpr int stride = q_slot_stride(q_type<TYPE>::pieces), half = even.count / 2;
+    if (even.pairs && lane % 16 >= q_type<TYPE>::pieces)
+        return;
+    slots += even.pairs ? lane / 16 * stride + lane % 16 * 16 : lane * 16;
     TSR_UNROLL
-    for (int i = 0; i < q_even<TYPE, KEPT>::count; i++) {
+    for (int i = 0; i < even.count; i++) {
         const int nth = lane + i * TSR_WARP;
-        const int gap =
-            q_type<TYPE>::pieces % 2 == 0 ? nth / q_type<TYPE>::pieces : 0; /* slot_stride is odd */
-        if (nth < q_even<TYPE, KEPT>::pieces)
-            tsr_copy_async_16(slots + 16 * (nth + gap),
-                              (KEPT ? even.from[i] : q_even_from<TYPE>(a, nth)) + at);
+        if (even.pairs)
+            tsr_copy_async_16(slots + 2 * i * stride, even.from[i / half] + at + i % half * 2 * a.w_stride);
+        else if (nth < even.pieces)
+            tsr_copy_async_16(slots + 16 * TSR_WARP * i,
+                              (KEPT ? even.from[i] : q_even_from<TYPE>(a, (uint32_t)nth)) + at);
     }
 }
 

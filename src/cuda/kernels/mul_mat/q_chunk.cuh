@@ -137,7 +137,7 @@ template <tsr_type TYPE> struct q_type {
 };
 
 /* Bytes between rows in shared memory: an odd number of pieces puts eight rows' words in different banks. */
-static __host__ __device__ inline int q_slot_stride(int pieces)
+static __host__ __device__ constexpr int q_slot_stride(int pieces)
 {
     return 16 * (pieces | 1);
 }

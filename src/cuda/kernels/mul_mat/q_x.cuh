@@ -112,6 +112,39 @@ TSR_DEVICE uint32_t q_most(uint32_t most)
     return most;
 }
 
+/* Store what lane w of eight has of a chunk: the words, and one of the sums and scales. `sum`: that of the
+ * block which tsr_tree_level() leaves there. */
+template <int BYTES>
+TSR_DEVICE void q_store_chunk(const q_args &a, int w, const uint32_t sides[Q_BLOCKS][BYTES], float sum,
+                              const float *scale, unsigned char *codes, q_meta *meta)
+{
+    const int block = w % 2 * 2 + w / 2 % 2;
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        TSR_UNROLL
+    for (int side = 0; side < BYTES; side++)
+        q_word_at(a, codes, b, w)[side * (Q_SIDE_BYTES / 4)] = sides[b][side];
+    float value = scale[0];
+    TSR_UNROLL
+    for (int b = 1; BYTES == 1 && b < Q_BLOCKS; b++)
+        value = block == b ? scale[b] : value;
+    meta->at[w < Q_BLOCKS ? q_sum_at<BYTES>(block) : q_scale_at<BYTES>(block)] = w < Q_BLOCKS ? sum : value;
+}
+
+/* Load the lane's words of a chunk of `length` elements, of which the first is x[0]; zeros behind them. */
+TSR_DEVICE void q_load_chunk(const float *x, int length, bool wide, tsr_floats_4 four[Q_BLOCKS])
+{
+    if (wide && length == Q_CHUNK) {
+        TSR_UNROLL
+        for (int b = 0; b < Q_BLOCKS; b++)
+            four[b] = *reinterpret_cast<const tsr_floats_4 *>(x + TSR_QUANT_BLOCK * b);
+        return;
+    }
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        four[b] = q_load_x(x + TSR_QUANT_BLOCK * b, TSR_QUANT_BLOCK * b < length, wide);
+}
+
 /* Eight lanes quantize chunk `chunk`, if they have one (`here`), of the token whose activations begin at x,
  * to codes (q_code_at()) and meta. All lanes of a warp call it, each eight with their own arguments. Lane l
  * of eight has word l of each block. If one element is not finite, its scale is NaN, and so are all results
@@ -123,17 +156,16 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
 {
     const int w = lane % Q_X_LANES;
     const q_span span = q_span_of(a, chunk);
+    const int64_t begin = span.begin + 4 * w;
+    const int length = here ? span.length : 0;
     const float largest_code = BYTES == 2 ? Q_LARGEST : Q_LARGEST_BYTE;
     tsr_floats_4 four[Q_BLOCKS];
-    x += span.begin + 4 * w;
-    TSR_UNROLL
+    q_load_chunk(x + begin, length, a.wide_x, four);
+    if (norm.on)
+        TSR_UNROLL
     for (int b = 0; b < Q_BLOCKS; b++)
-        four[b] = q_load_x(x + TSR_QUANT_BLOCK * b, here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
-    TSR_UNROLL
-    for (int b = 0; b < Q_BLOCKS; b++)
-        if (norm.on)
-            four[b] = q_normalize(norm, span.begin + 4 * w + TSR_QUANT_BLOCK * b, four[b],
-                                  here && TSR_QUANT_BLOCK * b < span.length, a.wide_x);
+        four[b] =
+            q_normalize(norm, begin + TSR_QUANT_BLOCK * b, four[b], TSR_QUANT_BLOCK * b < length, a.wide_x);
     constexpr int scales = BYTES == 2 ? 1 : Q_BLOCKS, blocks = Q_BLOCKS / scales; /* of a scale */
     uint32_t most[scales] = {}; /* as integers magnitudes have the same order, and a NaN is the largest */
     TSR_UNROLL
@@ -142,35 +174,31 @@ TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane,
         memcpy(&bits, &four[i / 4].at[i % 4], sizeof bits);
         *so_far = *so_far > (bits & 0x7fffffffu) ? *so_far : bits & 0x7fffffffu;
     }
-    float sums[Q_BLOCKS];
+    float sums[Q_BLOCKS], scale[scales];
+    uint32_t sides[Q_BLOCKS][BYTES];
     TSR_UNROLL
     for (int s = 0; s < scales; s++) {
         most[s] = q_most(most[s]);
         const float largest = tsr_bits_to_f32(most[s]);
         const bool finite = most[s] < 0x7f800000u, some = finite && largest >= Q_SMALLEST;
         const float reciprocal = some ? largest_code / largest : 0.0f;
+        scale[s] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
         TSR_UNROLL
         for (int b = s * blocks; b < (s + 1) * blocks; b++) {
-            uint32_t *const to = q_word_at(a, codes, b, w), sides[BYTES];
-            const float sum = q_encode<BYTES>(four[b], reciprocal, sides);
+            const float sum = q_encode<BYTES>(four[b], reciprocal, sides[b]);
             sums[b] = SUMS && finite ? sum : 0.0f; /* of a NaN's bits */
             TSR_UNROLL
             for (int side = 0; MIXED && side < BYTES; side++)
-                sides[side] = q_mix(sides[side], w);
-            TSR_UNROLL
-            for (int side = 0; here && side < BYTES; side++)
-                to[side * (Q_SIDE_BYTES / 4)] = sides[side];
+                sides[b][side] = q_mix(sides[b][side], w);
         }
-        if (here && w == 0)
-            meta->at[q_scale_at<BYTES>(s)] = finite ? (some ? largest / largest_code : 0.0f) : NAN;
     }
     if (SUMS) {
         tsr_tree_level<4>(sums, lane, 1);
         tsr_tree_level<2>(sums, lane, 2);
         tsr_tree_level<1>(sums, lane, 4);
     }
-    if (here && w < Q_BLOCKS)
-        meta->at[q_sum_at<BYTES>(w % 2 * 2 + w / 2)] = sums[0];
+    if (here)
+        q_store_chunk<BYTES>(a, w, sides, sums[0], scale, codes, meta);
 }
 
 #endif
