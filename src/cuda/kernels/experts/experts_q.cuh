@@ -106,16 +106,19 @@ template <tsr_type TYPE, int ROWS, int THREADS> struct experts_q_pieces {
     static constexpr int row_bits = ROWS <= 16 ? 4 : 8;
     static_assert(mine * row_bits <= 32, "one word has the rows of a thread's pieces");
     static constexpr bool kept = mine <= 3; /* for which there are registers */
+    /* Where a row has an even number of pieces, half a warp has one of two rows: one address is enough. */
+    static constexpr bool pairs = THREADS == TSR_WARP && q_type<TYPE>::pieces % 2 == 0;
     static constexpr int least = (q_type<TYPE>::step_bytes + 15) / 16 * ROWS;
     uint32_t from[mine];          /* bytes from the first row's step */
     uint32_t to[kept ? mine : 1]; /* bytes from the first slot; or the rows, row_bits each */
 };
 
-/* Whether rows are even (q_args), and there is no gap between their slots: then less is computed. Kernels of
- * more rows have no registers for two ways. */
+/* Whether rows are even (q_args), and there is no gap between their slots: then less is computed, where there
+ * are many pieces. Kernels of more rows have no registers for two ways. */
 template <tsr_type TYPE, int ROWS> TSR_DEVICE bool experts_q_even(const q_args &q)
 {
-    return ROWS == Q_ROWS && q_type<TYPE>::pieces % 2 == 1 && q.even;
+    return ROWS == Q_ROWS && q_type<TYPE>::pieces % 2 == 1 && q.even &&
+           !experts_q_pieces<TYPE, Q_ROWS, TSR_WARP>::kept;
 }
 
 /* Whether rows that are not even are copied bytewise (q_args), and so in no second way. */
@@ -128,16 +131,21 @@ template <tsr_type TYPE, int ROWS, int THREADS>
 TSR_DEVICE void experts_q_deal(const q_args &q, int thread, experts_q_pieces<TYPE, ROWS, THREADS> *p)
 {
     p->to[0] = 0;
-    TSR_UNROLL
-    for (int i = 0; i < p->mine; i++) {
-        const int number = thread + i * THREADS;
-        const int row =
-            experts_q_even<TYPE, ROWS>(q) ? number / q_type<TYPE>::pieces : number / q.slot_pieces;
-        p->from[i] = (uint32_t)row * (uint32_t)q.w_stride + 16 * (number - row * q.slot_pieces);
-        if (p->kept)
-            p->to[i] = 16 * number + row * (q.slot_stride - 16 * q.slot_pieces);
-        else if (!experts_q_one_way<TYPE, ROWS>())
-            p->to[0] |= (uint32_t)(row % ROWS) << p->row_bits * i;
+    if constexpr (experts_q_pieces<TYPE, ROWS, THREADS>::pairs) {
+        p->from[0] = (uint32_t)thread / 16 * (uint32_t)q.w_stride + thread % 16 * 16;
+        p->to[0] = thread / 16 * q.slot_stride + thread % 16 * 16;
+    } else {
+        TSR_UNROLL
+        for (int i = 0; i < p->mine; i++) {
+            const int number = thread + i * THREADS;
+            const int row =
+                experts_q_even<TYPE, ROWS>(q) ? number / q_type<TYPE>::pieces : number / q.slot_pieces;
+            p->from[i] = (uint32_t)row * (uint32_t)q.w_stride + 16 * (number - row * q.slot_pieces);
+            if (p->kept)
+                p->to[i] = 16 * number + row * (q.slot_stride - 16 * q.slot_pieces);
+            else if (!experts_q_one_way<TYPE, ROWS>())
+                p->to[0] |= (uint32_t)(row % ROWS) << p->row_bits * i;
+        }
     }
 }
 
@@ -162,37 +170,47 @@ template <tsr_type TYPE, int ROWS> TSR_DEVICE uint32_t experts_q_inner(const q_a
 }
 
 /* Start copying the step of ROWS rows that begins with `chunk`, a slot each. Of even rows only those around
- * the matrix's last have pieces that are not inside it. `inner`: experts_q_inner(), or 0. */
+ * the matrix's last have pieces that are not inside it. `inner`: experts_q_inner(), or 0. The value is where
+ * the first row's step begins, as far as it counts for alignment. */
 template <tsr_type TYPE, int ROWS, int THREADS>
-TSR_DEVICE void experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROWS, THREADS> &p, int thread,
-                               int row, int chunk, uint32_t inner, unsigned char *slots)
+TSR_DEVICE uint32_t experts_q_copy(const q_args &q, const experts_q_pieces<TYPE, ROWS, THREADS> &p,
+                                   int thread, int row, int chunk, uint32_t inner, unsigned char *slots)
 {
     const size_t at = q_step_at<TYPE>(q, chunk);
-    const unsigned char *const step = q.w + ((uint64_t)(uint32_t)row * (uint32_t)q.w_stride + at);
+    const unsigned char *const step = q_kept(q.w + ((uint64_t)(uint32_t)row * (uint32_t)q.w_stride + at));
     const bool even = experts_q_even<TYPE, ROWS>(q);
     const bool inside = even ? row + ROWS < q.n_rows + (q_type<TYPE>::step_bytes % 16 == 0)
                              : !experts_q_one_way<TYPE, ROWS>() &&
                                    ((uint32_t)row - 1 < inner || experts_q_inside<TYPE, ROWS>(q, row, step));
     if (!inside) {
         q_copy_rows<TYPE>(q, q_deal_of(q, thread, THREADS), row, ROWS, at, slots);
-        return;
+        return (uint32_t) reinterpret_cast<uintptr_t>(step);
     }
-    TSR_UNROLL
-    for (int i = 0; (even || experts_q_one_way<TYPE, ROWS>()) && i < p.mine; i++) {
-        const int number = thread + i * THREADS;
-        if ((i + 1) * THREADS <= ROWS * q_type<TYPE>::pieces || number < ROWS * q_type<TYPE>::pieces)
-            tsr_copy_async_16(slots + 16 * number, step - at % 16 + p.from[i]);
+    if constexpr (experts_q_pieces<TYPE, ROWS, THREADS>::pairs) {
+        uint64_t from = reinterpret_cast<uintptr_t>(step) + p.from[0];
+        TSR_UNROLL
+        for (int i = 0; thread % 16 < q.slot_pieces && i < ROWS / 2; i++, from += 2 * (uint32_t)q.w_stride)
+            tsr_copy_async_16(slots + p.to[0] + 2 * i * q.slot_stride,
+                              reinterpret_cast<const unsigned char *>(from & ~(uint64_t)15));
+    } else {
+        TSR_UNROLL
+        for (int i = 0; (even || experts_q_one_way<TYPE, ROWS>()) && i < p.mine; i++) {
+            const int number = thread + i * THREADS;
+            if ((i + 1) * THREADS <= ROWS * q_type<TYPE>::pieces || number < ROWS * q_type<TYPE>::pieces)
+                tsr_copy_async_16(slots + 16 * number, step - at % 16 + p.from[i]);
+        }
+        TSR_UNROLL
+        for (int i = 0; !even && !experts_q_one_way<TYPE, ROWS>() && i < p.mine; i++) {
+            const int number = thread + i * THREADS;
+            const uint32_t own = p.to[0] >> p.row_bits * i & ((1u << p.row_bits) - 1);
+            const uint32_t to =
+                p.kept ? p.to[p.kept ? i : 0] : 16 * number + own * (q.slot_stride - 16 * q.slot_pieces);
+            const uintptr_t piece = reinterpret_cast<uintptr_t>(step + p.from[i]) & ~(uintptr_t)15;
+            if ((i + 1) * THREADS <= p.least || number < ROWS * q.slot_pieces)
+                tsr_copy_async_16(slots + to, reinterpret_cast<const unsigned char *>(piece));
+        }
     }
-    TSR_UNROLL
-    for (int i = 0; !even && !experts_q_one_way<TYPE, ROWS>() && i < p.mine; i++) {
-        const int number = thread + i * THREADS;
-        const uint32_t own = p.to[0] >> p.row_bits * i & ((1u << p.row_bits) - 1);
-        const uint32_t to =
-            p.kept ? p.to[p.kept ? i : 0] : 16 * number + own * (q.slot_stride - 16 * q.slot_pieces);
-        const uintptr_t piece = reinterpret_cast<uintptr_t>(step + p.from[i]) & ~(uintptr_t)15;
-        if ((i + 1) * THREADS <= p.least || number < ROWS * q.slot_pieces)
-            tsr_copy_async_16(slots + to, reinterpret_cast<const unsigned char *>(piece));
-    }
+    return (uint32_t) reinterpret_cast<uintptr_t>(step);
 }
 
 /* A lane's two rows of 16 rows of the step that begins with `chunk`, in their slots, ROWS of which were

@@ -37,7 +37,10 @@ struct few_layout {
 template <tsr_type TYPE> struct few_warp {
     int lane, index, row;
     unsigned char *memory;
-    int ring, fetch, use, at;
+    int ring, end; /* of the ring */
+    int bytes;     /* of a slot */
+    int fetch, use, at;
+    uint32_t phases[2]; /* of the next two steps: where they begin (experts_q_copy()) */
     uint32_t inner;
     experts_q_pieces<TYPE, Q_ROWS, TSR_WARP> pieces;
 };
@@ -47,7 +50,9 @@ template <tsr_type TYPE> TSR_DEVICE few_warp<TYPE> few_warp_of(const q_args &q, 
     few_warp<TYPE> w = {(int)threadIdx.x % TSR_WARP, (int)threadIdx.x / TSR_WARP};
     w.row = q_row_in(w.lane);
     w.memory = memory;
-    w.ring = w.fetch = w.use = w.index * FEW_SLOTS * Q_ROWS * q.slot_stride;
+    w.bytes = Q_ROWS * q.slot_stride;
+    w.ring = w.fetch = w.use = w.index * FEW_SLOTS * w.bytes;
+    w.end = w.ring + FEW_SLOTS * w.bytes;
     w.at = w.row * q.slot_stride;
     w.inner = experts_q_inner<TYPE, Q_ROWS>(q);
     experts_q_deal(q, w.lane, &w.pieces);
@@ -61,56 +66,52 @@ TSR_DEVICE void few_clear(unsigned char *zeros)
 }
 
 /* The ring's slot after `slot`. */
-TSR_DEVICE int few_after(const q_args &q, int ring, int slot)
+template <tsr_type TYPE> TSR_DEVICE int few_after(const few_warp<TYPE> &w, int slot)
 {
-    const int bytes = Q_ROWS * q.slot_stride;
-    return slot + bytes < ring + FEW_SLOTS * bytes ? slot + bytes : ring;
+    return slot + w.bytes < w.end ? slot + w.bytes : w.ring;
 }
 
-/* Start copying the step of 16 rows that begins with `chunk`. */
+/* Start copying the step of 16 rows that begins with `chunk` to the slot `fetch`; its phase is the last. */
 template <tsr_type TYPE> TSR_DEVICE void few_fetch(const q_args &q, few_warp<TYPE> *w, int row, int chunk)
 {
-    experts_q_copy(q, w->pieces, w->lane, row, chunk, w->inner, w->memory + w->fetch);
-    w->fetch = few_after(q, w->ring, w->fetch);
+    w->phases[1] = experts_q_copy(q, w->pieces, w->lane, row, chunk, w->inner, w->memory + w->fetch);
 }
 
-/* Wait for the next step's weights; the value is their slot. */
-template <tsr_type TYPE> TSR_DEVICE int few_next(const q_args &q, few_warp<TYPE> *w)
+/* Wait for the next step's weights; the value is their slot. The next step is fetched to the slot that was
+ * used before it: the caller sets `fetch`. */
+template <tsr_type TYPE> TSR_DEVICE int few_next(few_warp<TYPE> *w)
 {
     const int slot = w->use;
     tsr_copy_async_wait<FEW_SLOTS - 2>();
     __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
-    w->use = few_after(q, w->ring, slot);
+    w->use = few_after(*w, slot);
     return slot;
 }
 
-/* How far the first of a lane's two rows of a set of 16 is from the matrix's first, as far as it counts for
- * alignment. A row past the last one is the last one. */
+/* How far the first of a lane's two rows of a set of 16 is from the set's first. A row past the matrix's last
+ * one is the last one. */
 template <tsr_type TYPE> TSR_DEVICE uint32_t few_row_at(const q_args &q, const few_warp<TYPE> &w, int row)
 {
-    const int last = (int)q.n_rows - 1, first = row + w.row;
-    return (uint32_t)(first < last ? first : last) * (uint32_t)q.w_stride;
+    const int last = (int)q.n_rows - 1 - row;
+    return (uint32_t)(w.row < last ? w.row : last) * (uint32_t)q.w_stride;
 }
 
 /* A step of the rows in its slot. The second row is eight rows behind the first, and so as far from a
  * multiple of four. Past the last row it has any values, which do not count. */
 template <tsr_type TYPE>
 TSR_DEVICE q_one_rows few_in_slot(const q_args &q, const few_warp<TYPE> &w, uint32_t row_at, int slot,
-                                  int chunk)
+                                  uint32_t phase)
 {
-    const int at = (int)q_step_at<TYPE>(q, chunk);
     q_one_rows s = {w.memory};
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
-        int past = q_type<TYPE>::step_bytes % 16 == 0 ? 0 : at % 16; /* a multiple of 16 bytes */
-        if (!experts_q_one_way<TYPE, Q_ROWS>() && !experts_q_even<TYPE, Q_ROWS>(q))
-            past = (int)(((uint32_t) reinterpret_cast<uintptr_t>(q.w) + (uint32_t)at + row_at +
-                          8 * r * (uint32_t)q.w_stride) %
-                         16);
-        s.row[r] = slot + w.at + 8 * r * q.slot_stride + past;
+        const uint32_t past =
+            experts_q_one_way<TYPE, Q_ROWS>() ? 0 : (phase + row_at + 8 * r * (uint32_t)q.w_stride) % 16;
+        s.row[r] = slot + w.at + 8 * r * q.slot_stride + (int)past;
         if (r == 0)
-            s.past = past % 4;
+            s.past = (int)(past % 4);
     }
+    s.aligned = q.w_stride % 4 == 0 && s.past == 0;
     return s;
 }
 
@@ -163,6 +164,7 @@ template <tsr_type TYPE, int MATRICES>
 TSR_DEVICE void few_fetch_ahead(const experts_q_args &a, const few_work<MATRICES> &k, int m,
                                 few_warp<TYPE> *w, few_ahead *ahead)
 {
+    w->phases[0] = w->phases[1];
     if (ahead->row < (int)a.q.n_rows) {
         few_fetch<TYPE>(few_q(a, k, m), w, ahead->row, ahead->chunk);
         if (m == MATRICES - 1)
@@ -199,10 +201,12 @@ TSR_DEVICE void few_part(const experts_q_args &a, const few_work<MATRICES> &k, i
             TSR_UNROLL
             for (int m = 0; m < MATRICES; m++) {
                 const int first = m * together + i; /* column */
-                const int slot = few_next(a.q, w);
+                const uint32_t phase = w->phases[0];
+                const int slot = few_next(w);
                 /* Two turns ahead it is the turn of matrix m again. */
                 few_fetch_ahead<TYPE, MATRICES>(a, k, m, w, ahead);
-                const q_one_rows s = few_in_slot<TYPE>(few_q(a, k, m), *w, row_at, slot, group + i);
+                w->fetch = slot;
+                const q_one_rows s = few_in_slot<TYPE>(a.q, *w, row_at, slot, phase);
                 if (w->lane % 4 / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == first)
                     q_one_scales(s, w->lane % q_type<TYPE>::step_chunks, &one);
                 TSR_UNROLL
@@ -244,9 +248,12 @@ TSR_DEVICE void few_slot_rows(const experts_q_args &a, const few_layout &layout,
     float *const shared = reinterpret_cast<float *>(memory + layout.sums);
     /* A warp without a part fetches nothing. */
     few_ahead ahead = {k.begin < k.end ? first : (int)a.q.n_rows, k.begin};
+    w->fetch = w->use;
     TSR_UNROLL
-    for (int i = 0; i < FEW_SLOTS - 1; i++)
+    for (int i = 0; i < FEW_SLOTS - 1; i++) {
         few_fetch_ahead<TYPE, MATRICES>(a, k, i % MATRICES, w, &ahead);
+        w->fetch = few_after(*w, w->fetch);
+    }
     if (a.q.codes) {
         k.from = {a.q.codes, a.q.meta, a.q.n_tokens};
         k.x = (int)x;
@@ -342,7 +349,7 @@ template <tsr_type TYPE> TSR_DEVICE void few_step(const q_args &q, few_walk *wal
     walk->left--;
     walk->chunk += q_type<TYPE>::step_chunks;
     if (walk->chunk >= q.chunks) {
-        walk->chunk = 0;
+        walk->chunk = tsr_not_kept(0); /* rare: a branch */
         walk->index++;
     }
 }
@@ -384,9 +391,10 @@ template <tsr_type TYPE> TSR_DEVICE void few_divide(const q_args &q, int warp, f
 template <tsr_type TYPE>
 TSR_DEVICE void few_fetch_walk(const experts_q_args &a, const few_token &t, few_warp<TYPE> *w, few_walk *walk)
 {
+    w->phases[0] = w->phases[1];
     if (walk->left == 0)
-        *walk = few_begin(t, walk->row + (int)gridDim.x * Q_ROWS);
-    if (walk->row < (int)a.q.n_rows && walk->left > 0) {
+        *walk = few_begin(t, tsr_not_kept(walk->row + (int)gridDim.x * Q_ROWS)); /* rare: a branch */
+    if (walk->row < (int)a.q.n_rows) {
         q_args q = a.q;
         q.w = t.held[walk->index].w;
         q.w_end = q.w + a.m[0].bytes;
@@ -401,18 +409,17 @@ struct few_chunk {
     int index, chunk, in_unit;
 };
 
-/* Go on by n chunks. */
-TSR_DEVICE void few_move(const q_args &q, int n, few_chunk *at)
+/* Go on by n chunks; `rest`: of n divided by the chunks of a unit. */
+TSR_DEVICE void few_move(const q_args &q, int n, int rest, few_chunk *at)
 {
     at->chunk += n;
-    at->in_unit += n;
+    at->in_unit += rest;
+    at->in_unit -= at->in_unit >= q.unit_chunks ? q.unit_chunks : 0;
     while (at->chunk >= q.chunks) {
         at->chunk -= q.chunks;
         at->index++;
-        at->in_unit = at->chunk;
+        at->in_unit = at->chunk % q.unit_chunks;
     }
-    while (at->in_unit >= q.unit_chunks)
-        at->in_unit -= q.unit_chunks;
 }
 
 /* The fixed-point sums of the warp's part, of 16 rows; a lane of four has those of its chunks. Four chunks of
@@ -422,16 +429,16 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, cons
                                few_warp<TYPE> *w, int row, few_walk *ahead, int64_t fixed[2], bool *bad)
 {
     constexpr int step = q_type<TYPE>::step_chunks;
-    const int column = w->lane / 8, j = w->lane % Q_ONE_CHUNKS;
+    const int column = w->lane / 8, j = w->lane % Q_ONE_CHUNKS, rest = Q_ONE_CHUNKS % a.q.unit_chunks;
     float open[2] = {0.0f, 0.0f};
     q_one<TYPE> one = {};
-    few_walk walk = few_begin(t, row);
+    int left = t.steps;
     const uint32_t row_at = few_row_at(a.q, *w, row);
-    few_chunk own = {walk.index, walk.chunk, 0};
-    few_move(a.q, j, &own);
-    while (walk.left > 0) {
-        const int n = walk.left * step; /* chunks */
-        const few_chunk mine = j < n ? own : few_chunk{walk.index, walk.chunk, 0};
+    few_chunk own = {t.index, t.chunk, 0};
+    few_move(a.q, j, j % a.q.unit_chunks, &own);
+    for (; left > 0; left -= Q_ONE_CHUNKS / step) {
+        const int n = left * step; /* chunks */
+        const few_chunk mine = j < n ? own : few_chunk{t.index, t.chunk, 0};
         const few_held own_held = t.held[mine.index];
         const int x = t.x + own_held.slot;
         const q_meta *const meta = t.from.meta + x + mine.chunk * t.from.n;
@@ -445,17 +452,16 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, cons
         for (int first = 0; first < Q_ONE_CHUNKS; first += step) {
             if (first >= n)
                 break;
-            const int slot = few_next(a.q, w);
-            q_args q = a.q;
-            q.w = t.held[walk.index].w;
+            const uint32_t phase = w->phases[0];
+            const int slot = few_next(w);
             few_fetch_walk<TYPE>(a, t, w, ahead);
-            const q_one_rows s = few_in_slot<TYPE>(q, *w, row_at, slot, walk.chunk);
+            w->fetch = slot;
+            const q_one_rows s = few_in_slot<TYPE>(a.q, *w, row_at, slot, phase);
             if (j / step * step == first)
                 q_one_scales(s, j % step, &one);
             TSR_UNROLL
             for (int i = 0; i < step; i++)
                 q_one_multiply<TYPE, BYTES>(s, i, column == first + i ? codes : zeros, w->lane, &one);
-            few_step<TYPE>(a.q, &walk);
         }
         float values[2][BYTES == 2 ? 1 : Q_BLOCKS], sums[2] = {0.0f, 0.0f};
         q_one_values<TYPE, BYTES>(one, meta, few_blocks<TYPE>(a.q, mine.chunk), w->lane, values);
@@ -465,7 +471,7 @@ TSR_DEVICE void few_exact_part(const experts_q_args &a, const few_token &t, cons
         for (int r = 0; r < 2; r++)
             if (row + w->row + 8 * r < (int)a.q.n_rows)
                 fixed[r] += tsr_fixed_of(own_held.weight * sums[r], a.q.limit, bad);
-        few_move(a.q, Q_ONE_CHUNKS, &own);
+        few_move(a.q, Q_ONE_CHUNKS, rest, &own);
     }
     TSR_UNROLL
     for (int r = 0; r < 2; r++)
@@ -527,10 +533,14 @@ static __global__ void __launch_bounds__(FEW_THREADS,
         few_token t = {held, few_list(a, a.first + x, w.lane, w.index == 0, held)};
         few_divide<TYPE>(a.q, w.index, &t);
         __syncthreads();
-        few_walk ahead = few_begin(t, first);
+        /* A warp without a part fetches nothing. */
+        few_walk ahead = few_begin(t, t.steps > 0 ? first : (int)a.q.n_rows);
+        w.fetch = w.use;
         TSR_UNROLL_BY(1)
-        for (int i = 0; i < FEW_SLOTS - 1; i++)
+        for (int i = 0; i < FEW_SLOTS - 1; i++) {
             few_fetch_walk<TYPE>(a, t, &w, &ahead);
+            w.fetch = few_after(w, w.fetch);
+        }
         tsr_wait_for_previous(); /* the routing is older than the kernel before this one (above) */
         tsr_start_next();
         if (a.q.codes) {

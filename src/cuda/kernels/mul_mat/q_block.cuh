@@ -291,10 +291,11 @@ TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int
 
 /* A step of MXFP4 begins at any byte, `past` after a multiple of four, and each of its blocks has one byte
  * before its words. So a word of block b is in two aligned ones, from byte (past + b) % 4 + 1 of the first to
- * the same of the second. The step begins `row` after `base`. */
-TSR_DEVICE uint32_t q_word_mxfp4(const unsigned char *base, int row, int past, int b, int lane)
+ * the same of the second. `words`: the last multiple of four up to the step's begin, and four bytes more for
+ * each lane of four before this one. */
+TSR_DEVICE uint32_t q_word_mxfp4(const unsigned char *words, int past, int b)
 {
-    const unsigned char *const at = base + (row - past + lane % 4 * 4 + ((past + b) & 4) + 16 * b);
+    const unsigned char *const at = words + 16 * b + (b > 0 ? (past + b) & 4 : 0);
     return __funnelshift_l(q_word<true>(at), q_word<true>(at + 4), (uint32_t)(24 - 8 * past - 8 * b));
 }
 
@@ -320,7 +321,8 @@ TSR_DEVICE void q_load_mxfp4(const unsigned char *const rows[2], int blocks, int
         const int past = (int)(reinterpret_cast<uintptr_t>(rows[r]) % 4);
         TSR_UNROLL
         for (int b = 0; b < Q_BLOCKS; b++)
-            q_look_up<TSR_TYPE_MXFP4>(q_word_mxfp4(rows[r], 0, past, b, lane), &w->a[b][r], &w->a[b][2 + r]);
+            q_look_up<TSR_TYPE_MXFP4>(q_word_mxfp4(rows[r] - past + lane % 4 * 4, past, b), &w->a[b][r],
+                                      &w->a[b][2 + r]);
     }
 }
 

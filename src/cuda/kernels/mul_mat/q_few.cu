@@ -219,7 +219,7 @@ TSR_DEVICE void few_part_of_one(const q_args &a, const few_place &p, const q_eve
              step += q_type<TYPE>::step_chunks) {
             const int at = (int)(q_step_at<TYPE>(a, step) % 16),
                       upper = q_row_in(p.lane) * a.slot_stride + at;
-            const q_one_rows rows = {p.ring + *slot, {upper, upper + 8 * a.slot_stride}, at % 4};
+            const q_one_rows rows = {p.ring + *slot, {upper, upper + 8 * a.slot_stride}, at % 4, at % 4 == 0};
             few_advance<TYPE, 0>(a, p, even, ahead, slot);
             if (j / q_type<TYPE>::step_chunks * q_type<TYPE>::step_chunks == step - group)
                 q_one_scales(rows, j % q_type<TYPE>::step_chunks, &one);

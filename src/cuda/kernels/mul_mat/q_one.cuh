@@ -25,10 +25,11 @@ struct q_one_token {
 };
 
 /* A lane's two rows of a step in shared memory, in bytes from `base`; both begin `past` after a multiple of
- * four bytes. */
+ * four bytes. `aligned`: all lanes' rows begin at multiples of four. */
 struct q_one_rows {
     const unsigned char *base;
     int row[2], past;
+    bool aligned;
 };
 
 /* A lane's part of 16 rows times up to four chunks. The scales are those of chunk lane % 4 as they are
@@ -100,17 +101,18 @@ TSR_DEVICE void q_one_words(const q_one_rows &step, int half, int lane, uint32_t
         q_words_minimum<TYPE>(rows, half, lane, a);
     else if constexpr (TYPE == TSR_TYPE_MXFP4) {
         TSR_UNROLL
-        for (int b = 0; b < Q_BLOCKS; b++)
+        for (int r = 0; r < 2; r++) {
+            const unsigned char *const words = rows[r] - step.past + lane % 4 * 4;
             TSR_UNROLL
-        for (int r = 0; r < 2; r++)
-            q_look_up_plus_12(q_word_mxfp4(step.base, step.row[r], step.past, b, lane), &a[b][r],
-                              &a[b][2 + r]);
+            for (int b = 0; b < Q_BLOCKS; b++)
+                q_look_up_plus_12(q_word_mxfp4(words, step.past, b), &a[b][r], &a[b][2 + r]);
+        }
     } else if constexpr (q_type<TYPE>::halves) {
-        if (step.past == 0)
+        if (step.aligned)
             q_words_q6_k<true>(rows, half, lane, a);
         else
             q_words_q6_k<false>(rows, half, lane, a);
-    } else if (step.past == 0)
+    } else if (step.aligned)
         q_words_plain<TYPE, true>(rows, lane, a);
     else
         q_words_plain<TYPE, false>(rows, lane, a);
