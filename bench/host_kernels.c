@@ -2,12 +2,13 @@
  *
  *     host_kernels [--json] [isa|best] [threads] [only rows whose name contains this]
  *
- * Weights are read by mul_mat of one token: compared with reading the same number of bytes in eight streams
- * per thread, from matrices larger than the last-level cache. mul_mat of 512 tokens and attention are
- * compared with the rate of fused multiply-adds that keep every register busy; norms and activations, on rows
- * larger than the last-level cache, with reading as many bytes as they read and write. Limit and kernel are
- * measured in turn, so that a busy machine slows both; each figure is the median of REPEATS ratios, with the
- * range of the middle half. */
+ * Weights are read by mul_mat of one token: compared with reading the same number of bytes in eight
+ * streams per thread, from matrices larger than the last-level cache; products with half of the columns
+ * of rows are compared with the same columns without gaps. mul_mat of 512 tokens and attention are
+ * compared with the rate of fused multiply-adds that keep every register busy; norms and activations, on
+ * rows larger than the last-level cache, with reading as many bytes as they read and write. Limit and
+ * kernel are measured in turn, so that a busy machine slows both; each figure is the median of REPEATS
+ * ratios, with the range of the middle half. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -303,6 +304,27 @@ static void bench_mul_mat(thread_team *team, tsr_type type, int64_t n_tokens, bo
     free(y);
 }
 
+/* The first half of the columns of rows of 2 * k, with gaps as in a file, over the same without gaps. */
+static void bench_columns(thread_team *team, tsr_type type, int64_t k, memory weights)
+{
+    const size_t row_bytes = tsr_type_row_bytes(type, k);
+    const int64_t n_rows = (int64_t)(weights.bytes / (2 * row_bytes));
+    fill_rows(type, k, row_bytes, (unsigned char *)weights.data, weights.bytes);
+    float *x = activations(k);
+    void *y = must(malloc((size_t)n_rows * sizeof(int64_t)));
+    tsr_op gaps = {.kind = TSR_OP_MUL_MAT,
+                   .mul_mat = {type, weights.data, 2 * row_bytes, n_rows, k, x, k, 1, true, TSR_REDUCE_EXACT,
+                               128, tsr_fixed_limit(k / 128), y, n_rows}};
+    tsr_op copy = gaps;
+    copy.mul_mat.w_stride = row_bytes;
+    const double bytes = (double)row_bytes * (double)n_rows;
+    char what[64];
+    snprintf(what, sizeof what, "mul_mat %s, %d of %d columns", tsr_type_name(type), (int)k, (int)(2 * k));
+    report(what, "GB/s", team, &gaps, bytes, work_op, &copy, &bytes);
+    free(x);
+    free(y);
+}
+
 /* -- attention -- */
 
 static void bench_attention(thread_team *team, tsr_type type, int64_t n_tokens, int64_t n_past, memory pages)
@@ -384,7 +406,7 @@ int main(int argc, char **argv)
     team.json = json;
     team.only = argc > 3 ? argv[3] : "";
     team_start(&team, set, n_threads);
-    const memory buffer = {must(aligned_alloc(4096, (size_t)192 << 20)), (size_t)192 << 20};
+    const memory buffer = {must(aligned_alloc(4096, (size_t)256 << 20)), (size_t)256 << 20};
     memset((unsigned char *)buffer.data, 0, buffer.bytes);
 
     if (json)
@@ -399,6 +421,9 @@ int main(int argc, char **argv)
     bench_mul_mat(&team, TSR_TYPE_Q8_0, 1, true, buffer);
     bench_mul_mat(&team, TSR_TYPE_F16, 4, false, buffer);
     bench_mul_mat(&team, TSR_TYPE_Q8_0, 4, false, buffer);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int64_t k = 1024; k <= 2816; k += 1792)
+            bench_columns(&team, types[i], k, buffer);
     bench_attention(&team, TSR_TYPE_F16, 1, 32000, buffer);
     bench_attention(&team, TSR_TYPE_Q8_0, 1, 32000, buffer);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

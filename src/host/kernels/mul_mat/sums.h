@@ -69,10 +69,12 @@ ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t
 }
 
 /* The prefetch stream of one token's product with a panel of rows: the next panel, or a later one, row after
- * row. */
+ * row, or line after line of all rows. */
 typedef struct panel_ahead {
-    const unsigned char *at, *end; /* the rest of a row of the next panel */
-    size_t row_bytes, stride;
+    const unsigned char *at, *end; /* the rest of a row of the next panel; by lines: the rest of the rows */
+    size_t row_bytes, stride;      /* by lines row_bytes are of all rows, with gaps */
+    bool by_lines;
+    int64_t lines;      /* of each row that panel_ahead_line() has not finished */
     size_t again;       /* distance back to a line that is prefetched again; 0: none */
     size_t block_bytes; /* of a panel's rows, 32 elements each, of super-blocks */
     tsr_cpu_reading reading;
@@ -121,10 +123,40 @@ ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int ro
     const int64_t ahead = panels_ahead(p, type, (size_t)rows * used);
     const unsigned char *next = product_w(p, type, row + ahead * rows, 0);
     const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
-    return (panel_ahead){
-        next,           next + row_bytes,     row_bytes,
-        stride,         panel_again(p, used), (size_t)rows * elems_bytes(type, TSR_QUANT_SUPER_BLOCK) / 8,
-        p->env->reading};
+    return (panel_ahead){next,
+                         next + row_bytes,
+                         row_bytes,
+                         stride,
+                         false,
+                         0,
+                         panel_again(p, used),
+                         (size_t)rows * elems_bytes(type, TSR_QUANT_SUPER_BLOCK) / 8,
+                         p->env->reading};
+}
+
+/* The same panel by lines: the first of every row, then the second, and so on. A row that begins amid a line
+ * has one line more. */
+ALWAYS_INLINE panel_ahead panel_lines_of(const product *p, tsr_type type, int rows, int64_t row)
+{
+    panel_ahead ahead = panel_ahead_of(p, type, rows, row);
+    ahead.by_lines = true;
+    ahead.row_bytes = (size_t)rows * ahead.stride;
+    ahead.end = ahead.at + ahead.row_bytes;
+    ahead.lines = (int64_t)(elems_bytes(type, p->op->k) + 62) / 64 + 1;
+    return ahead;
+}
+
+/* The next line of the panel; after the last line of the rows, these lines again. */
+ALWAYS_INLINE const unsigned char *panel_ahead_line(panel_ahead *ahead)
+{
+    const unsigned char *at = ahead->at;
+    ahead->at += ahead->stride;
+    if (ahead->at == ahead->end) {
+        const size_t along = --ahead->lines > 0 ? 64 : 0;
+        ahead->at += along - ahead->row_bytes;
+        ahead->end += along;
+    }
+    return at;
 }
 
 /* The start of the next `bytes` bytes. Prefetching past a row or the matrix is harmless. */

@@ -51,10 +51,26 @@ ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char 
         quant_ask_as(TSR_CPU_ONE_STREAM, at, bytes);
 }
 
+/* What is prefetched while the panel of rows that begins with `row` is multiplied. An Intel core that reads
+ * one row with gaps after another also prefetches the gaps. */
+ALWAYS_INLINE panel_ahead quant_ahead_of(const product *p, tsr_type stored, int64_t row)
+{
+    const bool gaps = p->op->w_stride != elems_bytes(stored, p->op->k);
+    return gaps && p->env->reading == TSR_CPU_STREAMS ? panel_lines_of(p, stored, INT_LANES, row)
+                                                      : panel_ahead_of(p, stored, INT_LANES, row);
+}
+
 /* Prefetch as many bytes as a block of this panel has. The hardware prefetcher cannot follow the rows of a
- * panel, too many streams in too few pages. */
+ * panel alone, too many streams in too few pages. */
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
+    if (ahead->by_lines) {
+        const size_t n = type == QUANT_CODE ? ahead->block_bytes
+                                            : INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
+        for (size_t line = 0; line < n; line += 64)
+            __builtin_prefetch(panel_ahead_line(ahead));
+        return;
+    }
     if (type == QUANT_CODE) {
         const unsigned char *at = panel_ahead_step(ahead, ahead->block_bytes);
         for (size_t line = 0; line < ahead->block_bytes; line += 64)
@@ -162,7 +178,7 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const prod
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
     const tsr_type stored = quant_stored(type, p->op->type);
-    panel_ahead ahead = panel_ahead_of(p, stored, INT_LANES, row);
+    panel_ahead ahead = quant_ahead_of(p, stored, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
     quant_edge edge;
     vec acc[QUANT_GROUP_TOKENS] = {0};
