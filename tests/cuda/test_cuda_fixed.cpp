@@ -30,7 +30,7 @@ static void check(float value)
 /* Of each exponent, numbers with few and with many bits, among them those halfway between two integers. */
 static void every_value_in_range_is_rounded_alike(void **)
 {
-    enum { PER_EXPONENT = 4096, LIMIT_EXPONENT = 127 + 62 - TSR_FIXED_FRACTION_BITS };
+    enum { PER_EXPONENT = 4096, LIMIT_EXPONENT = 127 + TSR_FIXED_SUM_BITS - TSR_FIXED_FRACTION_BITS };
     uint64_t random = 88172645463325252u;
     for (uint32_t exponent = 0; exponent < LIMIT_EXPONENT; exponent++)
         for (uint32_t i = 0; i < PER_EXPONENT; i++) {

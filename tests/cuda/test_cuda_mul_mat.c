@@ -114,7 +114,7 @@ static void check_close(const problem *p, int64_t granule, tsr_reduce_type reduc
         const double got = fixed  ? (double)((int64_t *)y)[i] / TSR_FIXED_ONE
                            : bf16 ? (double)tsr_bf16_to_f32(((uint16_t *)y)[i])
                                   : (double)((float *)y)[i];
-        const double bound = roundings * 0x1p-24 * magnitude + (fixed ? granules * 0x1p-37 : 0) +
+        const double bound = roundings * 0x1p-24 * magnitude + (fixed ? granules * 0.5 / TSR_FIXED_ONE : 0) +
                              (bf16 ? 0x1p-8 * fabs(exact) : 0);
         if (!(fabs(got - exact) <= bound))
             fail_msg("%s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",

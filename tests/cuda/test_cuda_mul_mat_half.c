@@ -119,7 +119,7 @@ static void check_close(const problem *p, int64_t granule)
                 lost = fmax(lost, fabs((double)x[near]));
         lost *= 0x1p-38 * (double)p->k; /* twice, since only every 16th was looked at */
         const double got = granule > 0 ? (double)((int64_t *)y)[i] / TSR_FIXED_ONE : (double)((float *)y)[i];
-        const double bound = roundings * 0x1p-24 * sum + granules * 0x1p-37 + lost;
+        const double bound = roundings * 0x1p-24 * sum + granules * 0.5 / TSR_FIXED_ONE + lost;
         if (!(fabs(got - exact) <= bound))
             fail_msg("%s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
                      tsr_type_name(p->type), (int)p->n_rows, (int)p->k, (int)p->n_tokens, (int)granule,

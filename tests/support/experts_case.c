@@ -484,11 +484,11 @@ void experts_case_check_down(const experts_case *c, experts_shard shard, const f
             const bounded d = dot(&c->m[EXPERTS_DOWN], e, row, shard.column_begin, k, hidden + s * k);
             const double factor = c->s.weigh_inputs ? 1 : (double)weight[s];
             exact += factor * d.sum;
-            bound += factor * d.bound + n_granules * 0x1p-36;
+            bound += factor * d.bound + n_granules / TSR_FIXED_ONE;
             if (c->s.biased && e >= biases.begin && e < biases.end) {
                 const double b = factor * (double)c->bias[EXPERTS_DOWN][e * c->s.n_embd + row];
                 exact += b;
-                bound += 0x1p-22 * fabs(b) + 0x1p-36;
+                bound += 0x1p-22 * fabs(b) + 1 / TSR_FIXED_ONE;
             }
         }
         bound += reduce == TSR_REDUCE_BF16 ? 0x1p-8 * fabs(exact) : (double)n_used * 0x1p-23 * fabs(exact);

@@ -160,7 +160,8 @@ static void check_close(const problem *p, const tsr_kernel_set *set, int64_t gra
         const bool bf16 = granule > 0 && reduce == TSR_REDUCE_BF16;
         const double got = output_at(y, granule > 0, reduce, i);
         const double bound = (roundings * 0x1p-24 + product_error) * p->magnitude[i] + p->rounding[i] +
-                             (exact ? n_granules * 0x1p-37 : 0) + (bf16 ? 0x1p-8 * fabs(p->exact[i]) : 0);
+                             (exact ? n_granules * 0.5 / TSR_FIXED_ONE : 0) +
+                             (bf16 ? 0x1p-8 * fabs(p->exact[i]) : 0);
         if (!(fabs(got - p->exact[i]) <= bound))
             fail_msg(
                 "%s %s x_bits %d rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",

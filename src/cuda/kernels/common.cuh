@@ -114,17 +114,18 @@ TSR_DEVICE float tsr_partial_value(float sum, bool bf16)
 
 /* -- the exact reduction (core/quant/fixed.h) -- */
 
-/* value * 2^36, rounded to the nearest integer, ties to even; |value| < 2^26. The product is exact in f32: a
+/* value * 2^28, rounded to the nearest integer, ties to even; |value| < 2^29. The product is exact in f32: a
  * power of two. A multiprocessor converts 16 floats per clock to integers of 64 bits with compute capability
- * 8.0, 9.0 and 10.0, otherwise 2, and 64 floats to 32 bits. So there two integers are made: multiples of
- * 2^-5, and the rest. Both differences are exact: from 2^19 on, floats are multiples of 2^-5. */
+ * 8.0, 9.0 and 10.0, otherwise 2, and 64 floats to 32 bits. So there two integers are made: multiples of 2^3,
+ * and the rest. Both differences are exact: from 2^27 on, floats are multiples of 2^3. */
 TSR_DEVICE int64_t tsr_fixed_round(float value)
 {
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
     return (int64_t)llrintf(value * (float)TSR_FIXED_ONE);
 #else
-    const int high = __float2int_rn(value * 32.0f);
-    const int low = __float2int_rn(fmaf(value, 32.0f, -(float)high) * 2147483648.0f);
+    const float to_high = (float)TSR_FIXED_ONE / 2147483648.0f;
+    const int high = __float2int_rn(value * to_high);
+    const int low = __float2int_rn(fmaf(value, to_high, -(float)high) * 2147483648.0f);
     return (int64_t)high * ((int64_t)1 << 31) + low;
 #endif
 }

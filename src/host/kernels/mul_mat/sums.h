@@ -263,14 +263,15 @@ ALWAYS_INLINE void fold_exact8(__m256 value, bool first, int64_t *totals)
 {
     const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(value, _mm256_set1_ps(0x1p12f)));
     const __m256 rest = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(0x1p-12f), value);
-    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(rest, _mm256_set1_ps(0x1p36f)));
+    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(rest, _mm256_set1_ps((float)TSR_FIXED_ONE)));
     UNROLL for (int half = 0; half < 2; half++)
     {
         __m256i *at = (__m256i *)(void *)(totals + 4 * half);
         const __m128i h = half ? _mm256_extracti128_si256(high, 1) : _mm256_castsi256_si128(high);
         const __m128i l = half ? _mm256_extracti128_si256(low, 1) : _mm256_castsi256_si128(low);
         const __m256i fixed =
-            _mm256_add_epi64(_mm256_slli_epi64(_mm256_cvtepi32_epi64(h), 24), _mm256_cvtepi32_epi64(l));
+            _mm256_add_epi64(_mm256_slli_epi64(_mm256_cvtepi32_epi64(h), TSR_FIXED_FRACTION_BITS - 12),
+                             _mm256_cvtepi32_epi64(l));
         const __m256i before = first ? _mm256_setzero_si256() : _mm256_loadu_si256(at);
         _mm256_storeu_si256(at, _mm256_add_epi64(before, fixed));
     }

@@ -2,7 +2,7 @@
  * rows are far apart, they would leave the cache between granules.
  *
  * A granule's sum becomes two 32-bit integers, which a vector holds and adds like floats: the nearest
- * multiple of 2^-13, and the remainder, rounded to a multiple of 2^-36. All steps but the last are exact, and
+ * multiple of 2^-13, and the remainder, rounded to a multiple of 2^-28. All steps but the last are exact, and
  * the first integer, shifted, is even, so the two together are tsr_fixed_from_f32(), ties included. The range
  * that 32 bits impose on the sums is checked at the end: a product with larger sums, or with sums that are
  * not numbers, is computed once more without these totals. */
@@ -14,8 +14,8 @@
 
 enum {
     TOTALS_MAX = 288 * 512, /* outputs: rows times tokens of a product */
-    TOTALS_GRANULES = 511,  /* remainders, each at most 2^22 units, add up in 32 bits */
-    TOTALS_LOW_BITS = 23    /* bits of a unit of 2^-13, in units of 2^-36 */
+    TOTALS_GRANULES = 511,  /* remainders, each at most 2^14 units, add up in 32 bits */
+    TOTALS_LOW_BITS = TSR_FIXED_FRACTION_BITS - 13 /* bits of a unit of 2^-13, in units of 2^-28 */
 };
 
 typedef struct exact_totals {
@@ -59,7 +59,7 @@ ALWAYS_INLINE void totals_add(const float *sums, int n, bool first, int64_t at, 
         const vec_int units = vec_round(sum * vec_set1(0x1p13f));
         const vec rest = sum - __builtin_convertvector(units, vec) * vec_set1(0x1p-13f);
         largest = vec_int_max(largest, (vec_int)sum & 0x7fffffff);
-        high = units, low = vec_round(rest * vec_set1(0x1p36f));
+        high = units, low = vec_round(rest * vec_set1((float)TSR_FIXED_ONE));
         if (!first) {
             vec_bits before;
             memcpy(&before, totals->high + at, sizeof before);
