@@ -515,3 +515,9 @@ void cudasim_loaded(const volatile void *address)
     else
         self->loaded = address;
 }
+
+void cudasim_on_link(const volatile void *address, size_t bytes)
+{
+    if (place_of((const void *)address) != block->body->device)
+        machine().link_bytes += bytes;
+}

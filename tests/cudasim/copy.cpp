@@ -279,6 +279,8 @@ static cudaError_t carry_out(const Copy &copy)
 {
     if (!rows_ok(copy.dst, copy.dst_pitch, copy) || !rows_ok(copy.src, copy.src_pitch, copy))
         return cudaErrorIllegalAddress;
+    if (place_of(copy.dst) != place_of(copy.src))
+        machine().link_bytes += copy.width * copy.height;
     for (size_t row = 0; row < copy.height; row++)
         copy_bytes((char *)copy.dst + row * copy.dst_pitch, (const char *)copy.src + row * copy.src_pitch,
                    copy.width);

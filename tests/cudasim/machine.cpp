@@ -292,7 +292,7 @@ void cudasim_configure(const cudasim_config *config)
     m.page_cache = 0;
     memset(m.corrupt, 0, sizeof m.corrupt);
     memset(m.corrupt_copies, 0, sizeof m.corrupt_copies);
-    m.n_calls = m.faults_hit = m.late_loads = m.operations = m.steps = 0;
+    m.n_calls = m.faults_hit = m.late_loads = m.link_bytes = m.operations = m.steps = 0;
     m.trace.clear();
     m.calls_of.clear();
     m.blocks_of.clear();
@@ -491,4 +491,10 @@ uint64_t cudasim_operations(void)
 {
     Locked lock;
     return machine().operations;
+}
+
+uint64_t cudasim_link_bytes(void)
+{
+    Locked lock;
+    return machine().link_bytes;
 }

@@ -473,6 +473,12 @@ unsigned char *host_view(const void *pointer, size_t bytes, size_t *length)
            ((uintptr_t)pointer - region->map);
 }
 
+int place_of(const void *pointer)
+{
+    const Region *region = region_of(pointer);
+    return region == NULL || region->is_host() ? -1 : region->device;
+}
+
 bool range_ok(const void *pointer, size_t bytes)
 {
     uintptr_t at = (uintptr_t)pointer;

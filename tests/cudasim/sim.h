@@ -247,6 +247,7 @@ struct Machine {
     std::vector<Fault> faults;
     uint64_t faults_hit = 0;
     uint64_t late_loads = 0;
+    uint64_t link_bytes = 0;
     std::string violation;
     int n_violations = 0;
     int nccl_shared_memory = -1; /* connections through the host that still fit; -1: any number */
@@ -403,6 +404,7 @@ void region_map(Region &region);    /* its physical memory appears at region.map
 void region_unmap(Region &region);  /* and disappears; the addresses fault */
 void region_access(Region &region); /* after region.access changed */
 Region *region_of(const void *pointer);
+int place_of(const void *pointer); /* the device whose memory it is; -1: the host's */
 
 /* The memory of `owner` that peers have mapped, and whether its BAR1 takes `more` bytes. */
 size_t bar1_used(int owner);

@@ -195,6 +195,7 @@ static inline uint64_t cudasim_skips(const char *what, ...)
 #define cudasim_call_name(index) (cudasim_skips(CUDASIM_COUNTS, index), "")
 #define cudasim_late_loads()     cudasim_skips(CUDASIM_COUNTS)
 #define cudasim_operations()     cudasim_skips(CUDASIM_COUNTS)
+#define cudasim_link_bytes()     cudasim_skips(CUDASIM_COUNTS)
 
 #define CUDASIM_FAULTS                             "the simulated machine's faults"
 #define cudasim_forget_violations()                cudasim_skips(CUDASIM_FAULTS)

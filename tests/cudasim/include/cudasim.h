@@ -197,6 +197,10 @@ uint64_t cudasim_late_loads(void);
 /* Kernels and other operations carried out so far. */
 uint64_t cudasim_operations(void);
 
+/* Bytes that left a device for another one or for host memory, or came from there, since cudasim_configure:
+ * of copies, and of the loads and stores that kernels report (src/cuda/comm/wire.cuh). */
+uint64_t cudasim_link_bytes(void);
+
 #ifdef __cplusplus
 }
 #endif

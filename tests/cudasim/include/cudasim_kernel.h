@@ -139,6 +139,8 @@ void cudasim_loading(const volatile void *address, size_t bytes);
 void cudasim_stored(const volatile void *address, size_t bytes);
 void cudasim_release();
 void cudasim_acquire();
+/* The calling kernel loads or stores these bytes; counted where they are not its own device's. */
+void cudasim_on_link(const volatile void *address, size_t bytes);
 static inline void __threadfence()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
