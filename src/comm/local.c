@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/barrier.h"
+#include "comm/planes.h"
 #include "comm/reduce.h"
 #include "core/mem.h"
 
@@ -19,6 +20,8 @@ struct local_collective {
     const void *parts[TSR_MAX_RANKS]; /* the contributors' partials, in rank order */
     void *own[TSR_MAX_RANKS];         /* the contributors' partials, writable */
     int n_parts;
+    bool in_planes[TSR_MAX_RANKS]; /* a part that a GPU stages (planes.h) */
+    bool any_in_planes;
     bool in_two_steps;
     int64_t *begin; /* copy of desc.begin */
     void **partial; /* copy of desc.partial */
@@ -45,6 +48,73 @@ static bool wait_for_all(const caller *me)
 
 /* -- collectives -- */
 
+/* The sums of all parts, of elements [begin, end) inside a piece (planes.h). */
+static void sum_piece(const local_collective *c, int64_t begin, int64_t end, int64_t *sums)
+{
+    const void *parts[2] = {sums, NULL};
+    memset(sums, 0, (size_t)(end - begin) * sizeof *sums);
+    for (int j = 0; j < c->n_parts; j++) {
+        parts[1] = (const int64_t *)c->parts[j] + begin;
+        if (c->in_planes[j])
+            tsr_planes_add(c->parts[j], c->desc.n, begin, end, sums);
+        else
+            c->reducer.add(parts, 2, sums, 0, end - begin);
+    }
+}
+
+/* y[i] = sum of all parts + residual, for elements [begin, end). */
+static void finish_parts(const local_collective *c, const float *residual, float *y, int64_t begin,
+                         int64_t end)
+{
+    int64_t sums[TSR_PLANES_PIECE];
+    const void *piece = sums;
+    if (!c->any_in_planes) {
+        c->reducer.finish(c->parts, c->n_parts, residual, y, begin, end);
+        return;
+    }
+    for (int64_t to; begin < end; begin = to) {
+        to = tsr_planes_piece_end(begin, end);
+        sum_piece(c, begin, to, sums);
+        c->reducer.finish(&piece, 1, residual ? residual + begin : NULL, y + begin, 0, to - begin);
+    }
+}
+
+/* Store the sums of elements [begin, end) in the partial of contributor j: integers, or f32 in planes. */
+static void add_parts(const local_collective *c, int j, int64_t begin, int64_t end)
+{
+    int64_t sums[TSR_PLANES_PIECE];
+    const void *piece = sums;
+    if (!c->any_in_planes) {
+        c->reducer.add(c->parts, c->n_parts, c->own[j], begin, end);
+        return;
+    }
+    for (int64_t to; begin < end; begin = to) {
+        to = tsr_planes_piece_end(begin, end);
+        sum_piece(c, begin, to, sums);
+        float *y = c->in_planes[j] ? tsr_planes_f32(c->own[j], c->desc.n, begin) : NULL;
+        if (y)
+            c->reducer.finish(&piece, 1, NULL, y, 0, to - begin);
+        else
+            memcpy((int64_t *)c->own[j] + begin, sums, (size_t)(to - begin) * sizeof *sums);
+    }
+}
+
+/* y[i] = sum + residual, for elements [begin, end) whose sums add_parts() has stored. */
+static void finish_sums(const local_collective *c, int j, const float *residual, float *y, int64_t begin,
+                        int64_t end)
+{
+    if (!c->in_planes[j])
+        c->reducer.finish(&c->parts[j], 1, residual, y, begin, end);
+    for (int64_t to; c->in_planes[j] && begin < end; begin = to) {
+        to = tsr_planes_piece_end(begin, end);
+        const float *sum = tsr_planes_f32(c->own[j], c->desc.n, begin);
+        for (int64_t i = begin; sum && i < to; i++)
+            y[i] = residual ? sum[i - begin] + residual[i] : sum[i - begin];
+        if (!sum)
+            c->reducer.finish(&c->parts[j], 1, residual, y, begin, to);
+    }
+}
+
 /* Reduce-scatter into the contributors' own partials, then all-gather with the conversion. Contributor j
  * owns part j of the elements: only contributor j reads that part of its partial in the first step, so it
  * may write there. */
@@ -57,7 +127,7 @@ static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *o
         int64_t begin, end, from, to;
         tsr_divide_elements(op->n, j, c->n_parts, &begin, &end);
         tsr_divide_elements(end - begin, me->as.thread, me->as.n_threads, &from, &to);
-        c->reducer.add(c->parts, c->n_parts, c->own[j], begin + from, begin + to);
+        add_parts(c, j, begin + from, begin + to);
     }
     if (!wait_for_all(me))
         return false;
@@ -69,7 +139,7 @@ static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *o
         begin = TSR_MAX(begin, from);
         end = TSR_MIN(end, to);
         if (begin < end)
-            c->reducer.finish(&c->parts[j], 1, op->residual, op->y, begin, end);
+            finish_sums(c, j, op->residual, op->y, begin, end);
     }
     return true;
 }
@@ -84,7 +154,7 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
         return all_reduce_in_two_steps(me, op);
     int64_t begin, end;
     tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &begin, &end);
-    c->reducer.finish(c->parts, c->n_parts, op->residual, op->y, begin, end);
+    finish_parts(c, op->residual, op->y, begin, end);
     return true;
 }
 
@@ -263,6 +333,8 @@ static void local_stage(tsr_comm *comm, tsr_collective *base, int index, void *b
         int part = tsr_device_set_place(collective->desc.contributors, index);
         collective->own[part] = buffer;
         collective->parts[part] = buffer;
+        collective->in_planes[part] = tsr_collective_is_narrow(&collective->desc);
+        collective->any_in_planes |= collective->in_planes[part];
     }
 }
 

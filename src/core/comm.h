@@ -65,9 +65,10 @@ struct tsr_comm_ops {
      * captured) and return. NULL: not supported.
      *
      * stage: from now on device `index` contributes to the collective through `buffer`, host memory of the
-     * same size as its partial. The device owns and fills the buffer before it calls run() itself, with
-     * one thread and with host memory in place of the op's other pointers. Called before anything of the
-     * collective runs. NULL: every device must enqueue.
+     * same size as its partial, as planes (core/quant/wire.h) where tsr_collective_is_narrow(). The device
+     * owns and fills the buffer before it calls run() itself, with one thread and with host memory in place
+     * of the op's other pointers. Called before anything of the collective runs. NULL: every device must
+     * enqueue.
      *
      * enqueue_norm: as enqueue, for an ALL_REDUCE whose sum the RMS_NORM op `norm` reads next, where both
      * together are faster than one after the other: enqueues both and sets *done_out. Otherwise nothing is
@@ -119,6 +120,15 @@ struct tsr_collective {
     tsr_comm *comm;
     const tsr_collective_desc *desc; /* its description, with arrays of its own */
 };
+
+/* The elements from which on bytes count. A message of a few tokens stays as it is. */
+enum { TSR_NARROW_FROM = 32768 };
+
+/* Whether exact parts of the collective travel in fewer bytes (core/quant/wire.h). */
+static inline bool tsr_collective_is_narrow(const tsr_collective_desc *desc)
+{
+    return desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_EXACT && desc->n >= TSR_NARROW_FROM;
+}
 
 /* The only participant is the device itself: no waiting. */
 static inline bool tsr_collective_is_alone(const tsr_collective *collective)

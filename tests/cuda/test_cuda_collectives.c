@@ -37,12 +37,20 @@ static void connect(group *g, way w)
 /* Step k: contributors look up row block k of a table of their own as partials, all add them up, with the sum
  * of the step before as residual (or none), and normalise the rows. */
 
+typedef enum case_values {
+    BELOW_8,
+    BELOW_1,
+    AT_EDGES /* of the planes of core/quant/wire.h and of the range, next to values far from all edges */
+} case_values;
+
 typedef struct sums_case {
     int n_devices, n_gpus;
     int64_t row, n_rows; /* elements per row, rows */
     uint64_t contributors;
     tsr_reduce_type reduce;
     bool residual;
+    case_values values;
+    bool once; /* run once instead of three times */
 } sums_case;
 
 typedef struct sums {
@@ -63,6 +71,19 @@ static void *put(tsr_device *device, const void *from, size_t bytes)
     return pointer;
 }
 
+/* A third of the runs of 64 values are near zero, a third below 8, a third has values at edges. */
+static float value_of(case_values values, uint64_t random, size_t i)
+{
+    static const float edges[] = {4,        4 - 0x1p-22f, 512, 512 - 0x1p-15f, 512 + 0x1p-14f,
+                                  0x1p-28f, 0x1p29f - 32, 0.5f};
+    const float below_8 = (float)(int32_t)(random >> 33) * 0x1p-27f - 8.0f;
+    if (values == BELOW_1 || (values == AT_EDGES && i / 64 % 3 == 0))
+        return below_8 / 8;
+    if (values == BELOW_8 || i / 64 % 3 == 1 || random % 3 == 0)
+        return below_8;
+    return random % 2 ? edges[random / 16 % 8] : -edges[random / 16 % 8];
+}
+
 static void make_buffers(group *g, sums *s)
 {
     const sums_case *c = s->c;
@@ -79,7 +100,7 @@ static void make_buffers(group *g, sums *s)
         size_t cells = STEPS * s->n;
         s->host_table[d] = malloc(cells * sizeof(float));
         for (size_t i = 0; i < cells; i++)
-            s->host_table[d][i] = (float)(int32_t)(random_u64(&seed) >> 33) * 0x1p-27f - 8.0f;
+            s->host_table[d][i] = value_of(c->values, random_u64(&seed), i);
         s->table[d] = put(device, s->host_table[d], cells * sizeof(float));
         s->ids[d] = put(device, ids, sizeof ids);
         s->weight[d] = put(device, weight, (size_t)c->row * sizeof *weight);
@@ -198,8 +219,8 @@ static bool all_reach(const group *g)
     return true;
 }
 
-/* Run three times, two of them queued behind one another. The norms of all steps are the caller's to free.
- * NULL: this machine cannot, which a simulated one always can. */
+/* Run three times, two of them queued behind one another; or once. The norms of all steps are the caller's to
+ * free. NULL: this machine cannot, which a simulated one always can. */
 static float *run_sums(const sums_case *c, way w)
 {
     group g;
@@ -215,7 +236,7 @@ static float *run_sums(const sums_case *c, way w)
     make_sums(&g, c, &s);
     size_t cells = STEPS * s.n, bytes = cells * sizeof(float);
     float *got = malloc(bytes), *expected = malloc(bytes), *norms = malloc(bytes);
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < (c->once ? 1 : 2); round++) {
         for (int again = 0; again <= round; again++)
             launch_all(&g, &s);
         for (int d = 0; d < g.n; d++)
@@ -286,14 +307,85 @@ static void any_subset_contributes_and_devices_share_gpus(void **state)
 {
     (void)state;
     static const sums_case cases[] = {
-        {3, 3, 1301, 1, 2, TSR_REDUCE_EXACT, true},    {3, 1, 2049, 1, 5, TSR_REDUCE_EXACT, true},
-        {5, 2, 777, 2, 0x16, TSR_REDUCE_EXACT, false}, {5, 5, 3, 5, 0x11, TSR_REDUCE_F32, true},
-        {4, 1, 1100, 2, 0xf, TSR_REDUCE_EXACT, true},  {8, 2, 515, 1, 0xff, TSR_REDUCE_EXACT, true},
-        {2, 1, 4097, 2, 3, TSR_REDUCE_EXACT, false},   {3, 3, 4099, 1, 7, TSR_REDUCE_BF16, true},
-        {5, 2, 777, 2, 0x16, TSR_REDUCE_BF16, false},  {3, 1, 9001, 1, 5, TSR_REDUCE_BF16, false},
+        {3, 3, 1301, 1, 2, TSR_REDUCE_EXACT, true},
+        {3, 1, 2049, 1, 5, TSR_REDUCE_EXACT, true},
+        {5, 2, 777, 2, 0x16, TSR_REDUCE_EXACT, false},
+        {5, 5, 3, 5, 0x11, TSR_REDUCE_F32, true},
+        {4, 1, 1100, 2, 0xf, TSR_REDUCE_EXACT, true},
+        {8, 2, 515, 1, 0xff, TSR_REDUCE_EXACT, true},
+        {2, 1, 4097, 2, 3, TSR_REDUCE_EXACT, false},
+        {3, 3, 4099, 1, 7, TSR_REDUCE_BF16, true},
+        {5, 2, 777, 2, 0x16, TSR_REDUCE_BF16, false},
+        {3, 1, 9001, 1, 5, TSR_REDUCE_BF16, false},
+        {3, 3, 4099, 2, 7, TSR_REDUCE_EXACT, true, AT_EDGES},
+        {2, 2, 2048, 3, 3, TSR_REDUCE_EXACT, false, AT_EDGES},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_ways_agree(&cases[i], 77 + i);
+}
+
+/* -- the wire of large sums -- */
+
+/* In host memory three parts are added up in two steps. The sums after the last whole tile are no planes. */
+static void large_sums_are_the_same_as_planes(void **state)
+{
+    (void)state;
+    static const sums_case c = {3, 3, 2055, 16, 7, TSR_REDUCE_EXACT, true, AT_EDGES, .once = true};
+    static const way ways[] = {STAGED, TWO_SHOT, PUSH};
+    for (int i = 0; i < 3; i++) {
+        const cudasim_config config = config_of(3, 5);
+        if (!cudasim_have(&config))
+            return;
+        free(run_sums(&c, ways[i]));
+        nothing_is_left();
+    }
+}
+
+/* Bytes over links per sum, of two devices together. */
+static double link_bytes_of(way w, case_values values)
+{
+    const sums_case c = {2, 2, 2048, 16, 3, TSR_REDUCE_EXACT, false, values};
+    group g;
+    sums s;
+    machine_of(2, 6);
+    open_devices(&g, 2, 2);
+    connect(&g, w);
+    make_sums(&g, &c, &s);
+    uint64_t before = 0;
+    for (int run = 0; run < 2; run++) { /* uploads may reach into the first */
+        before = cudasim_link_bytes();
+        launch_all(&g, &s);
+        for (int d = 0; d < 2; d++)
+            ok(g.devices[d]->ops->synchronize(g.devices[d], 0));
+    }
+    const double bytes = (double)(cudasim_link_bytes() - before) / (double)(STEPS * s.n);
+    drop_sums(&g, &s);
+    close_group(&g);
+    return bytes;
+}
+
+/* In two shots each device reads half of the other's sums and half of the total as f32; staged sums are
+ * written to host memory by both devices, and read as f32; pushed ones are written to the other. Of the
+ * values below 8, half are wide, and most groups of four. Host words of the programs add a few bytes. */
+static void large_sums_take_few_bytes(void **state)
+{
+    (void)state;
+    const cudasim_config config = config_of(2, 6);
+    if (!cudasim_have(&config))
+        return;
+    static const struct {
+        way w;
+        double small, wide;
+    } expected[] = {
+        {TWO_SHOT, 4 + 4, 4.94 + 4}, {STAGED, 2 * (4 + 4), 2 * (5 + 4)}, {PUSH, 2 * 4, 2 * (4 + 4 * 0.75)}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const double small = link_bytes_of(expected[i].w, BELOW_1),
+                     wide = link_bytes_of(expected[i].w, BELOW_8);
+        print_message("%s, two devices: %.3f bytes per element below 1, %.3f below 8\n",
+                      way_names[expected[i].w], small, wide);
+        assert_float_equal(small, expected[i].small, 0.01);
+        assert_float_equal(wide, expected[i].wide, 0.02);
+    }
 }
 
 /* -- trouble -- */
@@ -341,6 +433,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ways_give_the_same_bits),
         cmocka_unit_test(any_subset_contributes_and_devices_share_gpus),
+        cmocka_unit_test(large_sums_are_the_same_as_planes),
+        cmocka_unit_test(large_sums_take_few_bytes),
         cmocka_unit_test(a_device_that_never_comes_is_named),
     };
     return cmocka_run_group_tests_name("collectives between simulated GPUs", tests, NULL, NULL);

@@ -58,7 +58,7 @@ static void sums_are_right(void **state)
         }
         assert_true(n >= 3);
         for (int c = 0; c < n; c++)
-            for (int64_t count = 33; count < 100000; count *= 31)
+            for (int64_t count = 37; count < 100000; count *= 31)
                 check_sums(rt, members[c], count);
         tsr_runtime_close(rt);
         nothing_is_left();

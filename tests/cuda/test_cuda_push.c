@@ -61,7 +61,7 @@ static void groups_of_devices_take_turns(void **state)
     }
 }
 
-/* All bits set: -2^-36 and NaNs. Two elements of f32 or four of BF16 are a word. */
+/* All bits set: -2^-28 and NaNs. Two elements of f32 or four of BF16 are a word. */
 static void words_that_look_empty_arrive(void **state)
 {
     (void)state;

@@ -103,12 +103,20 @@ static int part_of(const tsr_collective_desc *desc, int device)
                                                           : -1;
 }
 
+/* The elements of a round of a pushed message; 0: as many as suit it. */
+static int64_t row_of(const peer_comm *comm, const tsr_collective_desc *desc)
+{
+    return tsr_collective_is_narrow(desc) ? 0
+                                          : tsr_cuda_push_row(comm->base.n_devices, desc->reduce, desc->row);
+}
+
 static tsr_cuda_push push_of(const peer_comm *comm, int self, const tsr_collective_desc *desc)
 {
     tsr_cuda_push push = {.barrier = barrier_of(comm, self, desc->participants),
                           .contributors = desc->contributors,
                           .region = tsr_cuda_push_region(comm->base.n_devices),
-                          .row = tsr_cuda_push_row(comm->base.n_devices, desc->reduce, desc->row)};
+                          .row = row_of(comm, desc),
+                          .narrow = tsr_collective_is_narrow(desc)};
     for (int i = 0; i < comm->base.n_devices; i++)
         push.inbox[i] = comm->inboxes.at[i];
     return push;
@@ -143,7 +151,7 @@ static tsr_status peer_enqueue_norm(tsr_comm *base, tsr_device *device, const ts
     const tsr_collective_desc *desc = op->all_reduce.collective->desc;
     int n_parts = tsr_device_set_count(desc->contributors);
     if (pushes(comm))
-        *done_out = norm->rms_norm.n == tsr_cuda_push_row(base->n_devices, desc->reduce, desc->row);
+        *done_out = norm->rms_norm.n == row_of(comm, desc);
     else
         *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
                     norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;

@@ -10,6 +10,27 @@ template <typename T, int V> struct alignas(V * sizeof(T)) tsr_pack {
     T at[V];
 };
 
+/* The calling thread loads *address, or stores in it: memory that may be another device's or the host's. The
+ * simulated machine counts the bytes. */
+template <typename T> TSR_DEVICE void tsr_on_link(const T *address)
+{
+#ifdef TSR_CUDASIM
+    cudasim_on_link(address, sizeof *address);
+#endif
+}
+
+template <typename T> TSR_DEVICE T tsr_link_load(const T *from)
+{
+    tsr_on_link(from);
+    return *from;
+}
+
+template <typename T> TSR_DEVICE void tsr_link_store(T *to, const T &value)
+{
+    tsr_on_link(to);
+    *to = value;
+}
+
 /* Elements of a BF16 partial. */
 struct tsr_bfloat {
     uint16_t bits;
@@ -67,14 +88,16 @@ template <> struct tsr_sum_of<tsr_bfloat> {
 template <typename Partial, int V>
 TSR_DEVICE tsr_pack<float, V> tsr_sum_of_parts(const tsr_cuda_reduction &reduction, int64_t i)
 {
-    const tsr_pack<Partial, V> first = static_cast<const tsr_pack<Partial, V> *>(reduction.parts[0])[i];
+    const tsr_pack<Partial, V> first =
+        tsr_link_load(static_cast<const tsr_pack<Partial, V> *>(reduction.parts[0]) + i);
     typename tsr_sum_of<Partial>::sum sum[V];
     TSR_UNROLL
     for (int v = 0; v < V; v++)
         sum[v] = tsr_part_to_add(first.at[v]);
     TSR_UNROLL_BY(4)
     for (int j = 1; j < reduction.n_parts; j++) {
-        const tsr_pack<Partial, V> part = static_cast<const tsr_pack<Partial, V> *>(reduction.parts[j])[i];
+        const tsr_pack<Partial, V> part =
+            tsr_link_load(static_cast<const tsr_pack<Partial, V> *>(reduction.parts[j]) + i);
         TSR_UNROLL
         for (int v = 0; v < V; v++)
             sum[v] = sum[v] + tsr_part_to_add(part.at[v]);

@@ -8,6 +8,7 @@
 
 #include "core/mem.h"
 #include "cuda/api/check.h"
+#include "cuda/comm/stage.h"
 
 enum { PIECE_ALIGNMENT = 256 };
 
@@ -46,6 +47,7 @@ static tsr_cuda_staged describe(const tsr_op *op, int index)
         s.op.all_reduce.residual = NULL;
         s.result = op->all_reduce.y;
         s.n_result = op->all_reduce.n;
+        s.as_planes = tsr_collective_is_narrow(desc);
         break;
     case TSR_OP_ALL_GATHER:
         s.result = op->all_gather.y;
@@ -176,12 +178,14 @@ out:
     return status;
 }
 
-tsr_status tsr_cuda_staged_begin(const tsr_cuda_staged *staged, cudaStream_t stream)
+tsr_status tsr_cuda_staged_begin(const tsr_cuda_staged *staged, const tsr_cuda_stream *s)
 {
     if (staged->source_bytes == 0)
         return TSR_OK;
+    if (staged->as_planes)
+        return tsr_cuda_stage_planes(staged->source, staged->op.all_reduce.n, staged->source_copy, s);
     return TSR_CUDA(cudaMemcpyAsync(staged->source_copy, staged->source, staged->source_bytes,
-                                    cudaMemcpyDeviceToHost, stream));
+                                    cudaMemcpyDeviceToHost, s->stream));
 }
 
 /* With a residual the sum is read from pinned memory by the kernel that adds it. */

@@ -1,7 +1,7 @@
-/* Collectives of a CUDA device that go through host memory. The partial is copied to pinned memory, the
- * device's host thread takes part in the collective like a host device with one thread, and the GPU reads the
- * result from pinned memory. This works between any devices, including GPUs without peer access, several
- * devices on one GPU and host devices.
+/* Collectives of a CUDA device that go through host memory. The partial is copied to pinned memory (large
+ * exact ones as planes, stage.h), the device's host thread takes part in the collective like a host device
+ * with one thread, and the GPU reads the result from pinned memory. This works between any
+ * devices, including GPUs without peer access, several devices on one GPU and host devices.
  *
  * The host thread waits between two pieces of GPU work. Rejected: a host function on the stream
  * (cudaLaunchHostFunc). CUDA may run the functions of all devices on one thread, one after another, and the
@@ -18,6 +18,7 @@ typedef struct tsr_cuda_staged {
     const void *source; /* device memory that is copied to the host before the collective; NULL: none */
     void *source_copy;  /* pinned */
     size_t source_bytes;
+    bool as_planes;        /* the copy is made of planes (stage.h) */
     const float *residual; /* device memory, added to the result; NULL: none */
     float *result;         /* device memory; NULL: no result */
     float *result_copy;    /* pinned */
@@ -35,7 +36,7 @@ tsr_status tsr_cuda_staged_create(tsr_cuda_device *cuda, const tsr_op *ops, int 
 
 /* Enqueue the copy to the host; enqueue the reading of the result. Between the two calls the caller waits for
  * the stream and calls comm->run(). */
-tsr_status tsr_cuda_staged_begin(const tsr_cuda_staged *staged, cudaStream_t stream);
+tsr_status tsr_cuda_staged_begin(const tsr_cuda_staged *staged, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_staged_end(const tsr_cuda_staged *staged, const tsr_cuda_stream *s);
 
 #endif

@@ -5,15 +5,21 @@
  * Elements are handled in tiles. A contributor's share is a range of tiles. The sums of a tile, as f32 or for
  * BF16 in their own type, are stored at the front of the tile's own bytes in its owner's partial. Only the
  * owner reads that tile of its partial in the first kernel, in one block, and that block has read all of it
- * before it writes. */
+ * before it writes.
+ *
+ * Exact partials are 64-bit integers. Before a device announces its partial, it makes planes of the whole
+ * tiles that others read (core/quant/wire.h), of which these read 4 or 5 bytes per element. A block makes
+ * those that blocks of its number read, because it is announced to them alone. */
 #include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/reduce.cuh"
+#include "cuda/comm/wire.cuh"
 
-enum { TILE_THREADS = 512, GATHER_LOADS = 4 };
+enum { TILE_THREADS = 512, GATHER_LOADS = 4, TOGETHER = 4 };
+static_assert((int)TSR_WIRE_THREADS == (int)TILE_THREADS, "a thread has a group of a tile on the wire");
 
 /* Elements per thread: at least 8 bytes, for loads over a link. */
 template <typename Partial> struct shot {
-    static constexpr int pack = sizeof(Partial) < sizeof(float) ? 4 : 2;
+    static constexpr int pack = sizeof(Partial) == sizeof(float) ? 2 : TSR_WIRE_GROUP;
     static constexpr int tile = pack * TILE_THREADS;
     typedef typename tsr_sum_of<Partial>::stored stored;
     static constexpr int gathered = 16 / (int)sizeof(stored); /* sums per load */
@@ -43,12 +49,70 @@ TSR_DEVICE void store_sum(tsr_bfloat *to, float sum)
     to->bits = tsr_bfloat_from_f32(sum); /* rounded already */
 }
 
+/* Get our own partial ready for those who add up other shares. */
+template <typename Partial> TSR_DEVICE void make_readable(Partial, const tsr_cuda_reduction &, int)
+{
+}
+
+TSR_DEVICE void make_readable(int64_t, const tsr_cuda_reduction &reduction, int part)
+{
+    constexpr int TILE = shot<int64_t>::tile;
+    const int64_t n_tiles = (reduction.n + TILE - 1) / TILE, n_whole = reduction.n / TILE;
+    int64_t *partial = static_cast<int64_t *>(const_cast<void *>(reduction.parts[part]));
+    for (int owner = 0; owner < reduction.n_parts; owner++) {
+        const int64_t end = first_tile(n_tiles, owner + 1, reduction.n_parts);
+        for (int64_t t = first_tile(n_tiles, owner, reduction.n_parts) + blockIdx.x; t < end; t += gridDim.x)
+            if (owner != part && t < n_whole)
+                tsr_wire_pack(partial + t * TILE);
+    }
+    __syncthreads(); /* the threads of warp 0 announce the stores of all */
+}
+
+/* The thread's sums of tile t, which is whole. The loads of several parts are in flight together. */
+template <typename Partial>
+TSR_DEVICE tsr_pack<float, shot<Partial>::pack> sum_of_tile(Partial, const tsr_cuda_reduction &reduction, int,
+                                                            int64_t t)
+{
+    return tsr_sum_of_parts<Partial, shot<Partial>::pack>(reduction, t * TILE_THREADS + threadIdx.x);
+}
+
+TSR_DEVICE tsr_pack<float, TSR_WIRE_GROUP> sum_of_tile(int64_t, const tsr_cuda_reduction &reduction, int part,
+                                                       int64_t t)
+{
+    constexpr int TILE = shot<int64_t>::tile;
+    const int nth = (int)threadIdx.x;
+    int64_t sum[TSR_WIRE_GROUP];
+    tsr_wire_load_sums(static_cast<const int64_t *>(reduction.parts[part]) + t * TILE, nth, sum);
+    for (int first = 0; first < reduction.n_parts; first += TOGETHER) {
+        tsr_wire_lows low[TOGETHER] = {};
+        const unsigned char *tile[TOGETHER] = {}; /* NULL: none, or our own */
+        TSR_UNROLL
+        for (int k = 0; k < TOGETHER; k++)
+            if (first + k < reduction.n_parts && first + k != part) {
+                tile[k] = static_cast<const unsigned char *>(reduction.parts[first + k]) +
+                          t * TILE * (int64_t)sizeof(int64_t);
+                low[k] = tsr_wire_load(tile[k], nth);
+            }
+        TSR_UNROLL
+        for (int k = 0; k < TOGETHER; k++)
+            if (tile[k])
+                tsr_wire_add(tile[k], nth, low[k], sum);
+    }
+    tsr_pack<float, TSR_WIRE_GROUP> value;
+    TSR_UNROLL
+    for (int i = 0; i < TSR_WIRE_GROUP; i++)
+        value.at[i] = tsr_fixed_value(sum[i]);
+    return value;
+}
+
 template <typename Partial>
 static __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                                            const __grid_constant__ tsr_cuda_reduction reduction, int part)
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
     typedef typename shot<Partial>::stored stored;
+    if (part >= 0)
+        make_readable(Partial(), reduction, part);
     tsr_barrier_wait(barrier);
     if (part < 0)
         return;
@@ -57,13 +121,14 @@ static __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barr
     for (int64_t t = first_tile(n_tiles, part, reduction.n_parts) + blockIdx.x; t < end; t += gridDim.x) {
         const int64_t i = t * TILE + PACK * (int64_t)threadIdx.x;
         const int64_t left = reduction.n - i;
+        const bool whole = (t + 1) * TILE <= reduction.n;
         tsr_pack<float, PACK> sum = {};
-        if (left >= PACK)
-            sum = tsr_sum_of_parts<Partial, PACK>(reduction, i / PACK);
+        if (whole)
+            sum = sum_of_tile(Partial(), reduction, part, t);
         /* unrolled, because an index that is not a constant would put the array into local memory */
         TSR_UNROLL
         for (int v = 0; v < PACK; v++)
-            if (left < PACK && v < left)
+            if (!whole && v < left)
                 sum.at[v] = tsr_sum_of_parts<Partial, 1>(reduction, i + v).at[0];
         __syncthreads(); /* all threads have read this tile of our own partial */
         stored *sums = sums_of_tile<Partial>(reduction, part, t) + PACK * threadIdx.x;
@@ -85,11 +150,11 @@ template <int N, typename T> TSR_DEVICE tsr_pack<T, N> load_pack(const T *from, 
 {
     tsr_pack<T, N> pack = {};
     if (whole && left >= N)
-        return *reinterpret_cast<const tsr_pack<T, N> *>(from);
+        return tsr_link_load(reinterpret_cast<const tsr_pack<T, N> *>(from));
     TSR_UNROLL
     for (int v = 0; v < N; v++)
         if (v < left)
-            pack.at[v] = from[v];
+            pack.at[v] = tsr_link_load(from + v);
     return pack;
 }
 

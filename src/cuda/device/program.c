@@ -238,7 +238,7 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
             TSR_TRY(tsr_cuda_drain(cuda));
     }
     if (seg->after >= 0)
-        TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
+        TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], &s));
     else
         TSR_TRY(TSR_CUDA(cudaMemcpyAsync(cuda->fault_copy, &cuda->words->fault, sizeof *cuda->fault_copy,
                                          cudaMemcpyDeviceToHost, cuda->stream)));

@@ -3,6 +3,7 @@
 #include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/push/push.h"
 #include "cuda/comm/reduce.cuh"
+#include "cuda/comm/wire.cuh"
 
 #define EMPTY UINT64_MAX
 
@@ -294,6 +295,116 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
     }
 }
 
+/* -- narrow words -- */
+
+/* What makes EMPTY of the words that no pair of sums has. */
+#define LOW_FLIP  (~UINT64_C(0x4000000040000000))
+#define HIGH_FLIP UINT64_C(0x7fffffff7fffffff)
+
+/* The two sums of a word. */
+struct narrow_pair {
+    int64_t at[2];
+};
+
+TSR_DEVICE narrow_pair load_pair(const void *part, int64_t word, int64_t n)
+{
+    const int64_t *sums = static_cast<const int64_t *>(part) + 2 * word;
+    return {{sums[0], 2 * word + 1 < n ? sums[1] : 0}};
+}
+
+TSR_DEVICE uint64_t both(uint32_t first, uint32_t second)
+{
+    return (uint64_t)second << 32 | first;
+}
+
+TSR_DEVICE void send_word(uint64_t *to, uint64_t word)
+{
+    tsr_on_link(to);
+    tsr_store_relaxed_u64(to, word);
+}
+
+/* All of the thread's own words to all other devices. */
+TSR_DEVICE void send_narrow(const tsr_cuda_push &push, const tsr_cuda_reduction &reduction, int part,
+                            push_round round, const push_rounds &announced)
+{
+    const tsr_cuda_barrier &m = push.barrier;
+    for (int at = (int)threadIdx.x; part >= 0 && at < round.n; at += PUSH_THREADS) {
+        const narrow_pair own = load_pair(reduction.parts[part], round.first + at, reduction.n);
+        const bool is_wide = tsr_wire_is_wide(own.at[0]) || tsr_wire_is_wide(own.at[1]);
+        const uint64_t low = both(tsr_wire_low(own.at[0]), tsr_wire_low(own.at[1]));
+        const uint64_t high =
+            both((uint32_t)(own.at[0] >> TSR_WIRE_LOW_BITS), (uint32_t)(own.at[1] >> TSR_WIRE_LOW_BITS));
+        for (int other = 0; other < m.n_devices; other++) {
+            if (other == m.self || !(m.participants >> other & 1))
+                continue;
+            uint64_t *to = region_of(push, m.self, other, announced, other) + at;
+            send_word(to, low ^ LOW_FLIP);
+            if (is_wide)
+                send_word(to + push.region / 2, high ^ HIGH_FLIP);
+        }
+    }
+}
+
+/* The word at `from`, once it has arrived; makes room for others. */
+TSR_DEVICE uint64_t take_word(const tsr_cuda_push &push, uint64_t *from, bool &aborted)
+{
+    uint64_t word[1] = {tsr_load_relaxed_u64(from)};
+    take_words<1>(push, from, 1, word, aborted);
+    return word[0];
+}
+
+/* Sum e of a pair; `high` counts where it is wide. */
+TSR_DEVICE int64_t narrow_sum(uint64_t low, uint64_t high, int e)
+{
+    const uint32_t word = (uint32_t)(low >> (32 * e));
+    const int64_t bits = (int32_t)(high >> (32 * e));
+    return word & TSR_WIRE_WIDE ? bits * ((int64_t)1 << TSR_WIRE_LOW_BITS) + (int64_t)(word & ~TSR_WIRE_WIDE)
+                                : tsr_wire_sum(word, 0, 0);
+}
+
+static __global__ void __launch_bounds__(PUSH_THREADS)
+    push_narrow_kernel(const __grid_constant__ tsr_cuda_push push,
+                       const __grid_constant__ tsr_cuda_reduction reduction, int part, int64_t round_words)
+{
+    __shared__ push_rounds announced;
+    const int self = push.barrier.self;
+    const int64_t n_words = (reduction.n + 1) / 2, step = gridDim.x * round_words;
+    bool aborted = false;
+    tsr_wait_for_previous();
+    push_round round = {blockIdx.x * round_words, 0};
+    do {
+        const int64_t left = n_words - round.first;
+        round.n = (int)(left < 0 ? 0 : left < round_words ? left : round_words);
+        begin_round(push, &announced);
+        send_narrow(push, reduction, part, round, announced);
+        for (int at = (int)threadIdx.x; at < round.n; at += PUSH_THREADS) {
+            const int64_t i = 2 * (round.first + at);
+            narrow_pair sum = {};
+            if (part >= 0)
+                sum = load_pair(reduction.parts[part], round.first + at, reduction.n);
+            for (int d = 0; d < push.barrier.n_devices; d++) {
+                if (d == self || !(push.contributors >> d & 1))
+                    continue;
+                uint64_t *from = region_of(push, d, self, announced, d) + at, high = 0;
+                const uint64_t low = take_word(push, from, aborted) ^ LOW_FLIP;
+                if (low & both(TSR_WIRE_WIDE, TSR_WIRE_WIDE))
+                    high = take_word(push, from + push.region / 2, aborted) ^ HIGH_FLIP;
+                TSR_UNROLL
+                for (int e = 0; e < 2; e++)
+                    sum.at[e] = sum_of(sum.at[e], narrow_sum(low, high, e));
+            }
+            TSR_UNROLL
+            for (int e = 0; e < 2; e++)
+                if (i + e < reduction.n) {
+                    const float value = tsr_fixed_value(sum.at[e]);
+                    reduction.y[i + e] = reduction.residual ? value + reduction.residual[i + e] : value;
+                }
+        }
+        aborted = aborted || !await_round(push, announced);
+        round.first += step;
+    } while (round.first < n_words);
+}
+
 /* -- launchers -- */
 
 static int64_t at_most(int64_t n, int64_t most)
@@ -316,6 +427,17 @@ static tsr_status launch_reduce(const tsr_cuda_push *push, const tsr_cuda_reduct
                            "push_reduce_kernel");
 }
 
+static tsr_status launch_narrow(const tsr_cuda_push *push, const tsr_cuda_reduction *reduction, int part,
+                                const tsr_cuda_stream *s)
+{
+    const int64_t blocks = (reduction->n + ELEMENTS_PER_BLOCK - 1) / ELEMENTS_PER_BLOCK;
+    const int64_t grid = at_most(blocks, push->barrier.max_blocks), n_words = (reduction->n + 1) / 2;
+    return tsr_cuda_result(TSR_LAUNCH_EARLY(push_narrow_kernel, dim3((unsigned)grid), dim3(PUSH_THREADS), 0,
+                                            s, *push, *reduction, part,
+                                            at_most((n_words + grid - 1) / grid, push->region / 2)),
+                           "push_narrow_kernel");
+}
+
 extern "C" tsr_status tsr_cuda_push_reduce(const tsr_cuda_push *push, const tsr_cuda_reduction *reduction,
                                            int part, const tsr_op_rms_norm *norm, const tsr_cuda_stream *s)
 {
@@ -327,7 +449,8 @@ extern "C" tsr_status tsr_cuda_push_reduce(const tsr_cuda_push *push, const tsr_
             "push_norm_kernel");
     switch (reduction->type) {
     case TSR_REDUCE_EXACT:
-        return launch_reduce<int64_t>(push, reduction, part, s);
+        return push->narrow ? launch_narrow(push, reduction, part, s)
+                            : launch_reduce<int64_t>(push, reduction, part, s);
     case TSR_REDUCE_F32:
         return launch_reduce<float>(push, reduction, part, s);
     case TSR_REDUCE_BF16:

@@ -5,10 +5,15 @@
  * access, in pinned host memory, where the kernels differ in nothing but the addresses.
  *
  * Words. A part travels in words of 8 bytes. A word that is EMPTY (all bits set) has not arrived. No part has
- * such a word: exact partials, which stay above -2^62, are stored with all bits but the sign inverted, and of
+ * such a word: exact partials, which stay above -2^57, are stored with all bits but the sign inverted, and of
  * a word of NaNs one bit is changed. A reader polls each word until it is not empty, uses the value and
  * stores EMPTY. Words are stored and loaded with relaxed order and system scope: a naturally aligned access
  * of 8 bytes is never torn, and since a word is its own flag nothing has to be ordered with it.
+ *
+ * Narrow words. A large exact part has two sums in a word, the low words of core/quant/wire.h. If one of the
+ * two is wide, a second word follows in the other half of the region, with the bits from 31 on of both. The
+ * first word says so: a reader knows what to wait for. Neither is EMPTY: a low word is never 2^30, the high
+ * bits of a sum are never -2^31, and words are stored with the bits inverted that make EMPTY of these.
  *
  * Regions. An inbox has a region for each of two sides, each writer and each block. The k-th round of a block
  * with a device uses side k % 2. A message with more words than a region takes goes in several rounds.
@@ -38,6 +43,7 @@ typedef struct tsr_cuda_push {
     uint64_t contributors;               /* one bit per device that has a part */
     int64_t region;                      /* words of a region */
     int64_t row;                         /* elements of a round; 0: as many as suit the message */
+    bool narrow;                         /* exact parts in narrow words; row is 0 */
     uint64_t *inbox[TSR_CUDA_MAX_PEERS]; /* [device][side][writer][block][word] */
 } tsr_cuda_push;
 
