@@ -9,9 +9,11 @@
 
 #include <cmocka.h>
 
+#include "comm/narrow.h"
 #include "comm/reduce.h"
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
+#include "core/quant/wire.h"
 #include "support/tiny_kernels.h"
 
 static const char *const reducer_isas[] = {"generic", "avx2", "avx512"};
@@ -125,6 +127,87 @@ static void bfloat16_is_added_in_f32_and_rounded_once(void **state)
     }
 }
 
+/* Integers at and next to every power of two, of both signs, up to the range. */
+static void every_sum_is_the_same_on_the_wire(void **state)
+{
+    (void)state;
+    for (int bit = 0; bit <= TSR_FIXED_SUM_BITS; bit++)
+        for (int64_t near = -2; near <= 2; near++)
+            for (int sign = -1; sign <= 1; sign += 2) {
+                const int64_t sum = sign * (((int64_t)1 << bit) + near);
+                const uint32_t low = tsr_wire_low(sum), middle = tsr_wire_middle(sum),
+                               top = tsr_wire_top(sum);
+                const bool wide = tsr_wire_is_wide(sum), large = tsr_wire_is_large(sum);
+                assert_true(wide == (bit >= 31 || llabs((long long)sum) >= 1 << 30));
+                assert_true(!large || bit >= 37);
+                /* planes that a sum does not need may hold anything */
+                assert_true(tsr_wire_sum(low, wide ? middle : 0xff, large ? top : 0xabcdef) == sum);
+            }
+}
+
+/* Sums of up to 64 processes, with a block of each kind: all small, at the edge of what fits a word, and at
+ * the range. `log2` and the processes' parts say which edge. */
+static int64_t narrow_part(int kind, int log2, int process, int n_processes, int64_t i)
+{
+    const int64_t edge = (int64_t)1 << (31 - log2),
+                  most = (((int64_t)1 << TSR_FIXED_SUM_BITS) - 256) / n_processes;
+    const int64_t random = (int64_t)tiny_hash((uint64_t)process, (uint64_t)i);
+    switch (kind) {
+    case 0:
+        return random >> (33 + log2); /* of 31 - log2 bits */
+    case 1:
+        return i % 2 ? edge - 1 : -edge; /* these fit */
+    case 2:
+        return i % 256 == process && i % 2 ? edge : i % 2 ? edge - 1 : -edge - (process == 0);
+    case 3:
+        return i % 2 ? most : -most;
+    default:
+        return (int64_t)(random % most) >> (i % 50);
+    }
+}
+
+static void sums_between_processes_fit_words(void **state)
+{
+    (void)state;
+    enum { N = 5 * 2 * TSR_NARROW_BLOCK + 77, MOST_PROCESSES = 64 };
+    static const int counts[] = {2, 3, 5, 64};
+    static int64_t part[N], sum[N], restored[N];
+    static uint32_t words[TSR_NARROW_WORDS], own[TSR_NARROW_WORDS], highs[N + TSR_NARROW_BLOCK],
+        own_highs[N + TSR_NARROW_BLOCK];
+    const int64_t n_blocks = tsr_narrow_blocks(N);
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        const int n = counts[c], log2 = tsr_narrow_log2(n);
+        int64_t n_wide = 0;
+        memset(sum, 0, sizeof sum);
+        memset(words, 0, sizeof words);
+        memset(highs, 0, sizeof highs);
+        for (int pass = 0; pass < 2; pass++) { /* low words, high words */
+            for (int p = 0; p < n; p++) {
+                for (int64_t i = 0; i < N; i++) {
+                    part[i] = narrow_part((int)(i / TSR_NARROW_BLOCK % 5), log2, p, n, i);
+                    sum[i] += pass == 0 ? part[i] : 0;
+                }
+                for (int64_t b = 0; b < n_blocks; b += 3) { /* in pieces, as threads do it */
+                    const int64_t to = b + 3 < n_blocks ? b + 3 : n_blocks;
+                    if (pass == 0)
+                        tsr_narrow_low(part, N, log2, b, to, own);
+                    else
+                        tsr_narrow_high(part, words, N, log2, b, to, own_highs);
+                }
+                for (int64_t i = 0; i < (pass == 0 ? tsr_narrow_words(N) : n_wide * TSR_NARROW_BLOCK); i++)
+                    *(pass == 0 ? &words[i] : &highs[i]) += pass == 0 ? own[i] : own_highs[i];
+            }
+            n_wide = tsr_narrow_wide(words, N, n_blocks);
+            assert_int_equal(n_wide, 6); /* kinds 2 to 4 of two rounds; the last, short block is of kind 0 */
+        }
+        for (int64_t begin = 0, end; begin < N; begin = end) {
+            end = begin + 300 < N ? begin + 300 : N;
+            tsr_narrow_sums(words, highs, N, log2, begin, end, restored + begin);
+        }
+        assert_memory_equal(restored, sum, sizeof sum);
+    }
+}
+
 static void unknown_instruction_sets_are_refused(void **state)
 {
     (void)state;
@@ -139,6 +222,8 @@ int main(void)
         cmocka_unit_test(the_conversion_is_that_of_the_number_format),
         cmocka_unit_test(every_variant_adds_the_same),
         cmocka_unit_test(bfloat16_is_added_in_f32_and_rounded_once),
+        cmocka_unit_test(every_sum_is_the_same_on_the_wire),
+        cmocka_unit_test(sums_between_processes_fit_words),
         cmocka_unit_test(unknown_instruction_sets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,10 @@
  * and it is written again only when all of them are known to have arrived at a subsequent collective. A
  * process without a contributor, and every all-gather, has memory of its own for the sum. An all-gather is
  * a sum too, of words that are zero in all processes but one. Its traffic is twice that of sending rows,
- * but no transformer gathers per layer, and no second kind of operation is needed. */
+ * but no transformer gathers per layer, and no second kind of operation is needed.
+ *
+ * Large exact sums travel in words of 32 bits (narrow.h), TSR_NARROW_MOST at a time. The collectives of the
+ * same devices share the memory of the words: none runs before all threads have left the previous one. */
 #include "comm/distributed.h"
 
 #include <assert.h>
@@ -17,6 +20,7 @@
 
 #include "comm/local.h"
 #include "comm/barrier.h"
+#include "comm/narrow.h"
 #include "comm/reduce.h"
 #include "core/mem.h"
 
@@ -26,8 +30,11 @@ typedef struct shared_collective shared_collective;
 /* Devices of several processes, and the transport's group of these processes. */
 typedef struct device_set {
     tsr_device_set devices;
-    void *group; /* NULL: this process has none of the devices */
+    void *group;     /* NULL: this process has none of the devices */
+    uint32_t *words; /* [NARROW_MEMORY] */
 } device_set;
+
+enum { NARROW_MEMORY = TSR_NARROW_WORDS + TSR_NARROW_MOST }; /* words, then high words */
 
 struct shared_collective {
     tsr_collective base;
@@ -42,6 +49,8 @@ struct shared_collective {
     void *own_sum;    /* memory of `sum` if allocated */
     size_t own_bytes; /* of own_sum */
     void *group;
+    uint32_t *words;            /* of the set of devices; NULL: sums travel as they are */
+    int log2_processes;         /* as narrow.h needs it */
     tsr_collective *local_part; /* of a transfer: from its sender to receivers in this process; NULL: none */
     int64_t *begin;
     void **partial;
@@ -91,12 +100,12 @@ static bool finish(const caller *me, const char *problem, tsr_transfer *transfer
 }
 
 /* Sum n values over all processes, in place. False ends the program of every device in this process. */
-static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type type)
+static bool sum_over_processes(const caller *me, void *values, size_t n, tsr_transport_type type)
 {
     const tsr_transport *t = tsr_processes_transport(me->comm->processes);
     const shared_collective *c = me->collective;
     tsr_transfer transfer;
-    if (is_voice(me) && !finish(me, t->sum(t->user, c->group, c->sum, n, type, &transfer), &transfer)) {
+    if (is_voice(me) && !finish(me, t->sum(t->user, c->group, values, n, type, &transfer), &transfer)) {
         atomic_store(&me->comm->aborted, true);
         tsr_barrier_notify(&me->collective->barrier);
     }
@@ -135,6 +144,49 @@ static void add_here(const caller *me, int64_t n)
         memset((unsigned char *)c->sum + (size_t)begin * bytes, 0, (size_t)(end - begin) * bytes);
 }
 
+/* y = sum + residual of elements [at, at + n), whose words have been added up. */
+static void finish_narrow(const caller *me, const tsr_op_all_reduce *op, int64_t at, int64_t n)
+{
+    enum { PIECE = 512 };
+    const shared_collective *c = me->collective;
+    int64_t begin, end, sums[PIECE];
+    const void *piece = sums;
+    tsr_divide_elements(n, me->as.thread, me->as.n_threads, &begin, &end);
+    for (int64_t i = begin; i < end; i += PIECE) {
+        const int64_t some = TSR_MIN(end - i, (int64_t)PIECE);
+        tsr_narrow_sums(c->words, c->words + TSR_NARROW_WORDS, n, c->log2_processes, i, i + some, sums);
+        c->reducer.finish(&piece, 1, op->residual ? op->residual + at + i : NULL, op->y + at + i, 0, some);
+    }
+}
+
+/* The sum of all processes to y, from the sums of this one, which have been added up. */
+static bool reduce_narrow(const caller *me, const tsr_op_all_reduce *op)
+{
+    const shared_collective *c = me->collective;
+    uint32_t *words = c->words, *highs = words + TSR_NARROW_WORDS;
+    for (int64_t at = 0; at < op->n; at += TSR_NARROW_MOST) {
+        const int64_t n = TSR_MIN(op->n - at, (int64_t)TSR_NARROW_MOST), n_blocks = tsr_narrow_blocks(n);
+        const int64_t *sums = (const int64_t *)c->sum + at;
+        int64_t from, to;
+        if (at > 0 && !wait_for_all(me)) /* all have read the words */
+            return false;
+        my_share(me, n_blocks, &from, &to);
+        tsr_narrow_low(sums, n, c->log2_processes, from, to, words);
+        if (!wait_for_all(me) ||
+            !sum_over_processes(me, words, (size_t)tsr_narrow_words(n), TSR_TRANSPORT_I32))
+            return false;
+        const int64_t n_wide = tsr_narrow_wide(words, n, n_blocks);
+        if (n_wide > 0) {
+            tsr_narrow_high(sums, words, n, c->log2_processes, from, to, highs);
+            if (!wait_for_all(me) ||
+                !sum_over_processes(me, highs, (size_t)(n_wide * TSR_NARROW_BLOCK), TSR_TRANSPORT_I32))
+                return false;
+        }
+        finish_narrow(me, op, at, n);
+    }
+    return true;
+}
+
 static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
 {
     const shared_collective *c = me->collective;
@@ -147,7 +199,9 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
         if (!wait_for_all(me))
             return false;
     }
-    if (!sum_over_processes(me, (size_t)op->n, exact ? TSR_TRANSPORT_I64 : TSR_TRANSPORT_F32))
+    if (c->words)
+        return reduce_narrow(me, op);
+    if (!sum_over_processes(me, c->sum, (size_t)op->n, exact ? TSR_TRANSPORT_I64 : TSR_TRANSPORT_F32))
         return false;
     int64_t begin, end;
     const void *sum = c->sum;
@@ -167,7 +221,7 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     my_share(me, n, &begin, &end);
     memset((float *)c->sum + begin, 0, (size_t)(end - begin) * sizeof(float));
     tsr_gather_parts(&c->desc, c->here, begin, end, c->sum);
-    if (!wait_for_all(me) || !sum_over_processes(me, (size_t)n, TSR_TRANSPORT_I32))
+    if (!wait_for_all(me) || !sum_over_processes(me, c->sum, (size_t)n, TSR_TRANSPORT_I32))
         return false;
     tsr_divide_elements(n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy(op->y + begin, (const float *)c->sum + begin, (size_t)(end - begin) * sizeof(float));
@@ -258,8 +312,8 @@ static int processes_of(const distributed_comm *comm, tsr_device_set devices, in
     return n;
 }
 
-/* The group of the devices of an all-reduce or all-gather; created with their first collective. */
-static tsr_status find_group(distributed_comm *comm, tsr_device_set devices, void **group_out)
+/* The set of the devices of an all-reduce or all-gather; created with their first collective. */
+static tsr_status find_set(distributed_comm *comm, tsr_device_set devices, const device_set **set_out)
 {
     enum { N_TAGS = 32767 }; /* 0 is used by the group of all processes */
     tsr_status status = TSR_OK;
@@ -268,7 +322,7 @@ static tsr_status find_group(distributed_comm *comm, tsr_device_set devices, voi
     device_set *grown;
     for (int i = 0; i < comm->n_sets; i++)
         if (comm->sets[i].devices == devices) {
-            *group_out = comm->sets[i].group;
+            *set_out = &comm->sets[i];
             return TSR_OK;
         }
     grown = tsr_mem_realloc(comm->sets, (size_t)comm->n_sets + 1, sizeof *grown);
@@ -276,6 +330,8 @@ static tsr_status find_group(distributed_comm *comm, tsr_device_set devices, voi
         comm->sets = grown;
     else
         status = tsr_fail(TSR_ERR_MEMORY, "no memory for a group of processes");
+    if (status == TSR_OK && (devices & comm->here))
+        status = tsr_mem_array(NARROW_MEMORY, sizeof *set.words, "sums between processes", &set.words);
     /* Creating a group blocks until all its members have arrived, so every process must have succeeded so
      * far. */
     TSR_TRY(tsr_processes_share(comm->processes, 0, status, NULL, 0, 0, 0, "making a group of processes"));
@@ -288,9 +344,14 @@ static tsr_status find_group(distributed_comm *comm, tsr_device_set devices, voi
             TSR_TRY(tsr_processes_check(comm->processes));
         }
     }
-    comm->sets[comm->n_sets++] = set;
-    *group_out = set.group;
+    if (set.words)
+        tsr_device_note_runtime(comm->devices[tsr_device_set_first(devices & comm->here)],
+                                NARROW_MEMORY * sizeof *set.words);
+    comm->sets[comm->n_sets] = set;
+    *set_out = &comm->sets[comm->n_sets++];
+    set.words = NULL;
 out:
+    tsr_mem_free(set.words);
     return status;
 }
 
@@ -364,6 +425,22 @@ static tsr_status create_local_part(distributed_comm *comm, shared_collective *c
     return comm->local->ops->collective_create(comm->local, &desc, &c->local_part);
 }
 
+/* The group of an all-reduce or all-gather, and how sums travel in it. */
+static tsr_status join_set(distributed_comm *comm, shared_collective *c)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &c->desc;
+    const device_set *set;
+    int ranks[TSR_MAX_RANKS];
+    TSR_TRY(find_set(comm, desc->participants, &set));
+    c->group = set->group;
+    if (tsr_collective_is_narrow(desc))
+        c->words = set->words;
+    c->log2_processes = tsr_narrow_log2(processes_of(comm, desc->participants, ranks));
+out:
+    return status;
+}
+
 static tsr_status create_shared(distributed_comm *comm, const tsr_collective_desc *desc,
                                 tsr_collective **collective_out)
 {
@@ -382,7 +459,7 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     if (desc->kind == TSR_OP_SEND)
         TSR_TRY(create_local_part(comm, c));
     else
-        TSR_TRY(find_group(comm, desc->participants, &c->group));
+        TSR_TRY(join_set(comm, c));
     enlist(comm, c);
     *collective_out = &c->base;
     c = NULL;
@@ -446,8 +523,14 @@ static void distributed_destroy(tsr_comm *base)
 {
     distributed_comm *comm = (distributed_comm *)base;
     assert(!comm->collectives);
-    for (int i = 0; i < comm->n_sets; i++)
-        tsr_processes_leave(comm->processes, comm->sets[i].group);
+    for (int i = 0; i < comm->n_sets; i++) {
+        const device_set *set = &comm->sets[i];
+        tsr_processes_leave(comm->processes, set->group);
+        if (set->words)
+            tsr_device_forget_runtime(comm->devices[tsr_device_set_first(set->devices & comm->here)],
+                                      NARROW_MEMORY * sizeof *set->words);
+        tsr_mem_free(set->words);
+    }
     tsr_comm_destroy(comm->local);
     tsr_mem_free(comm->sets);
     tsr_mem_free(comm);

@@ -80,8 +80,8 @@ static void group_destroy(void *user, void *group, bool lost)
 static const char *sum(void *user, void *group, void *values, size_t n, tsr_transport_type type,
                        tsr_transfer *transfer)
 {
-    const MPI_Datatype types[] = {[TSR_TRANSPORT_I32] = MPI_INT32_T,
-                                  [TSR_TRANSPORT_I64] = MPI_INT64_T,
+    const MPI_Datatype types[] = {[TSR_TRANSPORT_I32] = MPI_UINT32_T, /* wraps around */
+                                  [TSR_TRANSPORT_I64] = MPI_UINT64_T,
                                   [TSR_TRANSPORT_F32] = MPI_FLOAT};
     (void)user;
     if (n > INT_MAX)
