@@ -15,6 +15,7 @@
 #include <tsr/machine.h>
 
 #include "support/failing_alloc.h"
+#include "topo/links/links.h"
 
 static const double nvlink = 0.8, pcie = 0.76; /* parts of the nominal rates */
 
@@ -113,6 +114,9 @@ static void an_nvswitch_gives_every_pair_all_links(void **state)
     tsr_links_all_reduce(w.links, 255, 64000000, &cost);
     assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_TWO_SHOT);
     assert_near(cost.ns, 2000 + 2 * 600 + 64e6 * 7 * 2 / 8 / 360);
+    tsr_links_all_reduce_narrow(w.links, 255, 64000000, 32000000, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_TWO_SHOT);
+    assert_near(cost.ns, 2000 + 2 * 600 + 32e6 * 7 * 2 / 8 / 360);
     tsr_links_all_reduce(w.links, 255, 4096, &cost);
     assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_ONE_SHOT);
     assert_near(cost.ns, 2000 + 600 + 4096 * 7 / 360.0);

@@ -9,9 +9,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/comm.h"
 #include "core/mem.h"
 #include "core/op.h"
 #include "plan/cost/experts.h"
+#include "topo/links/links.h"
 
 /* The time of a granule without work: the search needs times above 0. */
 #define LEAST_NS 1e-6
@@ -267,22 +269,29 @@ static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices, 
     return ns * (n - 1) / (all - 1);
 }
 
+typedef struct collective_bytes {
+    uint64_t part, narrow; /* in the workspace, and over a link where bytes count */
+} collective_bytes;
+
 /* The best known time for this set: its own measured time; otherwise the measured time of all devices
  * together; otherwise the prediction of the link model. */
-static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices, uint64_t bytes)
+static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices, collective_bytes bytes)
 {
     tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
     if (cost->links)
-        tsr_links_all_reduce(cost->links, devices, bytes, &cost_by_links);
+        tsr_links_all_reduce_narrow(cost->links, devices, bytes.part, bytes.narrow, &cost_by_links);
     bool use_links = cost_by_links.algorithm == TSR_ALL_REDUCE_MEASURED || !cost->rates[0].measured;
-    return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices, bytes);
+    return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices, bytes.part);
 }
 
-/* Bytes of one device's part: partial sums, or its columns of a value that is gathered. */
-static uint64_t collective_bytes(const tsr_model_cost *cost, const tsr_step_collective *one, int n_devices)
+/* Of one device's part, which is partial sums or its columns of a value that is gathered. Almost all exact
+ * sums fit a low word (core/quant/wire.h). */
+static collective_bytes bytes_of(const tsr_model_cost *cost, const tsr_step_collective *one, int n_devices)
 {
-    uint64_t n = (uint64_t)one->n_elems * (uint64_t)cost->n_tokens;
-    return one->gathers ? n * sizeof(float) / (uint64_t)n_devices : n * cost->sum_bytes;
+    const uint64_t n = (uint64_t)one->n_elems * (uint64_t)cost->n_tokens;
+    const uint64_t part = one->gathers ? n * sizeof(float) / (uint64_t)n_devices : n * cost->sum_bytes;
+    const bool is_narrow = !one->gathers && n >= TSR_NARROW_FROM;
+    return (collective_bytes){part, is_narrow ? TSR_MIN(part, n * sizeof(uint32_t)) : part};
 }
 
 /* The time of the collectives of one walk of a class. Times are remembered, since the search needs those of
@@ -304,7 +313,7 @@ static double sync_ns(void *user, tsr_device_set devices, int class_index)
         const tsr_step_collective *one = &profile->collectives[i];
         if (one->class_id == (tsr_split_class_id)class_index)
             ns += one->n / cost->classes[class_index].repeats *
-                  barrier_ns(cost, devices, collective_bytes(cost, one, n_devices));
+                  barrier_ns(cost, devices, bytes_of(cost, one, n_devices));
     }
     if (remembered)
         *remembered = ns;

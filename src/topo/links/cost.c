@@ -81,12 +81,12 @@ static void take_if_less(tsr_all_reduce_cost *cost, const struct load *load,
                                   .guessed = load->guessed};
 }
 
-void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
-                          tsr_all_reduce_cost *cost_out)
+void tsr_links_all_reduce_narrow(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
+                                 uint64_t narrow_bytes, tsr_all_reduce_cost *cost_out)
 {
     struct set set = set_of(links, device_mask);
     struct load load;
-    bool all_gpus = true;
+    bool all_gpus = true, any_gpu = false;
     double n = set.n, size = (double)bytes;
     memset(cost_out, 0, sizeof *cost_out);
     if (set.n < 2)
@@ -95,15 +95,17 @@ void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t
     begin(&load, links);
     for (int i = 0; i < set.n; i++) {
         all_gpus = all_gpus && links->is_gpu[set.devices[i]];
+        any_gpu = any_gpu || links->is_gpu[set.devices[i]];
         for (int j = 0; j < set.n; j++)
             if (i != j)
                 add_route(&load, set.devices[i], set.devices[j]);
     }
+    const double wire = any_gpu ? (double)narrow_bytes : size;
     double base = all_gpus ? gpu_base_ns : host_base_ns, per_byte = ns_per_byte(&load);
-    take_if_less(cost_out, &load, TSR_ALL_REDUCE_ONE_SHOT, base + load.latency_ns, per_byte * size);
+    take_if_less(cost_out, &load, TSR_ALL_REDUCE_ONE_SHOT, base + load.latency_ns, per_byte * wire);
     if (!all_gpus || load.slowest != TSR_LINK_STAGED) /* kernels without peer access push to all others */
         take_if_less(cost_out, &load, TSR_ALL_REDUCE_TWO_SHOT, base + 2 * load.latency_ns,
-                     per_byte * 2 * size / n);
+                     per_byte * 2 * wire / n);
 
     double measured = tsr_links_measured_ns(links, -1, device_mask, bytes);
     if (measured >= 0) {
@@ -118,6 +120,12 @@ void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t
         add_route(&load, set.devices[i], set.devices[(i + 1) % set.n]);
     take_if_less(cost_out, &load, TSR_ALL_REDUCE_RING, ring_base_ns + 2 * (n - 1) * load.latency_ns,
                  ns_per_byte(&load) * 2 * (n - 1) / n * size);
+}
+
+void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
+                          tsr_all_reduce_cost *cost_out)
+{
+    tsr_links_all_reduce_narrow(links, device_mask, bytes, bytes, cost_out);
 }
 
 double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_mask, uint64_t bytes)

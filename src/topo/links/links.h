@@ -39,6 +39,11 @@ static inline const tsr_link_route *tsr_links_route(const tsr_links *links, int 
     return &links->routes[from * links->n_devices + to];
 }
 
+/* As tsr_links_all_reduce(), of partial sums that take `narrow_bytes` by all ways but NCCL's, if one of the
+ * devices is a GPU (core/quant/wire.h). */
+void tsr_links_all_reduce_narrow(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
+                                 uint64_t narrow_bytes, tsr_all_reduce_cost *cost_out);
+
 /* Nanoseconds from the table of measured values; negative if the table has no value of the set (`from` -1)
  * or of the transfer (`devices`: the bit of its target). */
 double tsr_links_measured_ns(const tsr_links *links, int from, tsr_device_set devices, uint64_t bytes);
