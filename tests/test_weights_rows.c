@@ -85,7 +85,7 @@ static void a_matrix_of_one_row_is_divided_by_rows(void **state)
     tsr_weights_cut_every(part, 1);
     runner_ok(tsr_weights_declare(&w, true, TSR_WEIGHT_Q_HEADS, 0, 1, 1, &sinks, "sinks"), "sinks");
     runner_ok(tsr_weights_declare(&w, true, TSR_WEIGHT_Q_ROWS, 0, 64, 1, &bias, "bias"), "bias");
-    runner_ok(tsr_weights_place(&w, rt, &split, &placing), "places");
+    runner_ok(tsr_weights_place(&w, NULL, rt, &split, &placing), "places");
     check(gate, 1, 1);
     check(part, 1, 1);
     check(sinks, 0, 1);
