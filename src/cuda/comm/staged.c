@@ -8,7 +8,7 @@
 
 #include "core/mem.h"
 #include "cuda/api/check.h"
-#include "cuda/comm/stage.h"
+#include "cuda/comm/staging/stage.h"
 
 enum { PIECE_ALIGNMENT = 256 };
 

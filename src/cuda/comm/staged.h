@@ -1,5 +1,5 @@
 /* Collectives of a CUDA device that go through host memory. The partial is copied to pinned memory (large
- * exact ones as planes, stage.h), the device's host thread takes part in the collective like a host device
+ * exact ones as planes, staging/), the device's host thread takes part in the collective like a host device
  * with one thread, and the GPU reads the result from pinned memory. This works between any
  * devices, including GPUs without peer access, several devices on one GPU and host devices.
  *
@@ -18,7 +18,7 @@ typedef struct tsr_cuda_staged {
     const void *source; /* device memory that is copied to the host before the collective; NULL: none */
     void *source_copy;  /* pinned */
     size_t source_bytes;
-    bool as_planes;        /* the copy is made of planes (stage.h) */
+    bool as_planes;        /* the copy is made of planes (staging/stage.h) */
     const float *residual; /* device memory, added to the result; NULL: none */
     float *result;         /* device memory; NULL: no result */
     float *result_copy;    /* pinned */

@@ -50,7 +50,7 @@ TSR_DEVICE tsr_wire_group tsr_wire_group_of(const int64_t *from, int nth)
     return group;
 }
 
-/* A plane is stored by all groups of a warp where one needs it: whole lines. Called by all threads of a warp. */
+/* A plane is stored by all groups of a warp where one needs it: whole lines. Called by all of its threads. */
 TSR_DEVICE void tsr_wire_store(const tsr_wire_group &group, unsigned char *tile, int nth)
 {
     const bool is_wide = __any_sync(TSR_ALL_LANES, group.is_wide);

@@ -1,7 +1,7 @@
 /* The kernel that copies exact partial sums to pinned host memory as planes (core/quant/wire.h): 4 or 5 bytes
  * cross the link for a sum of 8. */
-#ifndef TSR_CUDA_COMM_STAGE_H
-#define TSR_CUDA_COMM_STAGE_H
+#ifndef TSR_CUDA_COMM_STAGING_STAGE_H
+#define TSR_CUDA_COMM_STAGING_STAGE_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* See stage.h. Pinned memory is only written. */
-#include "cuda/comm/stage.h"
+#include "cuda/comm/staging/stage.h"
 
 #include "cuda/comm/wire.cuh"
 
