@@ -19,7 +19,7 @@ typedef struct tool_model_options {
     const char *prompt_split;
     size_t margins[TSR_MAX_DEVICES];      /* of `margin`, once read */
     float prompt_shares[TSR_MAX_DEVICES]; /* of `prompt_split`, once read */
-    tsr_fit_config context_fit;      /* of tool_model_open_context() */
+    tsr_fit_config context_fit;           /* of tool_model_open_context() */
     tool_offload_options offload;
 } tool_model_options;
 

@@ -7,8 +7,8 @@
  *
  * For the other blocks, which all processes know from the same flags, a second sum adds up the high words
  * floor(s / 2^k), 2^k = 2^32 / P. With H their sum, the sum of all s is 2^k H + R, where R is a sum of at
- * most P remainders in [0, 2^k) and so in [0, 2^32): R is the low word minus 2^k H, modulo 2^32. H fits a word
- * because a sum is below 2^57 (core/quant/fixed.h) and P is at most 64.
+ * most P remainders in [0, 2^k) and so in [0, 2^32): R is the low word minus 2^k H, modulo 2^32. H fits a
+ * word because a sum is below 2^57 (core/quant/fixed.h) and P is at most 64.
  *
  * So a sum costs 4 bytes each way, 8 in the worst case, and is the same integer as in 64 bits. */
 #ifndef TSR_COMM_NARROW_H
