@@ -45,7 +45,7 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
 {
     static const char *const devices[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
     static const tsr_offload_rule offload_rules[] = {
-        {"(ffn|inp)_(gate|up|down)|\\.proj\\.", "CPU"},
+        {"(ffn|inp)_(gate|up|down)|[0-9]\\.proj\\.", "CPU"},
         {"blk\\.[01]\\.(attn|hc_attn|ssm|shortconv|indexer)", "CPU"},
         {"blk\\.0\\.", "0"},
         {"token_embd|per_layer_", "CPU"},
