@@ -10,6 +10,7 @@
 #define TSR_HOST_KERNELS_MUL_MAT_TOTALS_H
 
 #include "core/op.h"
+#include "core/quant/fixed.h"
 #include "host/kernels/vec/vec.h"
 
 enum {
