@@ -388,7 +388,7 @@ static void every_process_knows_the_rates_of_all_devices(void **state)
         assert_true(m.rates[0][d].measured);
         assert_true(m.rates[0][d].read_bytes_per_s[tsr_rate_index(TSR_TYPE_F16)] > 0);
         assert_true(m.rates[0][d].op_ns > 0);
-        assert_true(m.rates[0][d].sync_ns > 0);
+        assert_true(m.rates[0][d].sync_ns >= 0); /* 0: less than what the clock can tell */
     }
     task_free(&m.task);
 }
