@@ -320,6 +320,20 @@ void add_conversions(Table &t)
         one<int64_t, F>([](F a) { return clamp(rintf(a), -0x1p63, 0x1p63, INT64_MIN, INT64_MAX); });
 }
 
+/* "bfi": the low bits of a, as many as d says, into b from bit c on; bits past the width are dropped. */
+template <typename I> void insert_bits(Warp &w, const Instr &i)
+{
+    constexpr uint32_t WIDTH = 8 * sizeof(I);
+    const I *a = in<I>(w, i, 1), *b = in<I>(w, i, 2);
+    const uint32_t *c = in<uint32_t>(w, i, 3), *d = in<uint32_t>(w, i, 4);
+    each(w, out<I>(w, i, 0), [=](int l) {
+        const uint32_t at = c[l] & 0xff, length = d[l] & 0xff;
+        const I low = length >= WIDTH ? (I) ~(I)0 : (I)(((I)1 << length) - 1);
+        const I field = at >= WIDTH ? 0 : (I)(low << at);
+        return (I)((b[l] & ~field) | (at >= WIDTH ? 0 : (I)(a[l] << at) & field));
+    });
+}
+
 void add_rest(Table &t)
 {
     using I = uint32_t;
@@ -337,14 +351,8 @@ void add_rest(Table &t)
     t["brev.b32"] = one<I, I>([](I a) { return reverse(a); });
     /* "bfind": the shift that brings the highest bit to position 31; -1 where there is none. */
     t["bfind.shiftamt.u32"] = one<I, I>([](I a) { return a == 0 ? ~0u : (I)__builtin_clz(a); });
-    t["bfi.b32"] = [](Warp &w, const Instr &i) {
-        const I *a = in<I>(w, i, 1), *b = in<I>(w, i, 2), *c = in<I>(w, i, 3), *d = in<I>(w, i, 4);
-        each(w, out<I>(w, i, 0), [=](int l) {
-            const uint64_t at = c[l] & 0xff, length = d[l] & 0xff;
-            const uint64_t field = at > 31 ? 0 : (((uint64_t)1 << (length > 32 ? 32 : length)) - 1) << at;
-            return (I)((b[l] & ~field) | (((uint64_t)a[l] << (at > 31 ? 0 : at)) & field));
-        });
-    };
+    t["bfi.b32"] = insert_bits<I>;
+    t["bfi.b64"] = insert_bits<uint64_t>;
     /* Two halves and their whole, in the order of memory. */
     t["mov.b32.pack"] = two<I, uint16_t, uint16_t>([](I a, I b) { return a | b << 16; });
     t["mov.b64.pack"] = two<uint64_t, I, I>([](uint64_t a, uint64_t b) { return a | b << 32; });

@@ -141,7 +141,8 @@ void Decoder::instruction(const Statement &s, Instr &i)
     }
     int n = 0;
     for (size_t k = 0; i.control != BRANCH && k < s.operands.size(); k++) {
-        const bool amount = (first == "shl" || first == "shr") && k == 2; /* of a shift: always 32 bits */
+        /* of a shift, a position or a length: always 32 bits */
+        const bool amount = ((first == "shl" || first == "shr") && k == 2) || (first == "bfi" && k >= 3);
         const bool lanes = first == "shfl" || first == "vote";
         place_operand(s.operands[k], amount || (lanes && k > 1) ? 4 : bytes, i, n);
     }

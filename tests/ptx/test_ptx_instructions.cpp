@@ -108,6 +108,10 @@ static void bits_are_moved_and_counted(void **)
     assert_int_equal(value("mov.u32 %r2, 0; bfind.shiftamt.u32 %r1, %r2;"), ~0u);
     /* a's low 4 bits into b at bit 8 */
     assert_int_equal(value("mov.u32 %r2, 0xab; mov.u32 %r3, -1; bfi.b32 %r1, %r2, %r3, 8, 4;"), 0xfffffbff);
+    assert_int_equal(
+        value("mov.u64 %rd1, 5; mov.u64 %rd2, 1; bfi.b64 %rd3, %rd1, %rd2, 32, 32; shr.u64 %rd4, "
+              "%rd3, 32; cvt.u32.u64 %r1, %rd4;"),
+        5);
     /* bytes 7..0 of {b, a}; bit 3 of a nibble: the sign of the byte, eight times */
     const std::string two = "mov.u32 %r2, 0x83828180; mov.u32 %r3, 0x07060504; ";
     assert_int_equal(value(two + "prmt.b32 %r1, %r2, %r3, 0x7531;"), 0x07058381);
@@ -257,6 +261,10 @@ static void votes_are_of_the_active_lanes(void **)
         value("setp.lt.u32 %p1, %r0, 32; vote.sync.all.pred %p2, %p1, -1; selp.u32 %r1, 1, 0, %p2;"), 1);
     assert_int_equal(
         value("setp.lt.u32 %p1, %r0, 31; vote.sync.all.pred %p2, %p1, -1; selp.u32 %r1, 1, 0, %p2;"), 0);
+    assert_int_equal(
+        value("setp.eq.u32 %p1, %r0, 31; vote.sync.any.pred %p2, %p1, -1; selp.u32 %r1, 1, 0, %p2;"), 1);
+    assert_int_equal(
+        value("setp.eq.u32 %p1, %r0, 32; vote.sync.any.pred %p2, %p1, -1; selp.u32 %r1, 1, 0, %p2;"), 0);
 }
 
 static void the_largest_and_smallest_of_the_masks_lanes_are_found(void **)

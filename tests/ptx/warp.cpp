@@ -98,6 +98,16 @@ void vote_all(Warp &w, const Instr &i)
     set_predicate(w, i, 0, result);
 }
 
+void vote_any(Warp &w, const Instr &i)
+{
+    const uint32_t bits = *in<uint32_t>(w, i, 1) & w.active, *masks = in<uint32_t>(w, i, 2);
+    uint32_t result = 0;
+    check_mask(w, i, masks);
+    for (int l = 0; l < LANES; l++)
+        result |= (uint32_t)((bits & masks[l]) != 0) << l;
+    set_predicate(w, i, 0, result);
+}
+
 /* "redux.sync.max.u32" and min: the largest or smallest of the mask's lanes. */
 template <bool LARGEST> void reduce(Warp &w, const Instr &i)
 {
@@ -137,7 +147,7 @@ Run find_lanes(const Statement &s, Instr &i)
     i.counted = LANE;
     i.count = s.operands[0].kind == Operand::VECTOR ? 2 : 1;
     if (s.words[0] == "vote")
-        return kind == "ballot" ? ballot : kind == "all" ? vote_all : NULL;
+        return kind == "ballot" ? ballot : kind == "all" ? vote_all : kind == "any" ? vote_any : NULL;
     return kind == "up"     ? shuffle<UP>
            : kind == "down" ? shuffle<DOWN>
            : kind == "bfly" ? shuffle<BUTTERFLY>
