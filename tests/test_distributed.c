@@ -205,13 +205,28 @@ enum { ROWS = 96, COLS = 64, N_ROWS = 3, RESULT_BYTES = ROWS * N_ROWS * sizeof(f
 
 static float weights[ROWS * COLS], x[COLS * N_ROWS];
 
+/* Compile and run a graph with one input, `late_ms` after its program is ready. */
+static tsr_status run_graph(tsr_graph *graph, tsr_tensor *in, const void *x_data, size_t x_bytes, int late_ms,
+                            tsr_tensor *out_tensor, void *y_out, size_t y_bytes)
+{
+    tsr_status status = TSR_OK;
+    tsr_program *program = NULL;
+    TSR_TRY(tsr_program_compile(graph, NULL, &program));
+    TSR_TRY(tsr_tensor_set(in, x_data, 0, x_bytes));
+    usleep((useconds_t)late_ms * 1000);
+    TSR_TRY(tsr_program_run(program));
+    TSR_TRY(tsr_tensor_get(out_tensor, y_out, 0, y_bytes));
+out:
+    tsr_program_destroy(program);
+    return status;
+}
+
 static tsr_status multiply(tsr_runtime *rt, const float *split, int n, int late_ms, float *y_out)
 {
     tsr_status status = TSR_OK;
     tsr_context *context = NULL;
     tsr_buffer *buffer = NULL;
     tsr_graph *graph = NULL;
-    tsr_program *program = NULL;
     TSR_TRY(tsr_context_create(rt, &context));
     tsr_tensor *w = tsr_tensor_2d(context, TSR_TYPE_F32, COLS, ROWS, "w");
     TSR_TRY(tsr_tensors_alloc(context, tsr_split_buffer_type(rt, 0, split, n), &buffer));
@@ -220,13 +235,8 @@ static tsr_status multiply(tsr_runtime *rt, const float *split, int n, int late_
     tsr_tensor *in = tsr_graph_input(graph, TSR_TYPE_F32, COLS, N_ROWS, "x");
     /* A softmax needs whole rows: the divided product is gathered. */
     tsr_tensor *y = tsr_graph_output(graph, tsr_softmax(graph, tsr_mul_mat(graph, w, in), 1));
-    TSR_TRY(tsr_program_compile(graph, NULL, &program));
-    TSR_TRY(tsr_tensor_set(in, x, 0, sizeof x));
-    usleep((useconds_t)late_ms * 1000);
-    TSR_TRY(tsr_program_run(program));
-    TSR_TRY(tsr_tensor_get(y, y_out, 0, RESULT_BYTES));
+    TSR_TRY(run_graph(graph, in, x, sizeof x, late_ms, y, y_out, RESULT_BYTES));
 out:
-    tsr_program_destroy(program);
     tsr_graph_destroy(graph);
     tsr_buffer_destroy(buffer);
     tsr_context_destroy(context);
@@ -275,7 +285,6 @@ static tsr_status multiply_columns(tsr_runtime *rt, const task *t, float *y_out)
     tsr_context *context = NULL;
     tsr_buffer *buffer = NULL;
     tsr_graph *graph = NULL;
-    tsr_program *program = NULL;
     tsr_split_buffer_config config = tsr_split_buffer_config_default();
     config.axis = 0;
     config.granule = 8;
@@ -288,12 +297,8 @@ static tsr_status multiply_columns(tsr_runtime *rt, const task *t, float *y_out)
     TSR_TRY(tsr_graph_create(rt, &graph));
     tsr_tensor *in = tsr_graph_input(graph, TSR_TYPE_F32, COLS, LARGE_ROWS, "x");
     tsr_tensor *y = tsr_graph_output(graph, tsr_mul_mat(graph, w, in));
-    TSR_TRY(tsr_program_compile(graph, NULL, &program));
-    TSR_TRY(tsr_tensor_set(in, large_x, 0, sizeof large_x));
-    TSR_TRY(tsr_program_run(program));
-    TSR_TRY(tsr_tensor_get(y, y_out, 0, LARGE_BYTES));
+    TSR_TRY(run_graph(graph, in, large_x, sizeof large_x, 0, y, y_out, LARGE_BYTES));
 out:
-    tsr_program_destroy(program);
     tsr_graph_destroy(graph);
     tsr_buffer_destroy(buffer);
     tsr_context_destroy(context);

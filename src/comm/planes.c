@@ -49,7 +49,7 @@ static void add_tile(const unsigned char *tile, int64_t at, int64_t n, int64_t *
     if (any & TSR_WIRE_WIDE)
         add_wide(low, tile + TSR_WIRE_MIDDLE + at, tile + TSR_WIRE_TOP + at, n, sums);
     for (int64_t i = 0; !(any & TSR_WIRE_WIDE) && i < n; i++)
-        add_to(&sums[i], tsr_wire_sum(low[i], 0, 0));
+        add_to(&sums[i], tsr_wire_sum_of(low[i], 0));
 }
 
 void tsr_planes_add(const void *part, int64_t n, int64_t begin, int64_t end, int64_t *sums)

@@ -20,10 +20,10 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
 
 /* Free the memory of tsr_model_load(); NULL is fine. Sessions of the model continue to exist without a
  * model. */
+void tsr_model_unload(tsr_model *model);
+
 /* The weights of split.prompt; NULL: there is none. */
 tsr_weights *tsr_model_prompt_weights(const tsr_model *model);
-
-void tsr_model_unload(tsr_model *model);
 
 /* Flags for tsr_buffer_load(). */
 unsigned tsr_model_load_flags(const tsr_model_config *config);

@@ -173,7 +173,9 @@ static double step_ns(const tsr_model_cost *cost, const int64_t *flat)
     return result.total_ns;
 }
 
-/* The pair was chosen for steps of the workload, which are of the split that they were counted with. */
+/* `tokens`, or the nearest threshold with which steps of the workload use the split that they were counted
+ * with: those that decode a token of every sequence use that of decoding, full steps of prompts that of
+ * prompts. */
 static int64_t between_phases(const tsr_planner *planner, int64_t tokens)
 {
     const tsr_model_config *config = &planner->config;

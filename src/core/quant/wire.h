@@ -59,15 +59,20 @@ TSR_WIRE_FUNCTION uint32_t tsr_wire_top(int64_t sum)
     return (uint32_t)(sum >> (TSR_WIRE_LOW_BITS + TSR_WIRE_MIDDLE_BITS)) & 0xffffff;
 }
 
+/* The sum of a low word and of the bits above it, which are used if the sum is wide. */
+TSR_WIRE_FUNCTION int64_t tsr_wire_sum_of(uint32_t low, int32_t high)
+{
+    const int32_t narrow = (int32_t)(low << 1) >> 1;
+    return low & TSR_WIRE_WIDE ? (int64_t)high * ((int64_t)1 << TSR_WIRE_LOW_BITS) + (low & ~TSR_WIRE_WIDE)
+                               : narrow;
+}
+
 /* The sum of a low word and of the bytes that it calls for; the others are not used. */
 TSR_WIRE_FUNCTION int64_t tsr_wire_sum(uint32_t low, uint32_t middle, uint32_t top)
 {
-    const int32_t narrow = (int32_t)(low << 1) >> 1;
     const int32_t seven = (int32_t)(middle << 25) >> 25,
                   large = (int32_t)(top << 8) >> 1 | (int32_t)(middle & 0x7f);
-    const int32_t high = middle & TSR_WIRE_LARGE ? large : seven;
-    return low & TSR_WIRE_WIDE ? (int64_t)high * ((int64_t)1 << TSR_WIRE_LOW_BITS) + (low & ~TSR_WIRE_WIDE)
-                               : narrow;
+    return tsr_wire_sum_of(low, middle & TSR_WIRE_LARGE ? large : seven);
 }
 
 #endif

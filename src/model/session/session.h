@@ -89,6 +89,7 @@ void tsr_session_leave_model(tsr_session *session);
 
 /* Reserve arena and workspace for the largest step. */
 tsr_status tsr_session_reserve(tsr_session *session);
+
 enum { TSR_SESSION_MEMORIES = 3 };
 
 /* The memories of programs that there are, by index; NULL: none of this index. */

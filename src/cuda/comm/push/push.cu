@@ -356,10 +356,7 @@ TSR_DEVICE uint64_t take_word(const tsr_cuda_push &push, uint64_t *from, bool &a
 /* Sum e of a pair; `high` counts where it is wide. */
 TSR_DEVICE int64_t narrow_sum(uint64_t low, uint64_t high, int e)
 {
-    const uint32_t word = (uint32_t)(low >> (32 * e));
-    const int64_t bits = (int32_t)(high >> (32 * e));
-    return word & TSR_WIRE_WIDE ? bits * ((int64_t)1 << TSR_WIRE_LOW_BITS) + (int64_t)(word & ~TSR_WIRE_WIDE)
-                                : tsr_wire_sum(word, 0, 0);
+    return tsr_wire_sum_of((uint32_t)(low >> (32 * e)), (int32_t)(high >> (32 * e)));
 }
 
 static __global__ void __launch_bounds__(PUSH_THREADS)
