@@ -143,6 +143,21 @@ static void medians_and_spreads_are_what_they_are_called(void **state)
     json_decref(shown);
 }
 
+/* The part of the text that compares: the report above it names this build and may advise a faster split. */
+static const char *comparison(void)
+{
+    const char *found = strstr(text, "compared with");
+    if (!found)
+        fail_msg("no comparison in:\n%s", text);
+    return found;
+}
+
+static void must_differ_in(const char *phrase)
+{
+    if (!strstr(comparison(), phrase))
+        fail_msg("no \"%s\" in:\n%s", phrase, comparison());
+}
+
 /* Times one and a half of those before are a difference, and the same times are none. */
 static void a_comparison_tells_noise_from_a_difference(void **state)
 {
@@ -152,9 +167,9 @@ static void a_comparison_tells_noise_from_a_difference(void **state)
     size_t r, t, i;
     snprintf(options, sizeof options, "--compare %s", directory_file("a.json"));
     show(options);
-    assert_non_null(strstr(text, "within noise"));
-    assert_null(strstr(text, "faster"));
-    assert_null(strstr(text, "slower"));
+    assert_non_null(strstr(comparison(), "within noise"));
+    assert_null(strstr(comparison(), "faster"));
+    assert_null(strstr(comparison(), "slower"));
     json_array_foreach(json_object_get(report, "rows"), r, row)
     {
         json_array_foreach(json_object_get(row, "results"), t, result)
@@ -177,7 +192,7 @@ static void a_comparison_tells_noise_from_a_difference(void **state)
     assert_int_equal(json_dump_file(report, directory_file("a2.json"), 0), 0);
     snprintf(options, sizeof options, "bench --show %s --compare %s", directory_file("a2.json"), before);
     program_check(options, 0, "slower", text, sizeof text);
-    assert_null(strstr(text, "within noise\n"));
+    assert_null(strstr(comparison(), "within noise\n"));
     unlink(directory_file("a2.json"));
     json_decref(report);
 }
@@ -196,7 +211,7 @@ static void a_comparison_of_two_models_has_no_verdict(void **state)
     snprintf(options, sizeof options, "bench --show %s --compare %s", directory_file("a.json"), before);
     program_check(options, 0, "different models: now tsr-glossary-7m (Q8_0, 6.9 MiB); before", text,
                   sizeof text);
-    assert_null(strstr(text, "within noise"));
+    assert_null(strstr(comparison(), "within noise"));
     json_decref(report);
 }
 
@@ -224,25 +239,17 @@ static void compare_with(const char *object, const char *key, const char *value)
     program_check(arguments, 0, "compared with", text, sizeof text);
 }
 
-/* Only the comparison is looked at: the report above it names this build, too. */
-static void must_differ_in(const char *phrase)
-{
-    const char *comparison = strstr(text, "compared with");
-    if (!strstr(comparison, phrase))
-        fail_msg("no \"%s\" in:\n%s", phrase, comparison);
-}
-
 static void results_of_two_models_are_not_faster_or_slower(void **state)
 {
     (void)state;
     compare_with("model", "name", "another model");
     must_differ_in("different models: now tsr-glossary-7m (Q8_0, 6.9 MiB); before another model");
-    assert_null(strstr(text, "faster"));
+    assert_null(strstr(comparison(), "faster"));
     compare_with("model", "weight_type", "Q4_K");
     must_differ_in("before tsr-glossary-7m\n  (Q4_K, 6.9 MiB)\n");
-    assert_null(strstr(text, "faster"));
+    assert_null(strstr(comparison(), "faster"));
     compare_with("model", "path", "the same file in another folder");
-    assert_null(strstr(text, "different models"));
+    assert_null(strstr(comparison(), "different models"));
     must_differ_in("faster");
 }
 
@@ -262,7 +269,7 @@ static void other_builds_machines_and_settings_are_named(void **state)
         must_differ_in("faster");
     }
     compare_with(NULL, "date", "2026-01-01T00:00:00Z");
-    assert_null(strstr(text, "different"));
+    assert_null(strstr(comparison(), "different"));
     must_differ_in("of 2026-01-01T00:00:00Z, tokens/s:");
 }
 
