@@ -180,6 +180,11 @@ static void keys_are_found_and_listed(void **state)
     assert_int_equal(tsr_gguf_get_u64(gguf, "u", &value), TSR_ERR_NOT_FOUND);
     assert_non_null(strstr(tsr_last_error(), "\"u\""));
     assert_int_equal(tsr_gguf_get_u64(gguf, NULL, &value), TSR_ERR_INVALID);
+    tsr_gguf_value_type type = TSR_GGUF_U8;
+    assert_int_equal(tsr_gguf_get_type(gguf, "u", &type), TSR_ERR_NOT_FOUND);
+    assert_int_equal(tsr_gguf_get_type(gguf, NULL, &type), TSR_ERR_INVALID);
+    assert_int_equal(tsr_gguf_get_type(gguf, "u8", NULL), TSR_ERR_INVALID);
+    assert_string_equal(tsr_gguf_value_type_name((tsr_gguf_value_type)99), "?");
     assert_int_equal(tsr_gguf_get_u64(gguf, "u8", NULL), TSR_ERR_INVALID);
     tsr_gguf_close(gguf);
 }

@@ -147,7 +147,8 @@ static void help_lists_every_option(void **state)
 static void help_fits_80_columns(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"", "topo", "plan", "fit", "run", "bench", "bench links", "synth"};
+    static const char *const commands[] = {"",    "topo",  "show",        "plan", "fit",
+                                           "run", "bench", "bench links", "synth"};
     static char text[1 << 15];
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char arguments[32];

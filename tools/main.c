@@ -18,6 +18,7 @@ static const struct {
     const char *part; /* a subcommand that its first argument names; NULL: none */
 } commands[] = {
     {"topo", tsr_cmd_topo, TOOL_TOPO_SUMMARY, NULL},
+    {"show", tsr_cmd_show, TOOL_SHOW_SUMMARY, NULL},
     {"plan", tsr_cmd_plan, TOOL_PLAN_SUMMARY, NULL},
     {"fit", tsr_cmd_fit, TOOL_FIT_SUMMARY, NULL},
     {"run", tsr_cmd_run, TOOL_RUN_SUMMARY, NULL},

@@ -180,6 +180,11 @@ static int parse_one(const tool_command *command, int argc, char **argv, int *at
     const char *text = argv[*at];
     size_t length = strncmp(text, "--", 2) == 0 ? strcspn(text, "=") : strlen(text);
     const tool_option *option = find_option(command, text, length);
+    if (!option && command->operand && text[0] != '-') {
+        option = find_option(command, command->operand, strlen(command->operand));
+        return read_value(option, text) ? TOOL_GO_ON
+                                        : complain_value(command, option, command->operand, text, err);
+    }
     if (!option)
         return complain_unknown(command, text, err);
 

@@ -79,6 +79,7 @@ typedef struct tool_command {
     const char *summary; /* one line, lower case, no full stop */
     const tool_option *options;
     int n_options;
+    const char *operand;     /* long name of the option that a word without a dash stands for; NULL: none */
     const char *description; /* paragraphs, separated by empty lines and otherwise unbroken; `code` is in
                               * backquotes; NULL: none */
     const char *examples;    /* commands, separated by newlines; NULL: none */

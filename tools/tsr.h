@@ -13,6 +13,7 @@
 /* One line on each command, for its own help and for that of the tool. */
 #define TOOL_TOPO_SUMMARY       "show a machine and the devices made from it"
 #define TOOL_PLAN_SUMMARY       "show what a model takes on every device, without loading it"
+#define TOOL_SHOW_SUMMARY       "show what a GGUF file has: keys, tensors, parameters and sizes"
 #define TOOL_FIT_SUMMARY        "show how a model can be made to fit, without loading it"
 #define TOOL_RUN_SUMMARY        "generate text, or hold a conversation"
 #define TOOL_PERPLEXITY_SUMMARY "measure how well a model predicts a text"
@@ -22,6 +23,7 @@
 
 int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
+int tsr_cmd_show(int argc, char **argv);
 int tsr_cmd_fit(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
 int tsr_cmd_perplexity(int argc, char **argv);

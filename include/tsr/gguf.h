@@ -112,6 +112,12 @@ TSR_API const char *tsr_gguf_key_at(const tsr_gguf *gguf,
                                     int64_t index); /**< NUL-terminated; NULL out of range */
 /** whether the first file has the key */
 TSR_API bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key);
+/** The type of a key's value; TSR_GGUF_ARRAY for any array (tsr_gguf_get_array() says of what).
+ * TSR_ERR_NOT_FOUND. */
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_type(const tsr_gguf *gguf, const char *key,
+                                                   tsr_gguf_value_type *type_out);
+/** "u32", "string", ...: the format's names, in lower case; "?" for a value that is no type. */
+TSR_API const char *tsr_gguf_value_type_name(tsr_gguf_value_type type);
 
 /** An integer. Every integer type is converted if the value fits. TSR_ERR_NOT_FOUND: no such key.
  * TSR_ERR_FORMAT: the value has another type or does not fit. */

@@ -117,7 +117,7 @@ tsr_status tsr_gguf_part_u64(const struct tsr_gguf_part *part, const char *name,
     if (key->is_array || !tsr_gguf_value_u64(key->type, key->data, value_out))
         return tsr_gguf_fail(TSR_ERR_FORMAT, part->path, "key", name, strlen(name), key->at,
                              "it must be an integer that is not negative, not %s%s",
-                             key->is_array ? "an array of " : "this ", tsr_gguf_value_name(key->type));
+                             key->is_array ? "an array of " : "this ", tsr_gguf_value_type_name(key->type));
     if (at_out)
         *at_out = key->at;
     return TSR_OK;

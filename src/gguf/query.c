@@ -59,6 +59,17 @@ bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key)
     return key && tsr_gguf_index_find(&gguf->parts[0].key_index, key) != NULL;
 }
 
+tsr_status tsr_gguf_get_type(const tsr_gguf *gguf, const char *key, tsr_gguf_value_type *type_out)
+{
+    if (!gguf || !key || !type_out)
+        return tsr_fail(TSR_ERR_INVALID, "reading a GGUF key: model, key and output must not be NULL");
+    const struct tsr_gguf_key *found = tsr_gguf_index_find(&gguf->parts[0].key_index, key);
+    if (!found)
+        return tsr_fail(TSR_ERR_NOT_FOUND, "%s: there is no key \"%s\"", tsr_gguf_path(gguf), key);
+    *type_out = found->is_array ? TSR_GGUF_ARRAY : (tsr_gguf_value_type)found->type;
+    return TSR_OK;
+}
+
 /* The key, which must exist and be a scalar or an array as requested. */
 static tsr_status find_key(const tsr_gguf *gguf, const char *name, bool is_array, const void *out,
                            const struct tsr_gguf_key **key_out)
@@ -72,7 +83,7 @@ static tsr_status find_key(const tsr_gguf *gguf, const char *name, bool is_array
         return tsr_gguf_fail(TSR_ERR_FORMAT, tsr_gguf_path(gguf), "key", name, strlen(name), key->at,
                              is_array ? "it must be an array, not a single %s"
                                       : "it must not be an array of %s",
-                             tsr_gguf_value_name(key->type));
+                             tsr_gguf_value_type_name(key->type));
     *key_out = key;
     return TSR_OK;
 }
@@ -80,7 +91,7 @@ static tsr_status find_key(const tsr_gguf *gguf, const char *name, bool is_array
 static tsr_status wrong_type(const tsr_gguf *gguf, const struct tsr_gguf_key *key, const char *wanted)
 {
     return tsr_gguf_fail(TSR_ERR_FORMAT, tsr_gguf_path(gguf), "key", key->name, strlen(key->name), key->at,
-                         "it must hold %s; it holds type %s", wanted, tsr_gguf_value_name(key->type));
+                         "it must hold %s; it holds type %s", wanted, tsr_gguf_value_type_name(key->type));
 }
 
 static tsr_gguf_string string_at(const uint8_t *data)

@@ -22,9 +22,9 @@ size_t tsr_gguf_value_bytes(uint32_t type)
     return type < N_TYPES ? types[type].bytes : 0;
 }
 
-const char *tsr_gguf_value_name(uint32_t type)
+const char *tsr_gguf_value_type_name(tsr_gguf_value_type type)
 {
-    return type < N_TYPES ? types[type].name : "?";
+    return (uint32_t)type < N_TYPES ? types[type].name : "?";
 }
 
 static bool read_unsigned(uint32_t type, const void *data, uint64_t *value_out)

@@ -7,9 +7,6 @@
 /* Bytes of one number or bool; 0 for strings, arrays and unknown types. */
 size_t tsr_gguf_value_bytes(uint32_t type);
 
-/* "u32", "string", ...; "?" for an unknown type. */
-const char *tsr_gguf_value_name(uint32_t type);
-
 /* Convert the number at `data`. False if the type is not a number of the requested kind (an integer for
  * u64 and i64; integer or float for f64) or the value does not fit; a bool is not a number. */
 bool tsr_gguf_value_u64(uint32_t type, const void *data, uint64_t *value_out);
