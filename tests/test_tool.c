@@ -12,6 +12,7 @@
 
 #include <tsr/bytes.h>
 #include <tsr/memory.h>
+#include <tsr/version.h>
 
 #include "../tools/format.h"
 #include "../tools/options.h"
@@ -147,8 +148,8 @@ static void help_lists_every_option(void **state)
 static void help_fits_80_columns(void **state)
 {
     (void)state;
-    static const char *const commands[] = {"",    "topo",  "show",        "plan", "fit",
-                                           "run", "bench", "bench links", "synth"};
+    static const char *const commands[] = {"",    "topo",  "show",        "plan",  "fit",
+                                           "run", "bench", "bench links", "synth", "doctor"};
     static char text[1 << 15];
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         char arguments[32];
@@ -272,12 +273,33 @@ static void the_program_answers_and_exits_as_documented(void **state)
         {"topo --machine-file /nope.xml", 1, "tsr topo: machine file '/nope.xml': No such file"},
         {"topo --devices host:0", 2, "tsr topo: devices: 'host:0'"},
         {"topo --machine-file synthetic:pu:1 --devices cuda:0", 1, "no GPU is usable"},
+        {"doctor --no-bench --devices host:9x >/dev/null", 2, "tsr bench links: devices: 'host:9x'"},
         {"topo > /dev/full", 1, "cannot write to standard output"},
         {"topo --json > /dev/full", 1, "cannot write"},
         {"help > /dev/full", 1, "cannot write"},
         {"--version > /dev/full", 1, "cannot write"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
+}
+
+static void doctor_shows_all_parts_and_which_one_failed(void **state)
+{
+    (void)state;
+    static const char *const phrases[] = {"## Build\n\ntsr " TSR_VERSION_STRING ", build ",
+                                          "\ncompiler  ",
+                                          "\nhwloc     ",
+                                          "## System\n\nLinux ",
+                                          "\nTSR_OF_A_TEST=a?b\n",
+                                          "## Machine\n\nthis machine\n",
+                                          "## Collectives and links\n\nfailed: exit status 2\n"};
+    static char text[1 << 16];
+    assert_int_equal(setenv("TSR_OF_A_TEST", "a\033b", 1), 0);
+    int code = program_run("doctor --no-bench --devices host:9x 2>/dev/null", text, sizeof text);
+    unsetenv("TSR_OF_A_TEST");
+    assert_int_equal(code, 2);
+    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++)
+        if (!strstr(text, phrases[i]))
+            fail_msg("no \"%s\" in:\n%s", phrases[i], text);
 }
 
 static void topo_shows_devices_of_another_machine(void **state)
@@ -311,6 +333,7 @@ int main(void)
         cmocka_unit_test(tables_align_text_left_and_numbers_right),
         cmocka_unit_test(bytes_are_shown_with_a_unit_that_fits),
         cmocka_unit_test(the_program_answers_and_exits_as_documented),
+        cmocka_unit_test(doctor_shows_all_parts_and_which_one_failed),
         cmocka_unit_test(topo_shows_devices_of_another_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,7 @@ static const struct {
     {"perplexity", tsr_cmd_perplexity, TOOL_PERPLEXITY_SUMMARY, NULL},
     {"bench", tsr_cmd_bench, TOOL_BENCH_SUMMARY, "links"},
     {"synth", tsr_cmd_synth, TOOL_SYNTH_SUMMARY, NULL},
+    {"doctor", tsr_cmd_doctor, TOOL_DOCTOR_SUMMARY, NULL},
 };
 
 static const struct {
@@ -71,7 +72,7 @@ static void print_usage(tool_help_form form)
     for (int i = 0; i < TOOL_COUNT(commands); i++)
         rows[n++] = (tool_option){.long_name = commands[i].name, .help = commands[i].summary};
     const tool_option others[] = {
-        {NULL, "version", TOOL_FLAG, NULL, NULL, "print the version", 0, 0},
+        {NULL, "version", TOOL_FLAG, NULL, NULL, "print the version and how the library was built", 0, 0},
         {NULL, "help", TOOL_FLAG, NULL, "[COMMAND]", "print this text, or the options of a command", 0, 0},
         TOOL_HEADING_ROW("exit status"),
     };
@@ -174,7 +175,7 @@ static int run(int argc, char **argv)
     if (is_one_of(argv[1], "help", "--help", "-h"))
         return print_help(argc, argv);
     if (is_one_of(argv[1], "version", "--version", "-V")) {
-        printf("tsr %s\n", TSR_VERSION_STRING);
+        printf("tsr %s\n%s", TSR_VERSION_STRING, tsr_build_facts());
         return TOOL_EXIT_OK;
     }
     int index = find_command(argv[1]);

@@ -19,8 +19,10 @@
 #define TOOL_PERPLEXITY_SUMMARY "measure how well a model predicts a text"
 #define TOOL_BENCH_SUMMARY      "measure the devices, and a model at different splits"
 #define TOOL_LINKS_SUMMARY      "measure transfers and all-reduces between the devices"
+#define TOOL_DOCTOR_SUMMARY     "print what a report of a problem needs: build, machine, tests"
 #define TOOL_SYNTH_SUMMARY      "write a model of random weights, to compare machines with"
 
+int tsr_cmd_doctor(int argc, char **argv);
 int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_show(int argc, char **argv);
