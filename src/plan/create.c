@@ -34,6 +34,24 @@ out:
     return status;
 }
 
+/* Where the config has no split of prompts: what the planner's would be worth, and what devices then hold. */
+static tsr_status add_pair(tsr_planner *planner, tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    tsr_plan *with = NULL;
+    if (!plan->times.automatic || plan->info.mode != TSR_SPLIT_MODE_TENSOR ||
+        planner->config.prompt.automatic)
+        return TSR_OK;
+    planner->config.prompt.automatic = true;
+    TSR_TRY(tsr_planner_plan(planner, &with));
+    plan->pair_ns = with->split.prompt ? with->times.workload_ns : 0;
+    for (int d = 0; d < planner->n_devices; d++)
+        plan->pair_bytes[d] = with->devices[d].total_bytes;
+out:
+    tsr_plan_destroy(with);
+    return status;
+}
+
 static tsr_status create(const tsr_gguf *gguf, const tsr_device_list *devices, const tsr_model_config *config,
                          bool uncapped, tsr_plan **plan_out)
 {
@@ -53,9 +71,12 @@ static tsr_status create(const tsr_gguf *gguf, const tsr_device_list *devices, c
     } else if (planner.config.plan.fit) {
         TSR_TRY(tsr_planner_fit(&planner, &own, &fit));
         plan = tsr_fit_take_plan(fit);
+        TSR_TRY(tsr_planner_set_config(&planner, &fit->config));
     } else {
         TSR_TRY(tsr_planner_plan(&planner, &plan));
     }
+    if (plan->info.fits)
+        TSR_TRY(add_pair(&planner, plan));
     TSR_TRY(tsr_plan_note_devices(devices, plan));
     *plan_out = plan;
     plan = NULL;

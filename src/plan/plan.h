@@ -40,6 +40,8 @@ struct tsr_plan {
     tsr_plan_alternative *alternatives;        /* [n_alternatives] */
     int n_alternatives;
     tsr_plan_effect effect[TSR_MAX_DEVICES]; /* 0: not known */
+    double pair_ns; /* of the workload with a split of prompts; 0: no gain, or not asked */
+    size_t pair_bytes[TSR_MAX_DEVICES]; /* what a device holds with it */
     double
         assumed_bytes_per_s[TSR_MAX_DEVICES]; /* of memory whose speed nothing states; 0: known, or unused */
     char *notes[TSR_PLAN_MAX_NOTES];

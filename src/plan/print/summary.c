@@ -9,8 +9,8 @@
 #include "plan/names.h"
 #include "plan/print/text.h"
 
-enum { LIST_BYTES = 768, PHASES_TEXT = 160 };
-static const double MUCH = 1.05; /* a smaller gain in one phase is not worth a word */
+enum { LIST_BYTES = 768 };
+static const double MUCH = 1.05; /* a smaller gain is not worth a word */
 
 /* The bytes of a device that a list is about; SIZE_MAX: the device is not in the list. */
 typedef size_t amount_fn(const tsr_plan_device *device);
@@ -130,16 +130,33 @@ static const tsr_plan_alternative *find_phase(const tsr_plan *plan, const char *
 }
 
 /* "; --for decode: decode 123 and prompt 1082 tokens/s" if that makes much of a difference to the phase. */
-static void append_phase(const tsr_plan *plan, const char *name, const char *word, char text[PHASES_TEXT])
+static void append_phase(const tsr_plan *plan, const char *name, const char *word, char text[LIST_BYTES])
 {
     const tsr_plan_alternative *a = find_phase(plan, name);
     const tsr_plan_phase *decode = &plan->times.decode, *prompt = &plan->times.prompt;
     const size_t used = strlen(text);
     char decode_text[32], prompt_text[32];
     if (a && (decode->total_ns >= MUCH * a->decode_ns || prompt->total_ns >= MUCH * a->prompt_ns))
-        snprintf(text + used, PHASES_TEXT - used, "; --for %s: decode %s and prompt %s tokens/s", word,
+        snprintf(text + used, LIST_BYTES - used, "; --for %s: decode %s and prompt %s tokens/s", word,
                  speed_text(decode->n_tokens, a->decode_ns, decode_text),
                  speed_text(prompt->n_tokens, a->prompt_ns, prompt_text));
+}
+
+/* "; --prompt-split auto: 1.04 s, 1.2 GiB more on cuda0" if that makes much of a difference. */
+static void append_pair(const tsr_plan *plan, char text[LIST_BYTES])
+{
+    char time[TSR_PLAN_TIME_BYTES], bytes[TSR_BYTES_TEXT];
+    size_t used = strlen(text);
+    if (plan->pair_ns == 0 || plan->times.workload_ns < MUCH * plan->pair_ns)
+        return;
+    used += (size_t)snprintf(text + used, LIST_BYTES - used, "; --prompt-split auto: %s",
+                             tsr_plan_time_text(plan->pair_ns, time));
+    for (int d = 0, n = 0; d < plan->info.n_devices && used < LIST_BYTES; d++)
+        if (plan->pair_bytes[d] > plan->devices[d].total_bytes)
+            used +=
+                (size_t)snprintf(text + used, LIST_BYTES - used, ", %s%s on %s",
+                                 tsr_bytes_text(plan->pair_bytes[d] - plan->devices[d].total_bytes, bytes),
+                                 n++ ? "" : " more", plan->devices[d].name);
 }
 
 /* What the planner's split is the fastest for. */
@@ -147,16 +164,17 @@ static void put_goal(const tsr_plan_printer *p)
 {
     const tsr_plan_info *info = &p->plan->info;
     const tsr_plan_times *t = &p->plan->times;
-    char workload[TSR_PLAN_WORKLOAD_BYTES], phases[PHASES_TEXT] = "", time[TSR_PLAN_TIME_BYTES];
+    char workload[TSR_PLAN_WORKLOAD_BYTES], others[LIST_BYTES] = "", time[TSR_PLAN_TIME_BYTES];
     if (!t->automatic || !t->known)
         return;
     tsr_plan_name_workload(info, workload);
     if (info->n_prompt > 0 && info->n_new > 0) {
-        append_phase(p->plan, TSR_PLAN_FOR_DECODE, "decode", phases);
-        append_phase(p->plan, TSR_PLAN_FOR_PROMPT, "prompt", phases);
+        append_phase(p->plan, TSR_PLAN_FOR_DECODE, "decode", others);
+        append_phase(p->plan, TSR_PLAN_FOR_PROMPT, "prompt", others);
+        append_pair(p->plan, others);
     }
     tsr_plan_put_wrapped(p, "Split: the fastest for %s, %s%s", workload,
-                         tsr_plan_time_text(t->workload_ns, time), phases);
+                         tsr_plan_time_text(t->workload_ns, time), others);
 }
 
 static bool holds_all(const tsr_plan *plan, const tsr_plan_device *device, int c)
