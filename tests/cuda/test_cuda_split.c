@@ -75,7 +75,7 @@ static void done(const way *w)
         fail_msg("%s, split %s%s: %s", w->devices, w->split, w->about, cudasim_violation());
 }
 
-static const way_family gpus = {.plain = "cuda:0", .prepare = prepare, .done = done};
+static const way_family gpus = {.plain = "cuda:0", .singles = 4, .prepare = prepare, .done = done};
 
 WAYS_TESTS(&gpus, (ways_rounds() + 99) / 100);
 

@@ -123,17 +123,23 @@ void ways_fail(const char *title, const way *w)
              tsr_expert_split_name(w->config.split.experts), w->about);
 }
 
-/* The logits on one plain device, one token at a time. */
+/* The logits on one plain device. */
 static float *make_reference(const way_family *family, const tsr_topology *machine, const char *path,
                              const int32_t *tokens, size_t bytes, tsr_type kv_type, int activation_bits)
 {
-    way plain = {.machine = machine, .split = "1", .config = tsr_model_config_default(), .chunk = 1};
+    way plain = {.split = "1", .config = tsr_model_config_default()};
     snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
     plain.config.session.type_k = plain.config.session.type_v = kv_type;
     plain.config.compute.activation_bits = activation_bits;
+    const int64_t singles = family->singles ? family->singles : N_TOKENS;
     float *logits = malloc(bytes);
+    runner r;
     assert_non_null(logits);
-    run_way(path, &plain, tokens, logits);
+    runner_open_on(&r, machine, path, plain.devices, NULL, plain.split, &plain.config);
+    runner_decode(&r, tokens, singles, 1, true, logits);
+    if (singles < N_TOKENS)
+        runner_decode(&r, tokens + singles, N_TOKENS - singles, 0, true, logits + singles * r.n_vocab);
+    runner_close(&r);
     return logits;
 }
 

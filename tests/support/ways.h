@@ -1,6 +1,6 @@
 /* The promise of the library: the bits of the logits depend on model, tokens and KV types, and on nothing
  * else. Whole logits of many random ways to run a model (devices, tensor_split, mode, chunk size) are
- * compared with memcmp against one plain device and one token at a time. */
+ * compared with memcmp against one plain device and one token at a time (way_family.singles). */
 #ifndef TSR_TESTS_WAYS_H
 #define TSR_TESTS_WAYS_H
 
@@ -21,6 +21,10 @@ typedef struct way {
 /* A kind of devices that all give the same bits. */
 typedef struct way_family {
     const char *plain; /* devices text of the reference */
+
+    /* Tokens that the reference decodes one by one, before the others at once; 0: all one by one. For devices
+     * whose steps are slow: a way of other chunks then meets both kinds of kernels. */
+    int64_t singles;
 
     /* The machine is this one, always: it is described once per model, not once per way, which takes as long
      * as a way does. */
