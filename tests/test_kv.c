@@ -195,9 +195,9 @@ static void devices_without_heads_hold_nothing(void **state)
     kv_fixture f = {0};
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
-    f.config.n_layers = 1;
-    f.config.layers = &f.layers[1]; /* on device 1 alone */
-    assert_int_equal(tsr_kv_create(&f.fake.rt, &f.config, &f.kv), TSR_OK);
+    f.spec.n_layers = 1;
+    f.spec.layers = &f.layers[1]; /* on device 1 alone */
+    assert_int_equal(tsr_kv_create_spec(&f.fake.rt, &f.spec, &f.kv), TSR_OK);
     tsr_kv_view view;
     tsr_kv_view_of(f.kv, 0, 0, &view);
     assert_null(view.base);
@@ -224,10 +224,10 @@ static void a_whole_layer_is_on_every_device_and_in_a_file_once(void **state)
     unsigned char page[PAGE * ROW], back[PAGE * ROW];
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
-    f.config.n_layers = 1;
+    f.spec.n_layers = 1;
     f.layers[0].whole = f.layers[0].v_in_k = true;
     f.layers[0].v_dim = HEAD_DIM - 8;
-    assert_int_equal(tsr_kv_create(&f.fake.rt, &f.config, &f.kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&f.fake.rt, &f.spec, &f.kv), TSR_OK);
     assert_int_equal(tsr_kv_page_bytes(f.kv, 0), sizeof page);
     assert_int_equal(tsr_kv_append(f.kv, 0, N_TOKENS), TSR_OK);
     memset(page, 0, sizeof page);
@@ -263,7 +263,7 @@ static void with_a_ratio_a_page_has_keys_of_more_positions(void **state)
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
     f.layers[1].ratio = RATIO;
-    assert_int_equal(tsr_kv_create(&f.fake.rt, &f.config, &f.kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&f.fake.rt, &f.spec, &f.kv), TSR_OK);
     assert_int_equal(tsr_kv_n_groups(f.kv), 2);
     assert_int_equal(tsr_kv_page_positions(f.kv, 1), RATIO * PAGE);
     assert_int_equal(tsr_kv_max_pages(f.kv, 1), (N_CTX + RATIO * PAGE - 1) / (RATIO * PAGE));
@@ -300,7 +300,7 @@ static void planned_bytes_are_reserved_bytes(void **state)
     tsr_kv *planned = NULL;
     kv_open(&f, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, NULL);
     fake_runtime_open_dry(&measuring, N_DEVICES, NULL);
-    assert_int_equal(tsr_kv_create(&measuring.rt, &f.config, &planned), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&measuring.rt, &f.spec, &planned), TSR_OK);
     for (int d = 0; d < N_DEVICES; d++) {
         assert_true(measuring.devices[d]->used[TSR_MEMORY_KV] > 0);
         assert_int_equal(measuring.devices[d]->used[TSR_MEMORY_KV], f.fake.devices[d]->used[TSR_MEMORY_KV]);
@@ -311,10 +311,10 @@ static void planned_bytes_are_reserved_bytes(void **state)
     kv_close(&f);
 }
 
-static void expect_refused(kv_fixture *f, const tsr_kv_config *config, tsr_status status, const char *word)
+static void expect_refused(kv_fixture *f, const tsr_kv_spec *spec, tsr_status status, const char *word)
 {
     tsr_kv *kv = NULL;
-    assert_int_equal(tsr_kv_create(&f->fake.rt, config, &kv), status);
+    assert_int_equal(tsr_kv_create_spec(&f->fake.rt, spec, &kv), status);
     assert_null(kv);
     assert_non_null(strstr(tsr_last_error(), word));
 }
@@ -326,35 +326,35 @@ static void bad_configurations_are_named(void **state)
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, TSR_TYPE_Q8_0, TSR_TYPE_F16);
     f.layers[1].k_dim = 80;
-    expect_refused(&f, &f.config, TSR_ERR_UNSUPPORTED, "type_k Q8_0");
+    expect_refused(&f, &f.spec, TSR_ERR_UNSUPPORTED, "type_k Q8_0");
     assert_non_null(strstr(tsr_last_error(), "head_dim 80"));
     f.layers[1].k_dim = HEAD_DIM;
     f.layers[1].v_in_k = true;
-    expect_refused(&f, &f.config, TSR_ERR_UNSUPPORTED, "pass the same type for both");
+    expect_refused(&f, &f.spec, TSR_ERR_UNSUPPORTED, "pass the same type for both");
     f.layers[1].v_dim = HEAD_DIM + 32;
-    expect_refused(&f, &f.config, TSR_ERR_INVALID, "values inside keys no more than keys");
+    expect_refused(&f, &f.spec, TSR_ERR_INVALID, "values inside keys no more than keys");
     kv_describe(&f, TSR_TYPE_Q8_0, TSR_TYPE_F16);
-    tsr_kv_config config = f.config;
-    config.type_v = TSR_TYPE_Q4_K;
-    expect_refused(&f, &config, TSR_ERR_UNSUPPORTED, "type_v Q4_K");
-    config = f.config;
-    config.n_ctx = 0;
-    expect_refused(&f, &config, TSR_ERR_INVALID, "n_ctx 0");
-    config = f.config;
-    config.n_ctx = INT64_C(1) << 40;
-    expect_refused(&f, &config, TSR_ERR_INVALID, "2^31");
+    tsr_kv_spec spec = f.spec;
+    spec.type_v = TSR_TYPE_Q4_K;
+    expect_refused(&f, &spec, TSR_ERR_UNSUPPORTED, "type_v Q4_K");
+    spec = f.spec;
+    spec.n_ctx = 0;
+    expect_refused(&f, &spec, TSR_ERR_INVALID, "n_ctx 0");
+    spec = f.spec;
+    spec.n_ctx = INT64_C(1) << 40;
+    expect_refused(&f, &spec, TSR_ERR_INVALID, "2^31");
     f.layers[1].window = -1;
-    expect_refused(&f, &f.config, TSR_ERR_INVALID, "a window of -1 positions; 0 (none) to 2147483647");
+    expect_refused(&f, &f.spec, TSR_ERR_INVALID, "a window of -1 positions; 0 (none) to 2147483647");
     f.layers[1].window = 9;
-    config = f.config;
-    config.n_batch = 0;
-    expect_refused(&f, &config, TSR_ERR_INVALID, "n_batch 0 must be 1");
+    spec = f.spec;
+    spec.n_batch = 0;
+    expect_refused(&f, &spec, TSR_ERR_INVALID, "n_batch 0 must be 1");
     f.layers[1].ratio = 2;
-    expect_refused(&f, &f.config, TSR_ERR_INVALID,
+    expect_refused(&f, &f.spec, TSR_ERR_INVALID,
                    "2 positions have one key; 1 to 65536 are possible, and 1 with");
     f.layers[1].ratio = 0;
     f.layers[0].devices = 3; /* device 2 has heads of layer 0 */
-    expect_refused(&f, &f.config, TSR_ERR_INVALID, "layer 0");
+    expect_refused(&f, &f.spec, TSR_ERR_INVALID, "layer 0");
     fake_runtime_close(&f.fake);
 }
 
@@ -391,7 +391,7 @@ static void a_cap_too_small_names_device_and_bytes(void **state)
     configs[1].memory_cap = 5000;
     fake_runtime_open(&f.fake, N_DEVICES, configs);
     kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
-    expect_refused(&f, &f.config, TSR_ERR_MEMORY, "fake:1");
+    expect_refused(&f, &f.spec, TSR_ERR_MEMORY, "fake:1");
     for (int d = 0; d < N_DEVICES; d++)
         assert_int_equal(fake_device_live_bytes(f.fake.devices[d]), 0);
     fake_runtime_close(&f.fake);
@@ -408,7 +408,7 @@ static void creation_survives_every_failing_allocation(void **state)
         int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
         tsr_kv *kv = NULL;
         failing_alloc_set(n);
-        tsr_status status = tsr_kv_create(&f.fake.rt, &f.config, &kv);
+        tsr_status status = tsr_kv_create_spec(&f.fake.rt, &f.spec, &kv);
         bool fired = failing_alloc_fired();
         failing_alloc_set(0);
         if (!fired) {

@@ -122,10 +122,10 @@ static void model_describe(model *m, const kv_fixture *f)
             continue;
         m->groups[m->n_groups++] =
             (group_model){.window = window,
-                          .kept = window && !f->config.keep_all ? window - 1 + f->config.n_batch : 0,
+                          .kept = window && !f->spec.keep_all ? window - 1 + f->spec.n_batch : 0,
                           .ratio = ratio,
                           .page = PAGE * ratio,
-                          .n_pages = tsr_kv_n_pages(&f->config, window, ratio)};
+                          .n_pages = tsr_kv_n_pages(&f->spec, window, ratio)};
         assert_int_equal(tsr_kv_page_positions(f->kv, g), PAGE * ratio);
     }
     assert_int_equal(tsr_kv_n_groups(f->kv), m->n_groups);
@@ -311,7 +311,7 @@ static void step_append(kv_fixture *f, model *m, int seq, int n)
     } else {
         model_append(m, seq, n);
         write_last(f, m, seq, n);
-        for (int g = 0; g < m->n_groups && n > 0 && n <= f->config.n_batch; g++)
+        for (int g = 0; g < m->n_groups && n > 0 && n <= f->spec.n_batch; g++)
             assert_true(m->groups[g].first[seq] <= first_seen(&m->groups[g], length));
         return;
     }
@@ -321,7 +321,7 @@ static void step_append(kv_fixture *f, model *m, int seq, int n)
 
 static void step_trim(kv_fixture *f, model *m, int seq)
 {
-    int64_t back = below(2) ? below((int)f->config.n_batch + 1) : below((int)m->length[seq] + 1);
+    int64_t back = below(2) ? below((int)f->spec.n_batch + 1) : below((int)m->length[seq] + 1);
     int64_t length = at_least_0(m->length[seq] - back);
     tsr_status status = tsr_kv_trim(f->kv, seq, length);
     assert_int_equal(status, can_trim(m, seq, length) ? TSR_OK : TSR_ERR_INVALID);
@@ -454,10 +454,10 @@ static void step_adopt(kv_fixture *f)
         assert_int_equal(tsr_shard_map_init(N_HEADS, 1, N_DEVICES, counts, &next.maps[i]), TSR_OK);
         next.layers[i].kv_heads = &next.maps[i];
     }
-    next.config.layers = next.layers;
+    next.spec.layers = next.layers;
     for (int d = 0; d < N_DEVICES; d++)
         wanted[d] = tsr_kv_adopt_bytes(f->kv, next.layers, f->fake.devices[d]);
-    assert_int_equal(tsr_kv_create(&f->fake.rt, &next.config, &next.kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&f->fake.rt, &next.spec, &next.kv), TSR_OK);
     tsr_kv_stats before = tsr_kv_stats_of(f->kv);
     tsr_status status = tsr_kv_adopt(next.kv, f->kv);
     if (status != TSR_OK) { /* made to fail: the old one goes on */
@@ -510,7 +510,7 @@ typedef struct run_config {
 
 static void make_region(kv_fixture *f, model *m)
 {
-    assert_int_equal(tsr_kv_create(&f->fake.rt, &f->config, &f->kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&f->fake.rt, &f->spec, &f->kv), TSR_OK);
     model_describe(m, f);
 }
 
@@ -524,8 +524,8 @@ static void run_random(const run_config *run)
         f.layers[i].window = run->windows[i];
         f.layers[i].ratio = run->ratios[i];
     }
-    f.config.n_batch = run->n_batch;
-    f.config.keep_all = run->keep_all;
+    f.spec.n_batch = run->n_batch;
+    f.spec.keep_all = run->keep_all;
     make_region(&f, &m);
     for (int i = 0; i < run->n_steps; i++) {
         tsr_device *device = f.fake.devices[below(N_DEVICES)];

@@ -42,7 +42,7 @@ static void open_with(fixture *s, const int64_t counts[N_DEVICES])
     memset(s, 0, sizeof *s);
     fake_runtime_open(&s->f.fake, N_DEVICES, NULL);
     describe(s, counts);
-    assert_int_equal(tsr_kv_create(&s->f.fake.rt, &s->f.config, &s->f.kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&s->f.fake.rt, &s->f.spec, &s->f.kv), TSR_OK);
 }
 
 static const int64_t thirds[N_DEVICES] = {2, 2, 1}, alone[N_DEVICES] = {0, 5, 0};
@@ -228,7 +228,7 @@ static void states_do_not_depend_on_the_split(void **state)
     size_t wanted[N_DEVICES];
     for (int d = 0; d < N_DEVICES; d++)
         wanted[d] = tsr_kv_adopt_bytes(s.f.kv, other.f.layers, s.f.fake.devices[d]);
-    assert_int_equal(tsr_kv_create(&s.f.fake.rt, &other.f.config, &other.f.kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&s.f.fake.rt, &other.f.spec, &other.f.kv), TSR_OK);
     assert_int_equal(tsr_kv_adopt(other.f.kv, s.f.kv), TSR_OK);
     for (int d = 0; d < N_DEVICES; d++)
         assert_int_equal(tsr_kv_committed_bytes(other.f.kv, d), wanted[d]);
@@ -249,13 +249,13 @@ static void wrong_states_are_refused(void **state)
     fake_runtime_open(&s.f.fake, N_DEVICES, NULL);
     describe(&s, thirds);
     s.f.layers[1].devices = 1; /* elements on other devices */
-    assert_int_equal(tsr_kv_create(&s.f.fake.rt, &s.f.config, &kv), TSR_ERR_INVALID);
+    assert_int_equal(tsr_kv_create_spec(&s.f.fake.rt, &s.f.spec, &kv), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "layer 1"));
     describe(&s, thirds);
     s.f.layers[0].kv_heads = s.f.layers[2].kv_heads = NULL;
     s.f.layers[0].state[0] = s.f.layers[2].state[0] = s.f.layers[1].state[0];
     s.f.layers[0].devices = s.f.layers[2].devices = 7;
-    assert_int_equal(tsr_kv_create(&s.f.fake.rt, &s.f.config, &kv), TSR_ERR_UNSUPPORTED);
+    assert_int_equal(tsr_kv_create_spec(&s.f.fake.rt, &s.f.spec, &kv), TSR_ERR_UNSUPPORTED);
     fake_runtime_close(&s.f.fake);
 }
 

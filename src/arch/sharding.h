@@ -17,7 +17,7 @@
 #include <tsr/plan.h>
 #include <tsr/split.h>
 
-#include "alloc/kv/config.h"
+#include "alloc/kv/spec.h"
 #include "arch/hparams.h"
 #include "core/device_set.h"
 

@@ -17,14 +17,14 @@ void kv_describe(kv_fixture *f, tsr_type type_k, tsr_type type_v)
         f->layers[i] = (tsr_kv_layer){
             .devices = devices[i], .kv_heads = &f->maps[i], .k_dim = HEAD_DIM, .v_dim = HEAD_DIM};
     }
-    f->config = (tsr_kv_config){.n_layers = N_LAYERS,
-                                .layers = f->layers,
-                                .type_k = type_k,
-                                .type_v = type_v,
-                                .n_ctx = N_CTX,
-                                .n_seq_max = N_SEQ,
-                                .n_batch = 8,
-                                .page_tokens = PAGE};
+    f->spec = (tsr_kv_spec){.n_layers = N_LAYERS,
+                            .layers = f->layers,
+                            .type_k = type_k,
+                            .type_v = type_v,
+                            .n_ctx = N_CTX,
+                            .n_seq_max = N_SEQ,
+                            .n_batch = 8,
+                            .page_tokens = PAGE};
 }
 
 void kv_open(kv_fixture *f, tsr_type type_k, tsr_type type_v, const int64_t *windows)
@@ -34,7 +34,7 @@ void kv_open(kv_fixture *f, tsr_type type_k, tsr_type type_v, const int64_t *win
     kv_describe(f, type_k, type_v);
     for (int i = 0; i < N_LAYERS && windows; i++)
         f->layers[i].window = windows[i];
-    assert_int_equal(tsr_kv_create(&f->fake.rt, &f->config, &f->kv), TSR_OK);
+    assert_int_equal(tsr_kv_create_spec(&f->fake.rt, &f->spec, &f->kv), TSR_OK);
 }
 
 void kv_close(kv_fixture *f)

@@ -12,11 +12,11 @@ typedef struct kv_fixture {
     fake_runtime fake;
     tsr_shard_map maps[N_LAYERS];
     tsr_kv_layer layers[N_LAYERS];
-    tsr_kv_config config;
+    tsr_kv_spec spec;
     tsr_kv *kv;
 } kv_fixture;
 
-/* Fill in maps, layers and config: no windows, n_batch 8. */
+/* Fill in maps, layers and spec: no windows, n_batch 8. */
 void kv_describe(kv_fixture *f, tsr_type type_k, tsr_type type_v);
 
 /* The same, and create the region, with these windows of the layers (NULL: none). */

@@ -32,19 +32,18 @@ out:
     return status;
 }
 
-tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_config *config,
+tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_spec *spec,
                              const tsr_kv_layer *layer)
 {
     tsr_status status = TSR_OK;
     size_t n_devices = (size_t)rt->n_devices;
-    const int64_t window = layer->window, ratio = tsr_kv_ratio(layer),
-                  positions = config->page_tokens * ratio;
+    const int64_t window = layer->window, ratio = tsr_kv_ratio(layer), positions = spec->page_tokens * ratio;
     *group = (tsr_kv_group){.window = window,
                             .ratio = ratio,
-                            .kept = window > 0 && !config->keep_all ? window - 1 + config->n_batch : 0,
-                            .n_seq_max = config->n_seq_max,
-                            .n_pages = (int)tsr_kv_n_pages(config, window, ratio),
-                            .max_pages = tsr_kv_pages_for(positions, config->n_ctx),
+                            .kept = window > 0 && !spec->keep_all ? window - 1 + spec->n_batch : 0,
+                            .n_seq_max = spec->n_seq_max,
+                            .n_pages = (int)tsr_kv_n_pages(spec, window, ratio),
+                            .max_pages = tsr_kv_pages_for(positions, spec->n_ctx),
                             .page_positions = positions};
     TSR_TRY(make_tables(group));
     TSR_TRY(tsr_mem_array(n_devices, sizeof *group->regions, "KV regions", &group->regions));
@@ -52,7 +51,7 @@ tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_
         tsr_mem_array(n_devices, sizeof *group->committed_before, "KV regions", &group->committed_before));
     while (group->n_devices < rt->n_devices) {
         int d = group->n_devices++; /* counted before opening, so that a failure closes it too */
-        TSR_TRY(tsr_kv_region_open(&group->regions[d], rt->devices[d], config, layer, group->n_pages));
+        TSR_TRY(tsr_kv_region_open(&group->regions[d], rt->devices[d], spec, layer, group->n_pages));
     }
 out:
     return status;

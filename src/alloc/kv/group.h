@@ -13,7 +13,7 @@ typedef struct tsr_kv_group {
     int64_t ratio;  /* positions with one key together */
     int64_t kept;   /* the last `kept` positions of a sequence keep their pages; 0: all do */
     int n_devices, n_seq_max, n_pages, max_pages;
-    int64_t page_positions;   /* of a page: ratio times config.page_tokens */
+    int64_t page_positions;   /* of a page: ratio times spec.page_tokens */
     tsr_kv_region *regions;   /* [n_devices] */
     size_t *committed_before; /* [n_devices] scratch of prepare() */
 
@@ -36,9 +36,9 @@ typedef struct tsr_kv_growth {
     int n_new;      /* of these, never used before */
 } tsr_kv_growth;
 
-/* The group of a layer. The config must be valid. tsr_kv_group_close() accepts the group even after a
+/* The group of a layer. The spec must be valid. tsr_kv_group_close() accepts the group even after a
  * failure. */
-tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_config *config,
+tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_spec *spec,
                              const tsr_kv_layer *layer);
 void tsr_kv_group_close(tsr_kv_group *group);
 

@@ -13,20 +13,20 @@
 /* -- creation -- */
 
 /* The group of layer `index`, or n_groups if no layer before it is like it. */
-static int find_group(const tsr_kv *kv, const tsr_kv_config *config, int index)
+static int find_group(const tsr_kv *kv, const tsr_kv_spec *spec, int index)
 {
     for (int i = 0; i < index; i++)
-        if (kv->group_of[i] >= 0 && tsr_kv_alike(&config->layers[i], &config->layers[index]))
+        if (kv->group_of[i] >= 0 && tsr_kv_alike(&spec->layers[i], &spec->layers[index]))
             return kv->group_of[i];
     return kv->n_groups;
 }
 
-static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *config)
+static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_spec *spec)
 {
     tsr_status status = TSR_OK;
     for (int i = 0; i < kv->n_layers; i++) {
-        const tsr_kv_layer *layer = &config->layers[i];
-        int g = find_group(kv, config, i);
+        const tsr_kv_layer *layer = &spec->layers[i];
+        int g = find_group(kv, spec, i);
         if (!layer->kv_heads) {
             kv->group_of[i] = -1;
             continue;
@@ -39,11 +39,11 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
         if (g < kv->n_groups)
             continue;
         kv->n_groups++; /* counted before opening, so that a failure closes it too */
-        TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer));
+        TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, spec, layer));
     }
     if (kv->n_groups == 0)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "KV region: no layer has KV heads");
-    TSR_TRY(tsr_kv_states_open(&kv->states, rt, config));
+    TSR_TRY(tsr_kv_states_open(&kv->states, rt, spec));
 out:
     return status;
 }
@@ -61,26 +61,26 @@ static size_t live_bytes(const tsr_tracked *tracked, int device)
 
 static const tsr_tracked_kind kv_kind = {"KV region", describe_kv, live_bytes};
 
-tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **kv_out)
+tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *given, tsr_kv **kv_out)
 {
     tsr_status status = TSR_OK;
     tsr_kv *kv = NULL;
-    tsr_kv_config config = *given;
-    config.page_tokens = config.page_tokens ? config.page_tokens : TSR_KV_PAGE_TOKENS;
+    tsr_kv_spec spec = *given;
+    spec.page_tokens = spec.page_tokens ? spec.page_tokens : TSR_KV_PAGE_TOKENS;
 
-    TSR_TRY(tsr_kv_config_check(rt, &config));
+    TSR_TRY(tsr_kv_spec_check(rt, &spec));
     TSR_TRY(TSR_NEW(&kv, "a KV region"));
     kv->n_devices = rt->n_devices;
-    kv->n_layers = config.n_layers;
-    kv->n_seq_max = config.n_seq_max;
-    kv->page_tokens = config.page_tokens;
-    kv->n_ctx = config.n_ctx;
-    kv->type_k = config.type_k;
-    kv->type_v = config.type_v;
+    kv->n_layers = spec.n_layers;
+    kv->n_seq_max = spec.n_seq_max;
+    kv->page_tokens = spec.page_tokens;
+    kv->n_ctx = spec.n_ctx;
+    kv->type_k = spec.type_k;
+    kv->type_v = spec.type_v;
     TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->rows, "KV layers", &kv->rows));
     TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->group_of, "KV layers", &kv->group_of));
     TSR_TRY(tsr_mem_array((size_t)kv->n_seq_max, sizeof *kv->lengths, "KV sequences", &kv->lengths));
-    TSR_TRY(make_groups(kv, rt, &config));
+    TSR_TRY(make_groups(kv, rt, &spec));
     tsr_track(&rt->tracked, &kv->tracked, &kv_kind);
     *kv_out = kv;
     kv = NULL; /* now the caller's */

@@ -23,7 +23,7 @@
  * Pages are reference-counted, so a fork shares all pages of its parent without a copy. A sequence that
  * continues inside a shared page first gets a copy of the page (on every device); full pages stay shared.
  *
- *     tsr_kv_create(rt, &config, &kv);
+ *     tsr_kv_create_spec(rt, &spec, &kv);
  *     if (tsr_kv_append(kv, seq, n_tokens) != TSR_OK) ...            (makes room for the next n positions)
  *     const int32_t *table = tsr_kv_pages(kv, group, seq, &span);    (for tsr_kv_index.page_table)
  *     tsr_kv_view view;
@@ -42,7 +42,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "alloc/kv/config.h"
+#include "alloc/kv/spec.h"
 #include "core/op.h"
 #include "core/runtime.h"
 
@@ -50,7 +50,7 @@ typedef struct tsr_kv tsr_kv;
 
 /* Make the region. Groups are numbered in the order of their first layers; at most TSR_KV_MAX_GROUPS. `rt`
  * must outlive the region. TSR_ERR_MEMORY names the device and the bytes. */
-tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out);
+tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *spec, tsr_kv **kv_out);
 void tsr_kv_destroy(tsr_kv *kv); /* NULL is fine */
 
 /* Addresses of a layer's keys and values on a device; n_heads 0 and base NULL: the device holds none. Valid
@@ -135,7 +135,7 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
 tsr_status tsr_kv_compact(tsr_kv *kv);
 
 /* Copy all sequences of `from` to the new, empty region `kv`, with the same page numbers and the same
- * sharing. The configs of both regions may differ in the devices of the layers only. Heads that a device
+ * sharing. The specs of both regions may differ in the devices of the layers only. Heads that a device
  * lacks are copied from a device that has them; `from` is unchanged. Blocks. After a failure `kv` can only be
  * destroyed: TSR_ERR_MEMORY if a device cannot commit memory, or a device's own status. */
 tsr_status tsr_kv_adopt(tsr_kv *kv, const tsr_kv *from);

@@ -25,13 +25,13 @@ static size_t part_bytes(const tsr_kv_layer *layer, const tsr_kv_state_part *par
     return part->whole ? part->unit_bytes : (size_t)tsr_shard_map_count(part->map, device) * part->unit_bytes;
 }
 
-static tsr_status lay_out(tsr_kv_region *region, const tsr_kv_config *config)
+static tsr_status lay_out(tsr_kv_region *region, const tsr_kv_spec *spec)
 {
     int device = region->device->index;
-    for (int l = 0, i = 0; l < config->n_layers; l++)
-        for (int p = 0; p < count_parts(&config->layers[l]); p++, i++) {
-            const tsr_kv_state_part *part = &config->layers[l].state[p];
-            size_t whole, bytes = part_bytes(&config->layers[l], part, device);
+    for (int l = 0, i = 0; l < spec->n_layers; l++)
+        for (int p = 0; p < count_parts(&spec->layers[l]); p++, i++) {
+            const tsr_kv_state_part *part = &spec->layers[l].state[p];
+            size_t whole, bytes = part_bytes(&spec->layers[l], part, device);
             const size_t n_units = part->whole ? 1 : (size_t)part->map->extent;
             const size_t first = part->whole ? 0 : (size_t)tsr_shard_map_first(part->map, device);
             if (!tsr_mul_size(n_units, part->unit_bytes, &whole) ||
@@ -43,20 +43,20 @@ static tsr_status lay_out(tsr_kv_region *region, const tsr_kv_config *config)
                 .k_bytes = bytes,
                 .k_whole = region->whole_bytes + first * part->unit_bytes,
                 .n_heads = bytes > 0,
-                .repeated = part->whole && device > tsr_device_set_first(config->layers[l].devices)};
+                .repeated = part->whole && device > tsr_device_set_first(spec->layers[l].devices)};
             region->whole_bytes += whole;
             region->page_bytes += tsr_align_up(bytes, TSR_KV_PART_ALIGNMENT);
         }
     return TSR_OK;
 }
 
-static tsr_status open_region(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
-                              int n_parts, int n_slots)
+static tsr_status open_region(tsr_kv_region *region, tsr_device *device, const tsr_kv_spec *spec, int n_parts,
+                              int n_slots)
 {
     tsr_status status = TSR_OK;
     *region = (tsr_kv_region){.device = device, .n_layers = n_parts};
     TSR_TRY(tsr_mem_array((size_t)n_parts, sizeof *region->parts, "the layout of states", &region->parts));
-    TSR_TRY(lay_out(region, config));
+    TSR_TRY(lay_out(region, spec));
     TSR_TRY(tsr_kv_region_reserve(region, n_slots));
 out:
     return status;
@@ -70,16 +70,16 @@ static void clear(tsr_kv_state *state)
         (tsr_kv_state){.call.slot = -1, .end.slot = -1, .written = -1, .call_number = state->call_number};
 }
 
-tsr_status tsr_kv_states_open(tsr_kv_states *states, tsr_runtime *rt, const tsr_kv_config *config)
+tsr_status tsr_kv_states_open(tsr_kv_states *states, tsr_runtime *rt, const tsr_kv_spec *spec)
 {
     tsr_status status = TSR_OK;
-    int n_parts = 0, n_slots = TSR_KV_SLOTS_PER_SEQUENCE * config->n_seq_max;
-    size_t n_layers = (size_t)config->n_layers, n_seq = (size_t)config->n_seq_max;
-    *states = (tsr_kv_states){
-        .n_devices = rt->n_devices, .n_layers = config->n_layers, .n_seq_max = config->n_seq_max};
+    int n_parts = 0, n_slots = TSR_KV_SLOTS_PER_SEQUENCE * spec->n_seq_max;
+    size_t n_layers = (size_t)spec->n_layers, n_seq = (size_t)spec->n_seq_max;
+    *states =
+        (tsr_kv_states){.n_devices = rt->n_devices, .n_layers = spec->n_layers, .n_seq_max = spec->n_seq_max};
     TSR_TRY(tsr_mem_array(n_layers, sizeof *states->first_part, "recurrent layers", &states->first_part));
-    for (int l = 0; l < config->n_layers; l++) {
-        int n = count_parts(&config->layers[l]);
+    for (int l = 0; l < spec->n_layers; l++) {
+        int n = count_parts(&spec->layers[l]);
         states->first_part[l] = n > 0 ? n_parts : -1;
         n_parts += n;
     }
@@ -90,10 +90,10 @@ tsr_status tsr_kv_states_open(tsr_kv_states *states, tsr_runtime *rt, const tsr_
     TSR_TRY(tsr_mem_array(n_seq, sizeof *states->seqs, "states", &states->seqs));
     TSR_TRY(
         tsr_mem_array((size_t)rt->n_devices, sizeof *states->regions, "regions of states", &states->regions));
-    for (int s = 0; s < config->n_seq_max; s++)
+    for (int s = 0; s < spec->n_seq_max; s++)
         clear(&states->seqs[s]);
     for (int d = 0; d < rt->n_devices; d++)
-        TSR_TRY(open_region(&states->regions[d], rt->devices[d], config, n_parts, n_slots));
+        TSR_TRY(open_region(&states->regions[d], rt->devices[d], spec, n_parts, n_slots));
 out:
     return status;
 }

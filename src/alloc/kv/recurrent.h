@@ -36,7 +36,7 @@ typedef struct tsr_kv_states {
 
 /* Without recurrent layers nothing is allocated, and no function but close() may be called. close() accepts
  * the states even after a failure. */
-tsr_status tsr_kv_states_open(tsr_kv_states *states, tsr_runtime *rt, const tsr_kv_config *config);
+tsr_status tsr_kv_states_open(tsr_kv_states *states, tsr_runtime *rt, const tsr_kv_spec *spec);
 void tsr_kv_states_close(tsr_kv_states *states);
 
 static inline bool tsr_kv_states_any(const tsr_kv_states *states)

@@ -39,15 +39,15 @@ static bool add_whole(size_t *whole_bytes, int64_t n_heads, int64_t first, int64
     return true;
 }
 
-static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, const tsr_kv_layer *layer,
+static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_spec *spec, const tsr_kv_layer *layer,
                           tsr_kv_part *part)
 {
     int device = region->device->index;
-    const tsr_kv_rows rows = tsr_kv_rows_of(layer, config->type_k, config->type_v);
+    const tsr_kv_rows rows = tsr_kv_rows_of(layer, spec->type_k, spec->type_v);
     const int64_t first = layer->whole ? 0 : tsr_shard_map_first(layer->kv_heads, device);
-    if (!add_whole(&region->whole_bytes, rows.n_heads, first, config->page_tokens, rows.k_bytes,
+    if (!add_whole(&region->whole_bytes, rows.n_heads, first, spec->page_tokens, rows.k_bytes,
                    &part->k_whole) ||
-        !add_whole(&region->whole_bytes, rows.n_heads, first, config->page_tokens, rows.v_bytes,
+        !add_whole(&region->whole_bytes, rows.n_heads, first, spec->page_tokens, rows.v_bytes,
                    &part->v_whole))
         return false;
     part->n_heads = tsr_kv_heads_on(layer, device);
@@ -55,32 +55,32 @@ static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, co
         return true;
     for (int d = 0; d < device && layer->whole; d++)
         part->repeated |= tsr_kv_heads_on(layer, d) > 0;
-    return add_part(&region->page_bytes, part->n_heads, config->page_tokens, rows.k_bytes, &part->k_offset,
+    return add_part(&region->page_bytes, part->n_heads, spec->page_tokens, rows.k_bytes, &part->k_offset,
                     &part->k_bytes) &&
-           add_part(&region->page_bytes, part->n_heads, config->page_tokens, rows.v_bytes, &part->v_offset,
+           add_part(&region->page_bytes, part->n_heads, spec->page_tokens, rows.v_bytes, &part->v_offset,
                     &part->v_bytes);
 }
 
-static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config, const tsr_kv_layer *like)
+static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_spec *spec, const tsr_kv_layer *like)
 {
-    region->n_layers = config->n_layers;
-    for (int i = 0; i < config->n_layers; i++)
-        if (config->layers[i].kv_heads && tsr_kv_alike(&config->layers[i], like) &&
-            !lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
+    region->n_layers = spec->n_layers;
+    for (int i = 0; i < spec->n_layers; i++)
+        if (spec->layers[i].kv_heads && tsr_kv_alike(&spec->layers[i], like) &&
+            !lay_out_layer(region, spec, &spec->layers[i], &region->parts[i]))
             return tsr_fail(TSR_ERR_INVALID,
                             "device %s: a KV page of %d tokens exceeds the address space; lower page_tokens",
-                            region->device->name, config->page_tokens);
+                            region->device->name, spec->page_tokens);
     return TSR_OK;
 }
 
-tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
+tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_spec *spec,
                               const tsr_kv_layer *like, int n_pages)
 {
     tsr_status status = TSR_OK;
     *region = (tsr_kv_region){.device = device};
-    TSR_TRY(tsr_mem_array((size_t)config->n_layers, sizeof *region->parts, "the layout of a KV page",
+    TSR_TRY(tsr_mem_array((size_t)spec->n_layers, sizeof *region->parts, "the layout of a KV page",
                           &region->parts));
-    TSR_TRY(lay_out_page(region, config, like));
+    TSR_TRY(lay_out_page(region, spec, like));
     TSR_TRY(tsr_kv_region_reserve(region, n_pages));
 out:
     return status;

@@ -3,7 +3,7 @@
 #ifndef TSR_ALLOC_KV_REGION_H
 #define TSR_ALLOC_KV_REGION_H
 
-#include "alloc/kv/config.h"
+#include "alloc/kv/spec.h"
 #include "core/device.h"
 
 /* One layer's place inside a page of one device. */
@@ -27,8 +27,8 @@ typedef struct tsr_kv_region {
 } tsr_kv_region;
 
 /* Lay out a page of the layers with the window and the ratio of `like`, charge and reserve n_pages of it. The
- * config must be valid; tsr_kv_region_close() accepts the region even after a failure. */
-tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
+ * spec must be valid; tsr_kv_region_close() accepts the region even after a failure. */
+tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_spec *spec,
                               const tsr_kv_layer *like, int n_pages);
 
 /* Charge and reserve n_pages of a region whose layout is known. */

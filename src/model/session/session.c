@@ -67,15 +67,15 @@ static tsr_status create_kv(tsr_session *session)
     tsr_kv_layer *layers = NULL;
     TSR_TRY(tsr_session_kv_layers(&model->shape, &model->split, &layers));
     const tsr_hparams *hp = &model->shape.hparams;
-    tsr_kv_config config = {.n_layers = (int)tsr_hparams_index_layer(hp, hp->n_layers),
-                            .layers = layers,
-                            .type_k = model->config.session.type_k,
-                            .type_v = model->config.session.type_v,
-                            .n_ctx = model->config.session.n_ctx,
-                            .n_seq_max = model->config.session.n_seq_max,
-                            .n_batch = model->config.session.n_batch,
-                            .keep_all = model->config.session.swa_full};
-    TSR_TRY(tsr_kv_create(model->rt, &config, &session->kv));
+    tsr_kv_spec spec = {.n_layers = (int)tsr_hparams_index_layer(hp, hp->n_layers),
+                        .layers = layers,
+                        .type_k = model->config.session.type_k,
+                        .type_v = model->config.session.type_v,
+                        .n_ctx = model->config.session.n_ctx,
+                        .n_seq_max = model->config.session.n_seq_max,
+                        .n_batch = model->config.session.n_batch,
+                        .keep_all = model->config.session.swa_full};
+    TSR_TRY(tsr_kv_create_spec(model->rt, &spec, &session->kv));
 out:
     tsr_mem_free(layers);
     return status;

@@ -252,11 +252,11 @@ static tsr_status check_kv_row(const tsr_header *p, tsr_type type, int64_t n)
 /* Pages of the group of a layer. */
 static size_t layer_pages(const tsr_header *p, const tsr_header_layer *l, const tsr_model_config *config)
 {
-    const tsr_kv_config kv = {.n_ctx = config->session.n_ctx,
+    const tsr_kv_spec spec = {.n_ctx = config->session.n_ctx,
                               .n_seq_max = config->session.n_seq_max,
                               .n_batch = config->session.n_batch,
                               .keep_all = config->session.swa_full};
-    return (size_t)tsr_kv_n_pages(&kv, l->windowed ? p->window : 0, 1);
+    return (size_t)tsr_kv_n_pages(&spec, l->windowed ? p->window : 0, 1);
 }
 
 static tsr_status add_layer(const tsr_header *p, const tsr_header_layer *l, const tsr_model_config *config,

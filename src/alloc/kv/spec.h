@@ -1,6 +1,6 @@
-/* The config of a KV region, and the types that its parts share. */
-#ifndef TSR_ALLOC_KV_CONFIG_H
-#define TSR_ALLOC_KV_CONFIG_H
+/* The spec of a KV region, and the types that its parts share. */
+#ifndef TSR_ALLOC_KV_SPEC_H
+#define TSR_ALLOC_KV_SPEC_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,7 +38,7 @@ typedef struct tsr_kv_layer {
     tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a layer with a recurrence: its parts, in order */
 } tsr_kv_layer;
 
-typedef struct tsr_kv_config {
+typedef struct tsr_kv_spec {
     int n_layers;
     const tsr_kv_layer *layers; /* [n_layers], read during creation only */
     tsr_type type_k, type_v;    /* F32, F16, BF16, Q8_0 or Q4_0 */
@@ -47,16 +47,16 @@ typedef struct tsr_kv_config {
     int64_t n_batch; /* most tokens that a program adds; matters with windows only */
     int page_tokens; /* 0: TSR_KV_PAGE_TOKENS */
     bool keep_all;   /* groups with a window also keep all pages */
-} tsr_kv_config;
+} tsr_kv_spec;
 
 /* TSR_ERR_INVALID or _UNSUPPORTED names the layer and what is wrong. */
-tsr_status tsr_kv_config_check(const tsr_runtime *rt, const tsr_kv_config *config);
+tsr_status tsr_kv_spec_check(const tsr_runtime *rt, const tsr_kv_spec *spec);
 
 /* Pages of a group, of page_positions = page_tokens * ratio positions each. n_ctx tokens fit for any lengths
  * of the sequences: the number of pages is (n_ctx + n_seq_max * (page_positions - 1)) / page_positions
  * rounded down, the largest sum over sequences of ceil(length / page_positions). With a window it is at most
  * n_seq_max times the pages that window - 1 + n_batch consecutive positions touch. */
-int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window, int64_t ratio);
+int64_t tsr_kv_n_pages(const tsr_kv_spec *spec, int64_t window, int64_t ratio);
 
 static inline int64_t tsr_kv_ratio(const tsr_kv_layer *layer)
 {

@@ -1,5 +1,5 @@
-/* Checking the config of a KV region, and the sizes that follow from it. */
-#include "alloc/kv/config.h"
+/* Checking the spec of a KV region, and the sizes that follow from it. */
+#include "alloc/kv/spec.h"
 
 #include "core/mem.h"
 
@@ -24,9 +24,9 @@ static tsr_status check_type(const char *what, tsr_type type, int64_t head_dim)
 }
 
 /* Every element of a state must be on a device that holds the layer. */
-static tsr_status check_states(const tsr_runtime *rt, const tsr_kv_config *config, int index)
+static tsr_status check_states(const tsr_runtime *rt, const tsr_kv_spec *spec, int index)
 {
-    const tsr_kv_layer *layer = &config->layers[index];
+    const tsr_kv_layer *layer = &spec->layers[index];
     for (int p = 0; p < TSR_KV_STATE_PARTS && layer->state[p].map; p++) {
         const tsr_shard_map *map = layer->state[p].map;
         bool good = map->n_devices == rt->n_devices && map->extent > 0 && layer->state[p].unit_bytes > 0 &&
@@ -42,33 +42,33 @@ static tsr_status check_states(const tsr_runtime *rt, const tsr_kv_config *confi
     return TSR_OK;
 }
 
-static tsr_status check_rows(const tsr_kv_config *config, int index)
+static tsr_status check_rows(const tsr_kv_spec *spec, int index)
 {
     tsr_status status = TSR_OK;
-    const tsr_kv_layer *layer = &config->layers[index];
+    const tsr_kv_layer *layer = &spec->layers[index];
     if (layer->k_dim < 1 || layer->v_dim < 0 || (layer->v_in_k && layer->v_dim > layer->k_dim))
         return tsr_fail(TSR_ERR_INVALID,
                         "KV layer %d: keys of %lld and values of %lld elements; keys have at least 1, and "
                         "values inside keys no more than keys",
                         index, (long long)layer->k_dim, (long long)layer->v_dim);
-    TSR_TRY(check_type("type_k", config->type_k, layer->k_dim));
-    TSR_TRY(check_type("type_v", config->type_v, layer->v_dim));
-    if (layer->v_in_k && config->type_k != config->type_v)
+    TSR_TRY(check_type("type_k", spec->type_k, layer->k_dim));
+    TSR_TRY(check_type("type_v", spec->type_v, layer->v_dim));
+    if (layer->v_in_k && spec->type_k != spec->type_v)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "type_k %s, type_v %s: the values of KV layer %d are a part of its keys and have "
                         "their type; pass the same type for both",
-                        tsr_type_name(config->type_k), tsr_type_name(config->type_v), index);
+                        tsr_type_name(spec->type_k), tsr_type_name(spec->type_v), index);
 out:
     return status;
 }
 
-static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config, int index)
+static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_spec *spec, int index)
 {
     tsr_status status = TSR_OK;
-    const tsr_kv_layer *layer = &config->layers[index];
+    const tsr_kv_layer *layer = &spec->layers[index];
     const tsr_shard_map *map = layer->kv_heads;
     if (layer->state[0].map)
-        TSR_TRY(check_states(rt, config, index));
+        TSR_TRY(check_states(rt, spec, index));
     if (!map && (layer->state[0].map || layer->k_dim == 0)) /* without rows, or they are another layer's */
         return TSR_OK;
     if (!map || map->n_devices != rt->n_devices || map->extent < 1)
@@ -86,48 +86,48 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
         return tsr_fail(TSR_ERR_INVALID,
                         "KV layer %d: a window of %lld positions; 0 (none) to %d are possible", index,
                         (long long)layer->window, INT32_MAX);
-    if (layer->window > 0 && (config->n_batch < 1 || config->n_batch > INT32_MAX))
+    if (layer->window > 0 && (spec->n_batch < 1 || spec->n_batch > INT32_MAX))
         return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be 1 to %d", index,
-                        (long long)config->n_batch, INT32_MAX);
+                        (long long)spec->n_batch, INT32_MAX);
     if (layer->ratio < 0 || layer->ratio > 1 << 16 || (layer->ratio > 1 && layer->window > 0))
         return tsr_fail(
             TSR_ERR_INVALID,
             "KV layer %d: %lld positions have one key; 1 to 65536 are possible, and 1 with a window", index,
             (long long)layer->ratio);
-    TSR_TRY(check_rows(config, index));
+    TSR_TRY(check_rows(spec, index));
 out:
     return status;
 }
 
-tsr_status tsr_kv_config_check(const tsr_runtime *rt, const tsr_kv_config *config)
+tsr_status tsr_kv_spec_check(const tsr_runtime *rt, const tsr_kv_spec *spec)
 {
     tsr_status status = TSR_OK;
-    if (config->n_layers < 1 || config->n_ctx < 1 || config->n_seq_max < 1 || config->page_tokens < 1)
+    if (spec->n_layers < 1 || spec->n_ctx < 1 || spec->n_seq_max < 1 || spec->page_tokens < 1)
         return tsr_fail(
             TSR_ERR_INVALID,
             "KV region: %d layers, n_ctx %lld, %d sequences, pages of %d tokens; each must be at least 1",
-            config->n_layers, (long long)config->n_ctx, config->n_seq_max, config->page_tokens);
+            spec->n_layers, (long long)spec->n_ctx, spec->n_seq_max, spec->page_tokens);
     /* Page numbers and positions are int32. */
-    int64_t slack = (int64_t)config->n_seq_max * (config->page_tokens - 1);
-    if (config->n_ctx > INT32_MAX || slack > INT32_MAX || config->n_ctx + slack > INT32_MAX)
+    int64_t slack = (int64_t)spec->n_seq_max * (spec->page_tokens - 1);
+    if (spec->n_ctx > INT32_MAX || slack > INT32_MAX || spec->n_ctx + slack > INT32_MAX)
         return tsr_fail(TSR_ERR_INVALID,
                         "KV region: n_ctx %lld for %d sequences is beyond 2^31 tokens; lower one of them",
-                        (long long)config->n_ctx, config->n_seq_max);
-    for (int i = 0; i < config->n_layers; i++)
-        TSR_TRY(check_layer(rt, config, i));
+                        (long long)spec->n_ctx, spec->n_seq_max);
+    for (int i = 0; i < spec->n_layers; i++)
+        TSR_TRY(check_layer(rt, spec, i));
 out:
     return status;
 }
 
-int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window, int64_t ratio)
+int64_t tsr_kv_n_pages(const tsr_kv_spec *spec, int64_t window, int64_t ratio)
 {
-    int64_t page = (config->page_tokens ? config->page_tokens : TSR_KV_PAGE_TOKENS) * ratio;
-    int64_t n = (config->n_ctx + config->n_seq_max * (page - 1)) / page;
-    if (window == 0 || config->keep_all)
+    int64_t page = (spec->page_tokens ? spec->page_tokens : TSR_KV_PAGE_TOKENS) * ratio;
+    int64_t n = (spec->n_ctx + spec->n_seq_max * (page - 1)) / page;
+    if (window == 0 || spec->keep_all)
         return n;
-    int64_t kept = window - 1 + config->n_batch; /* consecutive positions; the first can be anywhere in a
+    int64_t kept = window - 1 + spec->n_batch; /* consecutive positions; the first can be anywhere in a
                                                   * page */
-    return TSR_MIN(n, config->n_seq_max * ((kept + page - 2) / page + 1));
+    return TSR_MIN(n, spec->n_seq_max * ((kept + page - 2) / page + 1));
 }
 
 tsr_kv_rows tsr_kv_rows_of(const tsr_kv_layer *layer, tsr_type type_k, tsr_type type_v)
