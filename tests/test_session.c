@@ -111,7 +111,7 @@ static void tokens_of_a_sequence_stand_together(void **state)
     tsr_batch batch = {.n_tokens = N * LENGTH, .tokens = ids, .seqs = seqs, .outputs = outputs};
     runner_ok(tsr_session_decode(r.session, &batch, logits), "mixed");
     for (int i = 0; i < N * LENGTH; i++) {
-        assert_int_equal(r.session->seq_rows[i], i / LENGTH);
+        assert_int_equal(r.session->seqs[i], N - 1 - i / LENGTH);
         assert_int_equal(r.session->positions[i], i % LENGTH);
         assert_int_equal(r.session->tokens[i], tokens[i / LENGTH][i % LENGTH]);
         session_assert_row(logits + i * SESSION_VOCAB, plain[i % N], i / N);

@@ -17,11 +17,13 @@
 #include <tsr/gguf.h>
 #include <tsr/graph.h>
 #include <tsr/isa.h>
+#include <tsr/kv.h>
 #include <tsr/links.h>
 #include <tsr/log.h>
 #include <tsr/machine.h>
 #include <tsr/memory.h>
 #include <tsr/model.h>
+#include <tsr/ops.h>
 #include <tsr/plan.h>
 #include <tsr/rates.h>
 #include <tsr/runtime.h>

@@ -183,8 +183,8 @@ tsr_tensor *tsr_block_rotate(const tsr_layer *at, tsr_tensor *x, int64_t head_di
 /* Self-attention of the normed h, W_o included. */
 tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 
-/* Scale, cap and window of the layer's attention, for queries of head_dim elements. */
-tsr_attention_rule tsr_block_attention_rule(const tsr_layer *at, int64_t head_dim);
+/* Scale, cap, chunks and sinks of the layer's attention, for queries of head_dim elements. */
+tsr_attention_config tsr_block_attention_config(const tsr_layer *at, int64_t head_dim);
 
 /* The positions that the layer attends to, for the normed h; q_input is what the index queries are made of.
  * NULL: all. */

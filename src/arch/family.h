@@ -5,20 +5,18 @@
 
 #include <tsr/gguf.h>
 
-#include "alloc/kv/kv.h"
 #include "arch/hparams.h"
 #include "arch/weights.h"
 #include "graph/graph.h"
+#include "graph/kv_inputs.h"
 
 /* The step that a graph is built for, and its inputs. */
 typedef struct tsr_step_graph {
     tsr_graph *graph;
-    tsr_kv *kv;
-    tsr_tensor *tokens;                         /* I32 [n_tokens] */
-    tsr_tensor *rope_tables[TSR_ROPE_SLOTS];    /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
-    tsr_tensor *output_rows;                    /* I32 [n_outputs]: tokens whose logits are wanted */
-    tsr_kv_inputs kv_inputs[TSR_KV_MAX_GROUPS]; /* [groups of layers]; only the page tables differ */
-    tsr_state_inputs state_inputs;              /* NULLs without recurrent layers */
+    tsr_tensor *tokens;                      /* I32 [n_tokens] */
+    tsr_tensor *rope_tables[TSR_ROPE_SLOTS]; /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
+    tsr_tensor *output_rows;                 /* I32 [n_outputs]: tokens whose logits are wanted */
+    tsr_kv_inputs *kv_inputs;
     tsr_tensor
         *hidden_in; /* of a prediction: F32 [n_embd, n_tokens], behind the last layer; otherwise NULL */
     tsr_tensor *hidden_out; /* of a step of a model that predicts: the same, an output; otherwise NULL */

@@ -5,6 +5,9 @@
 
 #include <math.h>
 
+#include <tsr/ops.h>
+
+#include "core/config.h"
 #include "core/mem.h"
 
 static const double two_pi = 6.283185307179586476925;
@@ -37,6 +40,17 @@ static double yarn_magnitude(const tsr_rope_params *p)
     return p->factor > 1 ? (1 + growth) / (1 + p->log_multiplier * growth) : 1;
 }
 
+/* Radians per position of pair i of those that turn; `factor` divides it. */
+static double frequency_of(const tsr_rope_params *p, double factor, int64_t i)
+{
+    const int64_t n_pairs = p->n_rot / 2 - p->n_fixed / 2;
+    double trained = pow(p->base, -(double)i / (double)n_pairs) / factor;
+    double stretched = trained / p->factor;
+    double keep = p->scaling == TSR_ROPE_SCALING_YARN ? yarn_keep(p, i) : 0;
+    bool as_trained = p->scaling == TSR_ROPE_SCALING_NONE || p->scaling == TSR_ROPE_SCALING_LONGROPE;
+    return as_trained ? trained : stretched * (1 - keep) + trained * keep;
+}
+
 tsr_status tsr_rope_tables_create(const tsr_rope_params *p, const float *factors, tsr_rope_tables *tables_out)
 {
     tsr_rope_tables tables = {.n_rot = p->n_rot,
@@ -53,14 +67,8 @@ tsr_status tsr_rope_tables_create(const tsr_rope_params *p, const float *factors
         tsr_mem_array((size_t)p->n_rot / 2, sizeof(double), "rotary frequencies", &tables.inverse_frequency);
     if (status != TSR_OK)
         return status;
-    for (int64_t i = 0; i < n_pairs; i++) {
-        double trained = pow(p->base, -(double)i / (double)n_pairs) / (factors ? factors[i] : 1);
-        double stretched = trained / p->factor;
-        double keep = p->scaling == TSR_ROPE_SCALING_YARN ? yarn_keep(p, i) : 0;
-        bool as_trained = p->scaling == TSR_ROPE_SCALING_NONE || p->scaling == TSR_ROPE_SCALING_LONGROPE;
-        tables.inverse_frequency[n_fixed + i] =
-            as_trained ? trained : stretched * (1 - keep) + trained * keep;
-    }
+    for (int64_t i = 0; i < n_pairs; i++)
+        tables.inverse_frequency[n_fixed + i] = frequency_of(p, factors ? (double)factors[i] : 1, i);
     if (p->scaling == TSR_ROPE_SCALING_YARN)
         tables.magnitude *= yarn_magnitude(p);
     *tables_out = tables;
@@ -71,6 +79,12 @@ void tsr_rope_tables_free(tsr_rope_tables *tables)
 {
     tsr_mem_free(tables->inverse_frequency);
     tables->inverse_frequency = NULL;
+}
+
+static void turn(double magnitude, double angle, bool inverse, float *pair)
+{
+    pair[0] = (float)(magnitude * cos(angle));
+    pair[1] = (float)(magnitude * sin(inverse ? -angle : angle));
 }
 
 void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
@@ -88,7 +102,54 @@ void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
     }
     for (int64_t i = tables->n_fixed / 2; i < tables->n_rot / 2; i++) {
         double angle = (double)position * tables->inverse_frequency[i];
-        row[2 * i] = (float)(magnitude * cos(angle));
-        row[2 * i + 1] = (float)(magnitude * sin(tables->inverse ? -angle : angle));
+        turn(magnitude, angle, tables->inverse, row + 2 * i);
     }
+}
+
+/* -- tsr/ops.h -- */
+
+tsr_rope_config tsr_rope_config_default(void)
+{
+    return (tsr_rope_config){.size = sizeof(tsr_rope_config), .base = 10000, .factor = 1};
+}
+
+static tsr_status check_config(const tsr_rope_config *config, const int32_t *positions, int64_t n_tokens,
+                               const float *rows)
+{
+    if (config->n_rot < 2 || config->n_rot % 2 != 0)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_rope_fill: n_rot is %lld; it must be even and at least 2",
+                        (long long)config->n_rot);
+    if (!(config->base > 0 && config->base < INFINITY && config->factor > 0 && config->factor < INFINITY))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_rope_fill: base %g and factor %g; both must be finite and more than 0",
+                        config->base, config->factor);
+    if (n_tokens < 0 || (n_tokens > 0 && (!positions || !rows)))
+        return tsr_fail(TSR_ERR_INVALID, "tsr_rope_fill: %lld tokens, positions at %p, rows at %p",
+                        (long long)n_tokens, (const void *)positions, (const void *)rows);
+    for (int64_t i = 0; config->factors && i < config->n_rot / 2; i++)
+        if (!(config->factors[i] > 0))
+            return tsr_fail(TSR_ERR_INVALID, "tsr_rope_fill: factor %lld is %g; it must be more than 0",
+                            (long long)i, (double)config->factors[i]);
+    return TSR_OK;
+}
+
+tsr_status tsr_rope_fill(const tsr_rope_config *given, const int32_t *positions, int64_t n_tokens,
+                         float *rows)
+{
+    tsr_status status = TSR_OK;
+    tsr_rope_config config = tsr_rope_config_default();
+    TSR_TRY(tsr_config_read("tsr_rope_config", given, sizeof config, &config, sizeof config));
+    TSR_TRY(check_config(&config, positions, n_tokens, rows));
+    const tsr_rope_params params = {.n_rot = config.n_rot,
+                                    .base = config.base,
+                                    .factor = config.factor,
+                                    .scaling = TSR_ROPE_SCALING_LINEAR};
+    for (int64_t i = 0; i < config.n_rot / 2; i++) {
+        const double factor = config.factors ? (double)config.factors[i] : 1;
+        const double frequency = frequency_of(&params, factor, i);
+        for (int64_t t = 0; t < n_tokens; t++)
+            turn(1, (double)positions[t] * frequency, false, rows + t * config.n_rot + 2 * i);
+    }
+out:
+    return status;
 }

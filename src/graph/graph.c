@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "graph/kv_inputs.h"
 
 static const tsr_tracked_kind graph_kind = {"graph", NULL, NULL};
 
@@ -32,6 +33,7 @@ void tsr_graph_destroy(tsr_graph *graph)
         tsr_mem_free(graph->nodes[i]);
     }
     tsr_mem_free(graph->nodes);
+    tsr_kv_inputs_free_all(graph->kv_inputs);
     tsr_mem_free(graph);
 }
 

@@ -3,18 +3,12 @@
 #define TSR_GRAPH_GRAPH_H
 
 #include <tsr/graph.h>
+#include <tsr/ops.h>
 
 #include "core/runtime.h"
 #include "core/tensor.h"
 
 struct tsr_kv;
-
-/* The inputs of a step with each token's sequence, position and pages; all I32. */
-typedef struct tsr_kv_inputs {
-    tsr_tensor *page_table; /* [max pages of a sequence, rows] */
-    tsr_tensor *seq_row;    /* [n_tokens, 1] */
-    tsr_tensor *position;   /* [n_tokens, 1] */
-} tsr_kv_inputs;
 
 /* The inputs of a step with the states of its sequences (tsr_state_index), both I32. */
 typedef struct tsr_state_inputs {
@@ -179,7 +173,8 @@ struct tsr_graph {
     int n_nodes, capacity;
     tsr_status status; /* first failure of a constructor */
     char message[512];
-    tsr_program *program; /* the last one compiled, which stores inputs and outputs; NULL: none */
+    tsr_kv_inputs *kv_inputs; /* list; NULL: none */
+    tsr_program *program;     /* the last one compiled, which stores inputs and outputs; NULL: none */
 };
 
 /* Append a node; NULL (and the graph's sticky failure) if out of memory. */
@@ -261,36 +256,20 @@ tsr_tensor *tsr_stream_mix(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weights,
  * [(k + rest) * n_heads, n_tokens], divided by the same heads. [(n_rows + rest) * n_heads, n_tokens]. */
 tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_t n_heads);
 
-/* Store k and v ([n_kv_heads * k_dim, n_tokens] and [n_kv_heads * v_dim, n_tokens], SPLIT by head, or whole
- * where the layer's KV head is) of one layer. If its values are in its keys, k has the k_dim - v_dim elements
- * behind them. If it has keys only, v is k. Returns a tensor of no bytes. */
-tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
-                         const tsr_kv_inputs *inputs);
+/* Besides what tsr/ops.h says of tsr_kv_store(): if a layer has one KV head for all heads, k and v are whole
+ * where the head is. If its values are in its keys, k has the k_dim - v_dim elements behind them, or is v if
+ * there are none. If it has keys only, v is k. */
 
 /* The blocks of positions that every token attends to (SELECT in core/op.h), by the index keys that KV layer
  * `layer` stores. q is [n_heads * k_dim, n_tokens], weights (NULL: none) are [n_heads, n_tokens]. */
-tsr_tensor *tsr_select(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q, tsr_tensor *weights,
-                       const tsr_kv_inputs *inputs, const tsr_select_rule *rule);
+tsr_tensor *tsr_select(tsr_graph *graph, tsr_kv_inputs *inputs, int layer, tsr_tensor *q, tsr_tensor *weights,
+                       const tsr_select_rule *rule);
 
-/* What a query sees, and how its scores become weights: the arguments of ATTENTION (core/op.h). */
-typedef struct tsr_attention_rule {
-    float scale, softcap;
-    int64_t window;
-    bool chunked;
-    tsr_tensor *selection;            /* a tsr_select(); NULL: none */
-    const tsr_kv_inputs *more_inputs; /* of KV layer more_layer, whose keys are seen, too, and which the
-                                       * selection is of; NULL: none */
-    int more_layer;
-} tsr_attention_rule;
-
-/* Attention of q ([n_heads * k_dim, n_tokens], SPLIT by head) over the stored keys and values of its
- * sequence. [n_heads * v_dim, n_tokens]. */
-tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
-                          const tsr_kv_inputs *inputs, const tsr_attention_rule *rule);
-
-/* Add sinks to the heads of an attention (core/op.h): an F32 weight [n_heads], SPLIT by head like q. Both
- * may be NULL. Returns the attention. */
-tsr_tensor *tsr_attention_sinks(tsr_graph *graph, tsr_tensor *attention, tsr_tensor *sinks);
+/* Let an attention see the keys of KV layer more_layer, too (-1: none), and only the positions that a
+ * tsr_select() has: of those of more_layer, or without it of the attention's own (NULL: all). Returns the
+ * attention, which may be NULL. */
+tsr_tensor *tsr_attention_extend(tsr_graph *graph, tsr_tensor *attention, tsr_kv_inputs *inputs,
+                                 tsr_tensor *selection, int more_layer);
 
 /* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row. */
 tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule);

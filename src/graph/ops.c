@@ -2,7 +2,6 @@
  * not here. */
 #include "graph/graph.h"
 
-#include "alloc/kv/kv.h"
 #include "core/mem.h"
 
 static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b, const char *why)
@@ -305,88 +304,4 @@ tsr_tensor *tsr_top_k(tsr_graph *graph, tsr_tensor *x, int64_t k)
     node->tensor.ne[0] = 2 * TSR_MAX_CANDIDATES;
     node->args.k = k;
     return tsr_graph_output(graph, &node->tensor);
-}
-
-/* Store the three index inputs in src[first ..]. */
-static bool take_kv_inputs(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, tsr_tensor **src)
-{
-    if (operands_missing(graph, op, inputs->page_table, inputs->seq_row) ||
-        operands_missing(graph, op, inputs->position, inputs->position))
-        return false;
-    src[0] = inputs->page_table;
-    src[1] = inputs->seq_row;
-    src[2] = inputs->position;
-    return true;
-}
-
-tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
-                         const tsr_kv_inputs *inputs)
-{
-    tsr_tensor *src[5] = {k, v};
-    if (operands_missing(graph, "kv_write", k, v) || !take_kv_inputs(graph, "kv_write", inputs, src + 2))
-        return NULL;
-    tsr_node *node = tsr_graph_append(graph, TSR_OP_KV_WRITE, TSR_TYPE_F32, 0, 0, k->name);
-    if (!node)
-        return NULL;
-    for (int i = 0; i < 5; i++)
-        node->tensor.src[i] = src[i];
-    node->args.kv = kv;
-    node->args.layer = layer;
-    return &node->tensor;
-}
-
-static bool same_rows(const tsr_kv_rows *a, const tsr_kv_rows *b)
-{
-    return a->k_dim == b->k_dim && a->v_dim == b->v_dim && a->n_heads == b->n_heads && a->whole == b->whole &&
-           a->v_in_k == b->v_in_k;
-}
-
-tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
-                          const tsr_kv_inputs *inputs, const tsr_attention_rule *rule)
-{
-    tsr_tensor *src[3], *selection = rule->selection;
-    if (!take_kv_inputs(graph, "attention", inputs, src))
-        return NULL;
-    if (selection && (selection->op != TSR_OP_SELECT || !q || selection->ne[1] != q->ne[1]))
-        return tsr_graph_refuse(graph, "attention", selection, "it must be a selection for every token");
-    tsr_node *node = unary(graph, TSR_OP_ATTENTION, q);
-    if (!node)
-        return NULL;
-    const tsr_kv_rows *rows = tsr_kv_layer_rows(kv, layer);
-    if (q->ne[0] % rows->k_dim != 0)
-        return bad(graph, "attention", q, q, "ne[0] must be whole heads of the layer's keys");
-    if (rule->more_inputs && !same_rows(rows, tsr_kv_layer_rows(kv, rule->more_layer)))
-        return bad(graph, "attention", q, q, "both KV layers must have keys and values of one size");
-    node->tensor.ne[0] = q->ne[0] / rows->k_dim * rows->v_dim;
-    for (int i = 0; i < 3; i++)
-        node->tensor.src[1 + i] = src[i];
-    node->args.kv = kv;
-    node->args.layer = layer;
-    node->args.factor = rule->scale;
-    node->args.softcap = rule->softcap;
-    node->args.window = rule->window;
-    node->args.chunked = rule->chunked;
-    if (rule->more_inputs) {
-        node->args.has_more = true;
-        node->args.more_layer = rule->more_layer;
-        node->tensor.src[4] = rule->more_inputs->page_table;
-    }
-    if (selection) {
-        node->tensor.src[rule->more_inputs ? 5 : 4] = selection;
-        node->args.select = ((const tsr_node *)selection)->args.select;
-        node->args.n_lists = ((const tsr_node *)selection)->args.n_lists;
-    }
-    return &node->tensor;
-}
-
-tsr_tensor *tsr_attention_sinks(tsr_graph *graph, tsr_tensor *attention, tsr_tensor *sinks)
-{
-    if (!attention || !sinks)
-        return attention;
-    if (attention->op != TSR_OP_ATTENTION || sinks->type != TSR_TYPE_F32 || tsr_tensor_rows(sinks) != 1 ||
-        !tsr_tensor_is_weight(sinks) || sinks->ne[0] < 1 || attention->ne[0] % sinks->ne[0] != 0)
-        return bad(graph, "attention_sinks", attention, sinks,
-                   "the sinks must be an F32 weight of one row with an element per head");
-    ((tsr_node *)attention)->args.sinks = sinks;
-    return attention;
 }

@@ -70,6 +70,7 @@ tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *given, tsr_kv 
 
     TSR_TRY(tsr_kv_spec_check(rt, &spec));
     TSR_TRY(TSR_NEW(&kv, "a KV region"));
+    kv->rt = rt;
     kv->n_devices = rt->n_devices;
     kv->n_layers = spec.n_layers;
     kv->n_seq_max = spec.n_seq_max;
@@ -107,6 +108,8 @@ void tsr_kv_destroy(tsr_kv *kv)
 
 static tsr_status check_seq(const tsr_kv *kv, int seq)
 {
+    if (!kv)
+        return tsr_fail(TSR_ERR_INVALID, "the KV region is NULL");
     if (seq < 0 || seq >= kv->n_seq_max)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d does not exist; the KV region has sequences 0 to %d",
                         seq, kv->n_seq_max - 1);
@@ -269,8 +272,8 @@ bool tsr_kv_can_trim(const tsr_kv *kv, int seq, int64_t length)
 
 int64_t tsr_kv_min_length(const tsr_kv *kv, int seq)
 {
-    int64_t length = least_of_windows(kv, seq);
-    if (seq < 0 || seq >= kv->n_seq_max || !tsr_kv_states_any(&kv->states))
+    int64_t length = kv ? least_of_windows(kv, seq) : 0;
+    if (!kv || seq < 0 || seq >= kv->n_seq_max || !tsr_kv_states_any(&kv->states))
         return length;
     int64_t least = tsr_kv_states_least(&kv->states, seq);
     return least >= length ? least : kv->lengths[seq];
@@ -314,22 +317,22 @@ tsr_status tsr_kv_remove(tsr_kv *kv, int seq)
     return tsr_kv_trim(kv, seq, 0);
 }
 
-tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst)
+tsr_status tsr_kv_fork(tsr_kv *kv, int from, int to)
 {
     tsr_status status = TSR_OK;
 
-    TSR_TRY(check_seq(kv, src));
-    TSR_TRY(check_seq(kv, dst));
-    if (kv->lengths[dst] > 0)
+    TSR_TRY(check_seq(kv, from));
+    TSR_TRY(check_seq(kv, to));
+    if (kv->lengths[to] > 0)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d holds %lld token%s; remove it before it becomes a fork",
-                        dst, (long long)kv->lengths[dst], tsr_plural(kv->lengths[dst]));
-    for (int g = 0; g < kv->n_groups && src != dst; g++)
-        tsr_kv_group_fork(&kv->groups[g], src, dst, kv->lengths[src]);
-    if (tsr_kv_states_any(&kv->states) && src != dst) {
+                        to, (long long)kv->lengths[to], tsr_plural(kv->lengths[to]));
+    for (int g = 0; g < kv->n_groups && from != to; g++)
+        tsr_kv_group_fork(&kv->groups[g], from, to, kv->lengths[from]);
+    if (tsr_kv_states_any(&kv->states) && from != to) {
         tsr_kv_finish_step(kv);
-        tsr_kv_states_fork(&kv->states, src, dst);
+        tsr_kv_states_fork(&kv->states, from, to);
     }
-    kv->lengths[dst] = kv->lengths[src];
+    kv->lengths[to] = kv->lengths[from];
 out:
     return status;
 }
@@ -337,6 +340,8 @@ out:
 tsr_status tsr_kv_compact(tsr_kv *kv)
 {
     tsr_status status = TSR_OK;
+    if (!kv)
+        return check_seq(kv, 0);
     for (int g = 0; g < kv->n_groups; g++) {
         tsr_status own = tsr_kv_group_compact(&kv->groups[g], kv->lengths);
         status = status == TSR_OK ? own : status;
@@ -448,7 +453,26 @@ const tsr_kv_rows *tsr_kv_layer_rows(const tsr_kv *kv, int layer)
 
 int64_t tsr_kv_length(const tsr_kv *kv, int seq)
 {
-    return seq >= 0 && seq < kv->n_seq_max ? kv->lengths[seq] : 0;
+    return kv && seq >= 0 && seq < kv->n_seq_max ? kv->lengths[seq] : 0;
+}
+
+tsr_runtime *tsr_kv_runtime(const tsr_kv *kv)
+{
+    return kv->rt;
+}
+
+int tsr_kv_n_seqs(const tsr_kv *kv)
+{
+    return kv->n_seq_max;
+}
+
+int64_t tsr_kv_max_step(const tsr_kv *kv)
+{
+    int64_t most = INT32_MAX;
+    for (int g = 0; g < kv->n_groups; g++)
+        if (kv->groups[g].kept > 0)
+            most = TSR_MIN(most, kv->groups[g].kept - kv->groups[g].window + 1);
+    return most;
 }
 
 int tsr_kv_n_groups(const tsr_kv *kv)
@@ -458,7 +482,7 @@ int tsr_kv_n_groups(const tsr_kv *kv)
 
 int tsr_kv_group_of(const tsr_kv *kv, int layer)
 {
-    return kv->group_of[layer];
+    return layer >= 0 && layer < kv->n_layers ? kv->group_of[layer] : -1;
 }
 
 int64_t tsr_kv_window(const tsr_kv *kv, int group)
@@ -509,7 +533,7 @@ tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv)
 
 static bool is_device(const tsr_kv *kv, int device)
 {
-    return device >= 0 && device < kv->n_devices;
+    return kv && device >= 0 && device < kv->n_devices;
 }
 
 size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)

@@ -42,16 +42,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <tsr/kv.h>
+
 #include "alloc/kv/spec.h"
 #include "core/op.h"
 #include "core/runtime.h"
 
-typedef struct tsr_kv tsr_kv;
-
 /* Make the region. Groups are numbered in the order of their first layers; at most TSR_KV_MAX_GROUPS. `rt`
  * must outlive the region. TSR_ERR_MEMORY names the device and the bytes. */
 tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *spec, tsr_kv **kv_out);
-void tsr_kv_destroy(tsr_kv *kv); /* NULL is fine */
 
 /* Addresses of a layer's keys and values on a device; n_heads 0 and base NULL: the device holds none. Valid
  * as long as the region. Only pages of page tables may be accessed, because other pages may not be
@@ -70,11 +69,14 @@ tsr_state_row tsr_kv_state_row(const tsr_kv *kv, int seq);
 /* The size of a layer's keys and values. */
 const tsr_kv_rows *tsr_kv_layer_rows(const tsr_kv *kv, int layer);
 
-/* Tokens of a sequence, 0 <= seq < n_seq_max; all are empty at first. */
-int64_t tsr_kv_length(const tsr_kv *kv, int seq);
+/* The most tokens of a program; fewer than 2^31 with windows only. */
+int64_t tsr_kv_max_step(const tsr_kv *kv);
+
+tsr_runtime *tsr_kv_runtime(const tsr_kv *kv);
+int tsr_kv_n_seqs(const tsr_kv *kv); /* n_seq_max */
 
 int tsr_kv_n_groups(const tsr_kv *kv);
-int tsr_kv_group_of(const tsr_kv *kv, int layer);           /* -1: the layer has no KV heads */
+int tsr_kv_group_of(const tsr_kv *kv, int layer);           /* -1: no layer with KV heads */
 int64_t tsr_kv_window(const tsr_kv *kv, int group);         /* 0: its layers see all positions */
 int64_t tsr_kv_page_positions(const tsr_kv *kv, int group); /* positions of a page */
 
@@ -109,30 +111,13 @@ tsr_status tsr_kv_own(tsr_kv *kv, int group, int seq, int64_t begin, int64_t end
 void tsr_kv_begin_call(tsr_kv *kv);
 void tsr_kv_finish_step(tsr_kv *kv);
 
-/* The shortest length other than 0 to which trim() can cut a sequence. Without recurrent layers every length
- * from there on is possible; with them only that length and the present one, and, before finish_step(), the
- * length before the step. */
-int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
+/* Whether trim() can cut a sequence to `length`. Without recurrent layers every length from
+ * tsr_kv_min_length() on is possible; with them only that length and the present one, and, before
+ * finish_step(), the length before the step. */
 bool tsr_kv_can_trim(const tsr_kv *kv, int seq, int64_t length);
 
 /* Whether a sequence, once lengthened to `longer`, still has the pages to be cut to `length`. */
 bool tsr_kv_keeps(const tsr_kv *kv, int seq, int64_t longer, int64_t length);
-
-/* Shorten to `length` tokens (0 <= length <= the current one). TSR_ERR_INVALID also if a group with a window
- * no longer has positions that the next token would see, or the states of recurrent layers are not known
- * there (tsr_kv_can_trim()). */
-tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length);
-
-/* Make a sequence empty. */
-tsr_status tsr_kv_remove(tsr_kv *kv, int seq);
-
-/* Make the empty sequence dst a copy of src that shares the pages of src. */
-tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
-
-/* Move the pages in use to the lowest numbers and decommit the memory behind them. Page tables change;
- * contents do not. If copying or decommitting fails, contents are kept, less memory is decommitted, and the
- * status is that of the device. */
-tsr_status tsr_kv_compact(tsr_kv *kv);
 
 /* Copy all sequences of `from` to the new, empty region `kv`, with the same page numbers and the same
  * sharing. The specs of both regions may differ in the devices of the layers only. Heads that a device
@@ -186,10 +171,7 @@ typedef struct tsr_kv_stats {
 tsr_kv_stats tsr_kv_group_stats(const tsr_kv *kv, int group);
 tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv); /* of all groups together */
 
-/* Bytes of a device's region: reserved (= charged to TSR_MEMORY_KV), reserved by groups with a window, and
- * committed so far. */
-size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device);
+/* The part of tsr_kv_reserved_bytes() of groups with a window. */
 size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device);
-size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device);
 
 #endif

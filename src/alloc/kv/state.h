@@ -8,6 +8,7 @@
 
 struct tsr_kv {
     tsr_tracked tracked;
+    tsr_runtime *rt;
     int n_devices, n_layers, n_groups, n_seq_max;
     int64_t page_tokens, n_ctx;
     tsr_type type_k, type_v;

@@ -168,21 +168,22 @@ static tsr_tensor *norm_and_rotate(const tsr_layer *at, tsr_tensor *x, tsr_tenso
                                    : tsr_block_rotate(at, head_norm(at, x, weight), head_dim, slot);
 }
 
-static void store_kv(const tsr_layer *at, tsr_tensor *k, tsr_tensor *v, const tsr_kv_inputs *inputs)
+static void store_kv(const tsr_layer *at, tsr_tensor *k, tsr_tensor *v)
 {
     tsr_graph *graph = at->step->graph;
     if (at->hp->value_norm)
         v = tsr_rms_norm_plain(graph, v, at->kind->head_dim, at->hp->norm_eps);
-    tsr_kv_store(graph, at->step->kv, at->index, k, v, inputs);
+    tsr_kv_store(graph, at->step->kv_inputs, at->index, k, v);
 }
 
-tsr_attention_rule tsr_block_attention_rule(const tsr_layer *at, int64_t head_dim)
+tsr_attention_config tsr_block_attention_config(const tsr_layer *at, int64_t head_dim)
 {
     const double scale = at->hp->attention_scale;
-    return (tsr_attention_rule){.scale = (float)(scale > 0 ? scale : 1 / sqrt((double)head_dim)),
-                                .softcap = (float)at->hp->attention_softcap,
-                                .window = at->kind->window,
-                                .chunked = at->hp->chunked};
+    return (tsr_attention_config){.size = sizeof(tsr_attention_config),
+                                  .scale = (float)(scale > 0 ? scale : 1 / sqrt((double)head_dim)),
+                                  .softcap = (float)at->hp->attention_softcap,
+                                  .chunked = at->hp->chunked,
+                                  .sinks = at->w->sinks};
 }
 
 /* Without W_v, values are the products of W_k. A layer without both reads another layer's. */
@@ -192,7 +193,6 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     const tsr_hparams *hp = at->hp;
     const tsr_layer_weights *w = at->w;
     const int kv_layer = (int)tsr_hparams_kv_layer(hp, at->index);
-    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, kv_layer)];
     tsr_tensor *q = tsr_block_linear(at, w->wq, w->bq, h);
     tsr_tensor *gates = hp->gated_attention ? half(at, q, true) : NULL;
     q = hp->gated_attention ? half(at, q, false) : q;
@@ -200,11 +200,11 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *v = w->wv ? tsr_block_linear(at, w->wv, w->bv, h) : k;
     q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
     if (k)
-        store_kv(at, norm_and_rotate(at, k, w->k_norm, at->kind->rope_k), v, inputs);
-    tsr_attention_rule rule = tsr_block_attention_rule(at, at->kind->head_dim);
-    rule.selection = tsr_block_select(at, h, h);
-    tsr_tensor *a = tsr_attention(step->graph, step->kv, kv_layer, q, inputs, &rule);
-    a = tsr_attention_sinks(step->graph, a, w->sinks);
+        store_kv(at, norm_and_rotate(at, k, w->k_norm, at->kind->rope_k), v);
+    const tsr_attention_config config = tsr_block_attention_config(at, at->kind->head_dim);
+    tsr_tensor *selection = tsr_block_select(at, h, h);
+    tsr_tensor *a = tsr_attention(step->graph, step->kv_inputs, kv_layer, q, &config);
+    a = tsr_attention_extend(step->graph, a, step->kv_inputs, selection, -1);
     if (w->attn_gate)
         gates = tsr_mul_mat(step->graph, w->attn_gate, h);
     a = gates ? gate(at, a, gates) : a;

@@ -90,34 +90,31 @@ static tsr_tensor *rows(const tsr_layer *at, tsr_tensor *h, const tsr_compressor
     const tsr_compress_rule rule = {
         .ratio = at->kind->ratio, .overlap = at->kind->index_dim > 0, .bias = w->bias};
     tsr_tensor *x = tsr_mul_mat(step->graph, w->x, h), *gate = tsr_mul_mat(step->graph, w->gate, h);
-    x = tsr_compress(step->graph, x, gate, step->kv_inputs[0].position, &rule,
-                     (tsr_state_part){step->kv, at->index, part}, &step->state_inputs);
+    x = tsr_compress(step->graph, x, gate, step->kv_inputs->position, &rule,
+                     (tsr_state_part){step->kv_inputs->kv, at->index, part}, &step->kv_inputs->states);
     return tsr_block_rotate(at, tsr_block_norm(at, x, w->norm), dim, slot);
 }
 
-/* Store rows of a KV layer behind those of the layers. */
-static const tsr_kv_inputs *store(const tsr_layer *at, int64_t layer, tsr_tensor *x)
+/* Store rows of a KV layer. */
+static void store(const tsr_layer *at, int layer, tsr_tensor *x)
 {
-    const tsr_step_graph *step = at->step;
-    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, (int)layer)];
-    tsr_kv_store(step->graph, step->kv, (int)layer, x, x, inputs);
-    return inputs;
+    tsr_kv_store(at->step->graph, at->step->kv_inputs, layer, x, x);
 }
 
 /* The rows that the layer sees, by index queries made of q_input; NULL: all. */
 static tsr_tensor *select_rows(const tsr_layer *at, tsr_tensor *h, tsr_tensor *q_input)
 {
     tsr_graph *graph = at->step->graph;
-    const int64_t dim = at->kind->index_dim, layer = tsr_hparams_index_layer(at->hp, at->index);
+    const int64_t dim = at->kind->index_dim;
+    const int layer = (int)tsr_hparams_index_layer(at->hp, at->index);
     const tsr_index_weights *w = &at->w->index;
     const tsr_select_rule rule = {
         .n_heads = at->hp->indexer.n_heads, .n_blocks = at->kind->n_selected, .block = 1};
     if (dim == 0)
         return NULL;
-    const tsr_kv_inputs *inputs =
-        store(at, layer, rows(at, h, &at->w->index_compressor, 1, dim, TSR_ROPE_INDEX_ROWS));
+    store(at, layer, rows(at, h, &at->w->index_compressor, 1, dim, TSR_ROPE_INDEX_ROWS));
     tsr_tensor *q = tsr_block_rotate(at, tsr_mul_mat(graph, w->q, q_input), dim, TSR_ROPE_INDEX);
-    return tsr_select(graph, at->step->kv, (int)layer, q, tsr_mul_mat(graph, w->proj, h), inputs, &rule);
+    return tsr_select(graph, at->step->kv_inputs, layer, q, tsr_mul_mat(graph, w->proj, h), &rule);
 }
 
 tsr_tensor *tsr_block_compressed(const tsr_layer *at, tsr_tensor *h)
@@ -127,22 +124,22 @@ tsr_tensor *tsr_block_compressed(const tsr_layer *at, tsr_tensor *h)
     const tsr_layer_kind *kind = at->kind;
     const tsr_layer_weights *w = at->w;
     const int64_t dim = kind->head_dim;
-    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
-    tsr_attention_rule rule = tsr_block_attention_rule(at, dim);
+    const tsr_attention_config config = tsr_block_attention_config(at, dim);
+    const int rows_layer = kind->ratio > 0 ? (int)tsr_hparams_rows_layer(at->hp, at->index) : -1;
+    tsr_tensor *selection = NULL;
     tsr_tensor *q = tsr_block_norm(at, tsr_mul_mat(graph, w->latent_q, h), w->latent_q_norm);
     if (kind->ratio > 0) {
         const int slot = kind->index_dim > 0 ? TSR_ROPE_CHOSEN_ROWS : TSR_ROPE_ROWS;
-        rule.selection = select_rows(at, h, q);
-        rule.more_layer = (int)tsr_hparams_rows_layer(at->hp, at->index);
-        rule.more_inputs = store(at, rule.more_layer, rows(at, h, &w->compressor, 0, dim, slot));
+        selection = select_rows(at, h, q);
+        store(at, rows_layer, rows(at, h, &w->compressor, 0, dim, slot));
     }
     q = tsr_rms_norm_plain(graph, tsr_mul_mat(graph, w->wq, q), dim, at->hp->norm_eps);
     q = tsr_block_rotate(at, q, dim, kind->rope_q);
     tsr_tensor *c = tsr_block_norm(at, tsr_mul_mat(graph, w->latent_kv, h), w->latent_kv_norm);
     c = tsr_block_rotate(at, c, dim, kind->rope_k);
-    tsr_kv_store(graph, step->kv, at->index, c, c, inputs);
-    tsr_tensor *y = tsr_attention(graph, step->kv, at->index, q, inputs, &rule);
-    y = tsr_attention_sinks(graph, y, w->sinks);
+    store(at, at->index, c);
+    tsr_tensor *y = tsr_attention(graph, step->kv_inputs, at->index, q, &config);
+    y = tsr_attention_extend(graph, y, step->kv_inputs, selection, rows_layer);
     y = tsr_block_rotate(at, y, dim, kind->ratio > 0 ? TSR_ROPE_WIDE_BACK : TSR_ROPE_BACK);
     return tsr_mul_mat(graph, w->wo, tsr_mul_heads(graph, w->group_out, y, kind->n_head_kv));
 }

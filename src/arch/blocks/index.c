@@ -48,16 +48,15 @@ tsr_tensor *tsr_block_select(const tsr_layer *at, tsr_tensor *h, tsr_tensor *q_i
     if (dim == 0)
         return *at->selection;
     const int layer = (int)tsr_hparams_index_layer(at->hp, at->index);
-    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, layer)];
     const tsr_select_rule rule = {
         .n_heads = x->n_heads, .n_blocks = at->kind->n_selected, .block = x->block, .n_local = x->n_local};
     tsr_tensor *k = tsr_mul_mat(step->graph, w->k, h);
     k = x->sums_heads ? tsr_layer_norm(step->graph, k, w->k_norm, w->k_norm_bias, layer_norm_eps)
                       : tsr_block_norm(at, k, w->k_norm);
     k = tsr_block_rotate(at, k, dim, at->kind->rope_k);
-    tsr_kv_store(step->graph, step->kv, layer, k, k, inputs);
+    tsr_kv_store(step->graph, step->kv_inputs, layer, k, k);
     tsr_tensor *q = tsr_block_norm(at, tsr_mul_mat(step->graph, w->q, q_input), w->q_norm);
     q = tsr_block_rotate(at, q, dim, at->kind->rope_k);
     tsr_tensor *weights = x->sums_heads ? tsr_mul_mat(step->graph, w->proj, h) : NULL;
-    return *at->selection = tsr_select(step->graph, step->kv, layer, q, weights, inputs, &rule);
+    return *at->selection = tsr_select(step->graph, step->kv_inputs, layer, q, weights, &rule);
 }

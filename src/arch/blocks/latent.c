@@ -81,20 +81,20 @@ tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h)
     const tsr_step_graph *step = at->step;
     const tsr_latent *latent = &at->hp->latent;
     const tsr_layer_weights *w = at->w;
-    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
     const int64_t q_dim = latent->n_plain + latent->n_rot;
     tsr_tensor *q = h;
     if (w->latent_q)
         q = tsr_block_norm(at, tsr_mul_mat(step->graph, w->latent_q, h), w->latent_q_norm);
-    tsr_attention_rule rule = tsr_block_attention_rule(at, q_dim);
-    rule.selection = tsr_block_select(at, h, q);
+    const tsr_attention_config config = tsr_block_attention_config(at, q_dim);
+    tsr_tensor *selection = tsr_block_select(at, h, q);
     q = tsr_block_rotate(at, tsr_mul_mat(step->graph, w->wq, q), q_dim, at->kind->rope_q);
     q = tsr_mul_heads(step->graph, w->k_of_head, q, at->kind->n_head);
     tsr_tensor *c = tsr_block_norm(at, tsr_mul_mat(step->graph, w->latent_kv, h), w->latent_kv_norm);
     tsr_tensor *r =
         tsr_block_rotate(at, tsr_mul_mat(step->graph, w->key_rot, h), latent->n_rot, at->kind->rope_k);
-    tsr_kv_store(step->graph, step->kv, at->index, r, c, inputs);
-    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, &rule);
+    tsr_kv_store(step->graph, step->kv_inputs, at->index, r, c);
+    tsr_tensor *a = tsr_attention(step->graph, step->kv_inputs, at->index, q, &config);
+    a = tsr_attention_extend(step->graph, a, step->kv_inputs, selection, -1);
     a = tsr_mul_heads(step->graph, w->v_of_head, a, at->kind->n_head);
     return tsr_mul_mat(step->graph, w->wo, a);
 }

@@ -300,23 +300,22 @@ out:
     return status;
 }
 
-/* Every device must have the KV heads of its query heads. */
-static tsr_status check_kv_heads(const tsr_node_args *args, const tsr_value *y)
+/* Every device must have the KV heads of its heads of x, which is a layer's keys, or has a part for each of
+ * its query heads. Layers whose devices have the one KV head whole need any part of it. */
+static tsr_status check_kv_heads(const char *op, const tsr_node_args *args, const tsr_value *x)
 {
-    int64_t n_all = 0;
-    tsr_kv_view views[TSR_MAX_DEVICES];
-    TSR_FOR_DEVICES(d, y->devices) {
-        tsr_kv_view_of(args->kv, d, args->layer, &views[d]);
-        n_all += views[d].n_heads;
-    }
-    TSR_FOR_DEVICES(d, y->devices) {
-        const int64_t n = tsr_value_cols(y, d), n_heads = views[d].n_heads;
-        const bool divided = y->sharding == TSR_SHARDING_SPLIT && !views[d].v_in_k;
-        if (n > 0 && (n_heads == 0 || (divided && n * n_all != y->ne0 * n_heads)))
-            return tsr_fail(TSR_ERR_INVALID,
-                            "attention: device %d has %lld of %lld elements of %s, and %lld of %lld KV heads",
-                            d, (long long)n, (long long)y->ne0, y->name, (long long)n_heads,
-                            (long long)n_all);
+    const tsr_kv_rows *rows = tsr_kv_layer_rows(args->kv, args->layer);
+    TSR_FOR_DEVICES(d, x->devices) {
+        tsr_kv_view view;
+        tsr_kv_view_of(args->kv, d, args->layer, &view);
+        const int64_t n = tsr_value_cols(x, d);
+        if (rows->whole ? n > 0 && view.n_heads == 0 : n * rows->n_heads != x->ne0 * view.n_heads)
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "%s: device %d has %lld of %lld elements of %s, and %lld of %lld KV heads; divide "
+                "the weights of queries, keys and values between the same heads",
+                op, d, (long long)n, (long long)x->ne0, x->name, (long long)view.n_heads,
+                (long long)rows->n_heads);
     }
     return TSR_OK;
 }
@@ -327,7 +326,7 @@ static tsr_status lower_attention(tsr_lowering *low, const tsr_tensor *node)
     const tsr_tensor *sinks = ((const tsr_node_args *)node->args)->sinks;
     TSR_TRY(lower_by_head(low, node));
     const tsr_value *value = tsr_lowering_value(low, tsr_lowering_value_of(low, node));
-    TSR_TRY(check_kv_heads(node->args, value));
+    TSR_TRY(check_kv_heads("attention", node->args, value));
     if (sinks && value->sharding == TSR_SHARDING_SPLIT)
         TSR_TRY(check_sinks(sinks, value));
     else if (sinks)
@@ -407,9 +406,13 @@ static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
     tsr_device_set devices = k->devices;
     for (int i = 0; i < 2 && whole; i++)
         TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
-    if (!whole && !same_division(k, v))
-        return tsr_fail(TSR_ERR_INVALID, "kv_write: %s and %s must be divided by the same heads", k->name,
+    const bool on_one = k->sharding == TSR_SHARDING_REPLICATED && v->sharding == TSR_SHARDING_REPLICATED &&
+                        k->devices == v->devices;
+    if (!whole && !same_division(k, v) && !on_one)
+        return tsr_fail(TSR_ERR_INVALID, "kv_store: %s and %s must be divided by the same heads", k->name,
                         v->name);
+    if (!whole)
+        TSR_TRY(check_kv_heads("kv_store", args, k));
     for (int i = 2; i < 5; i++)
         TSR_TRY(
             tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), devices, &instr.in[i]));

@@ -65,61 +65,40 @@ static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int6
     return c;
 }
 
-/* Give every sequence of the chunk a page-table row, in the order of their first tokens, and find where its
- * tokens begin if those of a sequence stand together. */
-static void find_rows(tsr_session *session, const tsr_batch *batch, const chunk *c)
+/* Find where the tokens of every sequence of the chunk begin if those of a sequence stand together, sequences
+ * in the order of their first tokens. */
+static void find_places(tsr_session *session, const tsr_batch *batch, const chunk *c)
 {
-    int32_t *next = session->next_place;
-    session->n_rows = 0;
+    int32_t *next = session->next_place, begin = 0;
+    for (int64_t i = c->begin; i < c->end; i++)
+        next[seq_of(batch, i)] = 0;
+    for (int64_t i = c->begin; i < c->end; i++)
+        next[seq_of(batch, i)]--; /* negative: the number of its tokens, and no place yet */
     for (int64_t i = c->begin; i < c->end; i++) {
-        int32_t *row = &session->row_of_seq[seq_of(batch, i)];
-        if (*row < 0) {
-            *row = session->n_rows;
-            next[session->n_rows] = 0;
-            session->row_seqs[session->n_rows++] = seq_of(batch, i);
+        int32_t *place = &next[seq_of(batch, i)];
+        if (*place < 0) {
+            const int32_t n = -*place;
+            *place = begin;
+            begin += n;
         }
-        next[*row]++;
-    }
-    for (int32_t r = 0, begin = 0; r < session->n_rows; r++) {
-        const int32_t n = next[r];
-        next[r] = begin;
-        begin += n;
     }
 }
 
-/* Give every token its place in the step, its position and its page-table row, making room in the KV region.
- * Tokens of a sequence stand together, because attention reads keys and values once for neighbours of the
- * same sequence; `in_order`: they have the order of the batch. Outputs always have. */
-static tsr_status append_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c, bool in_order)
+/* Give every token its place in the step. Tokens of a sequence stand together, because attention reads keys
+ * and values once for neighbours of the same sequence; `in_order`: they have the order of the batch. Outputs
+ * always have. */
+static void place_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c, bool in_order)
 {
-    tsr_status status = TSR_OK;
     int64_t n_outputs = 0;
-    find_rows(session, batch, c);
-    for (int64_t i = c->begin; i < c->end;) {
+    find_places(session, batch, c);
+    for (int64_t i = c->begin; i < c->end; i++) {
         const int seq = seq_of(batch, i);
-        const int32_t row = session->row_of_seq[seq];
-        int64_t end = i + 1, position = tsr_kv_length(session->kv, seq);
-        while (end < c->end && seq_of(batch, end) == seq)
-            end++;
-        TSR_TRY(tsr_kv_append(session->kv, seq, end - i));
-        for (; i < end; i++, position++) {
-            const int32_t at = in_order ? (int32_t)(i - c->begin) : session->next_place[row]++;
-            session->tokens[at] = batch->tokens[i];
-            session->positions[at] = (int32_t)position;
-            session->seq_rows[at] = row;
-            if (is_output(batch, i))
-                session->output_rows[n_outputs++] = at;
-        }
+        const int32_t at = in_order ? (int32_t)(i - c->begin) : session->next_place[seq]++;
+        session->tokens[at] = batch->tokens[i];
+        session->seqs[at] = seq;
+        if (is_output(batch, i))
+            session->output_rows[n_outputs++] = at;
     }
-out:
-    return status;
-}
-
-static void forget_rows(tsr_session *session)
-{
-    for (int r = 0; r < session->n_rows; r++)
-        session->row_of_seq[session->row_seqs[r]] = -1;
-    session->n_rows = 0;
 }
 
 tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes)
@@ -144,57 +123,17 @@ out:
     return status;
 }
 
-/* Fill in the page table of a group for the sequences of the step. Entries without a page are never read. */
-tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table)
-{
-    tsr_status status = TSR_OK;
-    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv, group) * sizeof(int32_t);
-    for (int r = 0; r < session->n_rows; r++) {
-        tsr_kv_span span;
-        const int32_t *pages = tsr_kv_pages(session->kv, group, session->row_seqs[r], &span);
-        TSR_TRY(tsr_tensor_set(table, pages + span.first,
-                               (size_t)r * row_bytes + (size_t)span.first * sizeof(int32_t),
-                               (size_t)(span.end - span.first) * sizeof(int32_t)));
-    }
-out:
-    return status;
-}
-
-/* The slots of every sequence of the step, and the order of its tokens. */
-static tsr_status set_states(tsr_session *session, int64_t n_tokens, const tsr_state_inputs *in)
-{
-    tsr_status status = TSR_OK;
-    tsr_state_row *rows = session->state_rows;
-    if (!in->rows)
-        return TSR_OK;
-    for (int64_t r = 0; r < in->rows->ne[1]; r++)
-        rows[r] = r < session->n_rows ? tsr_kv_state_row(session->kv, session->row_seqs[r])
-                                      : (tsr_state_row){-1, -1, -1};
-    for (int64_t t = n_tokens - 1; t >= 0; t--) {
-        tsr_state_row *row = &rows[session->seq_rows[t]];
-        session->next_in_seq[t] = row->first;
-        row->first = (int32_t)t;
-    }
-    TSR_TRY(tsr_session_set_input(in->rows, rows, (size_t)in->rows->ne[1] * sizeof *rows));
-    TSR_TRY(tsr_session_set_input(in->next, session->next_in_seq, (size_t)n_tokens * sizeof(int32_t)));
-out:
-    return status;
-}
-
+/* Append the tokens to their sequences, and fill in the inputs of the step. */
 static tsr_status set_inputs(tsr_session *session, const chunk *c, tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_step_graph *in = &step->inputs;
     size_t n = (size_t)(c->end - c->begin);
+    TSR_TRY(tsr_kv_inputs_append(in->kv_inputs, session->seqs, session->positions));
     TSR_TRY(tsr_session_set_input(in->tokens, session->tokens, n * sizeof(int32_t)));
     TSR_TRY(tsr_session_set_rope(session, (int64_t)n, step));
     TSR_TRY(
         tsr_session_set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
-    TSR_TRY(tsr_session_set_input(in->kv_inputs[0].seq_row, session->seq_rows, n * sizeof(int32_t)));
-    TSR_TRY(tsr_session_set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
-    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
-        TSR_TRY(tsr_session_set_page_table(session, g, in->kv_inputs[g].page_table));
-    TSR_TRY(set_states(session, c->end - c->begin, &in->state_inputs));
 out:
     return status;
 }
@@ -386,10 +325,9 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
         TSR_TRY(tsr_session_step(session, shape, step_out));
     }
     tsr_kv_finish_step(session->kv);
-    TSR_TRY(append_tokens(session, d->batch, c, d->want.hidden != NULL));
+    place_tokens(session, d->batch, c, d->want.hidden != NULL);
     TSR_TRY(set_inputs(session, c, *step_out));
 out:
-    forget_rows(session);
     return status;
 }
 

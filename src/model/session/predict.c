@@ -34,7 +34,7 @@ out:
 
 /* Tokens [begin, begin + n) of the prediction. */
 static tsr_status set_inputs(tsr_session *session, const tsr_prediction *p, int64_t begin, int64_t n,
-                             int group, tsr_step *step)
+                             tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_step_graph *in = &step->inputs;
@@ -42,22 +42,15 @@ static tsr_status set_inputs(tsr_session *session, const tsr_prediction *p, int6
     const int32_t last = (int32_t)n - 1;
     for (int64_t i = 0; i < n; i++) {
         session->positions[i] = (int32_t)(p->position + begin + i);
-        session->seq_rows[i] = 0;
+        session->seqs[i] = p->seq;
     }
-    session->row_seqs[0] = p->seq;
-    session->n_rows = 1;
     TSR_TRY(tsr_session_set_input(in->tokens, p->tokens + begin, (size_t)n * sizeof(int32_t)));
     TSR_TRY(tsr_session_set_input(in->hidden_in, p->hidden + begin * n_embd,
                                   (size_t)(n * n_embd) * sizeof(float)));
     TSR_TRY(tsr_session_set_rope(session, n, step));
     TSR_TRY(tsr_session_set_input(in->output_rows, &last, sizeof last));
-    TSR_TRY(
-        tsr_session_set_input(in->kv_inputs[group].seq_row, session->seq_rows, (size_t)n * sizeof(int32_t)));
-    TSR_TRY(tsr_session_set_input(in->kv_inputs[group].position, session->positions,
-                                  (size_t)n * sizeof(int32_t)));
-    TSR_TRY(tsr_session_set_page_table(session, group, in->kv_inputs[group].page_table));
+    TSR_TRY(tsr_kv_inputs_set(in->kv_inputs, session->seqs, session->positions));
 out:
-    session->n_rows = 0;
     return status;
 }
 
@@ -72,7 +65,7 @@ static tsr_status prepare(tsr_session *session, const tsr_prediction *p, int64_t
     TSR_TRY(tsr_session_step(session, (tsr_step_shape){.n_tokens = n, .n_outputs = 1, .predicts = true},
                              step_out));
     TSR_TRY(tsr_kv_own(session->kv, group, p->seq, p->position + begin, p->position + begin + n));
-    TSR_TRY(set_inputs(session, p, begin, n, group, *step_out));
+    TSR_TRY(set_inputs(session, p, begin, n, *step_out));
 out:
     return status;
 }

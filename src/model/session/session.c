@@ -91,20 +91,15 @@ static tsr_status create_inputs(tsr_session *session)
         n_rot = TSR_MAX(n_rot, session->model->rope[i].n_rot);
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->positions));
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->tokens));
-    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seq_rows));
+    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seqs));
     TSR_TRY(tsr_mem_array((size_t)config->session.n_outputs_max, sizeof(int32_t), "step inputs",
                           &session->output_rows));
     TSR_TRY(tsr_mem_array(n_batch * (size_t)n_rot, sizeof(float), "step inputs", &session->rope));
-    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
-    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->next_place));
-    TSR_TRY(tsr_mem_array(n_seqs, sizeof(tsr_state_row), "step inputs", &session->state_rows));
-    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->next_in_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->new_lengths));
     TSR_TRY(tsr_mem_array(n_seqs * TSR_SESSION_MAX_LANES, sizeof(int64_t), "step inputs",
                           &session->chunk_lengths));
-    memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
 out:
     return status;
 }
@@ -192,14 +187,10 @@ void tsr_session_destroy(tsr_session *session)
     tsr_kv_destroy(session->kv);
     tsr_mem_free(session->positions);
     tsr_mem_free(session->tokens);
-    tsr_mem_free(session->seq_rows);
+    tsr_mem_free(session->seqs);
     tsr_mem_free(session->output_rows);
     tsr_mem_free(session->rope);
-    tsr_mem_free(session->row_seqs);
-    tsr_mem_free(session->row_of_seq);
     tsr_mem_free(session->next_place);
-    tsr_mem_free(session->state_rows);
-    tsr_mem_free(session->next_in_seq);
     tsr_mem_free(session->old_lengths);
     tsr_mem_free(session->new_lengths);
     tsr_mem_free(session->chunk_lengths);

@@ -2,8 +2,8 @@
 #ifndef TSR_MODEL_SESSION_SESSION_H
 #define TSR_MODEL_SESSION_SESSION_H
 
-#include "alloc/kv/kv.h"
 #include "graph/flight.h"
+#include "graph/kv_inputs.h"
 #include "model/model.h"
 
 /* What a step computes. */
@@ -46,18 +46,13 @@ struct tsr_session {
     tsr_session_stats stats;
 
     /* One chunk's inputs. [n_batch] unless said otherwise. */
-    int32_t *tokens, *positions, *seq_rows;
-    int32_t *output_rows; /* [n_outputs_max] */
-    float *rope;          /* [n_batch][n_rot] for the widest rotation */
-    int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
-    int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
-    int32_t *next_place;  /* [n_seq_max] of the next token of each page-table row */
-    int n_rows;
-    tsr_state_row *state_rows; /* [n_seq_max] states of the page-table rows */
-    int32_t *next_in_seq;      /* [n_batch] the next token of the same sequence, -1: none */
-    int64_t *old_lengths;      /* [n_seq_max] lengths before the call, for a rollback */
-    int64_t *new_lengths;      /* [n_seq_max] scratch */
-    int64_t *chunk_lengths;    /* [TSR_SESSION_MAX_LANES][n_seq_max] before the chunk that is in this lane */
+    int32_t *tokens, *positions, *seqs;
+    int32_t *output_rows;   /* [n_outputs_max] */
+    float *rope;            /* [n_batch][n_rot] for the widest rotation */
+    int32_t *next_place;    /* [n_seq_max] of the next token of each sequence */
+    int64_t *old_lengths;   /* [n_seq_max] lengths before the call, for a rollback */
+    int64_t *new_lengths;   /* [n_seq_max] scratch */
+    int64_t *chunk_lengths; /* [TSR_SESSION_MAX_LANES][n_seq_max] before the chunk that is in this lane */
 };
 
 /* The layers of the KV region, for the caller to free with tsr_mem_free(); one block of memory. */
@@ -78,7 +73,6 @@ tsr_status tsr_session_get_candidates(tsr_session *session, const tsr_step *step
 /* Inputs of a step (tsr_session.positions and so on must be filled in). */
 tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes);
 tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step *step);
-tsr_status tsr_session_set_page_table(const tsr_session *session, int group, tsr_tensor *table);
 
 /* The graph of a step, not compiled. A failure leaves what tsr_session_step_free() takes. */
 tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape shape, tsr_step *step_out);

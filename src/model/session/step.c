@@ -8,25 +8,6 @@ static bool reads_rope(const tsr_layer_kind *kind, int slot)
     return kind->rope_q == slot || kind->rope_k == slot;
 }
 
-/* A step has at most as many sequences as tokens. */
-static int64_t count_rows(const tsr_session *session, int64_t n_tokens)
-{
-    return TSR_MIN(n_tokens, (int64_t)session->model->config.session.n_seq_max);
-}
-
-static void add_kv_inputs(const tsr_session *session, int64_t n_tokens, int first, int end,
-                          tsr_step_graph *in)
-{
-    const int64_t n_rows = count_rows(session, n_tokens);
-    tsr_kv_inputs kv = {.seq_row = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "seq_row"),
-                        .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
-    for (int g = first; g < end; g++) {
-        kv.page_table =
-            tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv, g), n_rows, "page_table");
-        in->kv_inputs[g] = kv;
-    }
-}
-
 /* Inputs that the graph does not read would have no memory, so a prediction has those of its layer only. */
 static void add_inputs(const tsr_session *session, tsr_step *step)
 {
@@ -34,24 +15,16 @@ static void add_inputs(const tsr_session *session, tsr_step *step)
     const bool predicts = step->shape.predicts;
     const tsr_hparams *hp = &session->model->shape.hparams;
     tsr_step_graph *in = &step->inputs;
-    const int last = (int)hp->n_layers - 1, group = predicts ? tsr_kv_group_of(in->kv, last) : 0;
+    const int last = (int)hp->n_layers - 1;
     in->tokens = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "tokens");
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         if (hp->rope[i].n_rot > 0 && (!predicts || reads_rope(tsr_hparams_layer(hp, last), i)))
             in->rope_tables[i] =
                 tsr_graph_input(in->graph, TSR_TYPE_F32, hp->rope[i].n_rot, n_tokens, "rope_table");
     in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, step->shape.n_outputs, 1, "output_rows");
-    if (predicts) {
+    if (predicts)
         in->hidden_in = tsr_graph_input(in->graph, TSR_TYPE_F32, hp->n_embd, n_tokens, "hidden");
-        add_kv_inputs(session, n_tokens, group, group + 1, in);
-        return;
-    }
-    add_kv_inputs(session, n_tokens, 0, tsr_kv_n_groups(session->kv), in);
-    if (tsr_kv_has_states(session->kv)) {
-        in->state_inputs.rows =
-            tsr_graph_input(in->graph, TSR_TYPE_I32, 3, count_rows(session, n_tokens), "state_rows");
-        in->state_inputs.next = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "next_token");
-    }
+    in->kv_inputs = tsr_graph_kv_inputs(in->graph, session->kv, n_tokens);
 }
 
 static bool is_prompt(const tsr_session *session, const tsr_step_shape *shape)
@@ -69,9 +42,9 @@ tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape ste
         is_prompt(session, &step_shape) ? &session->model->prompt_weights : &session->model->weights;
     tsr_step_graph *in = &step->inputs;
     TSR_TRY(tsr_graph_create(session->model->rt, &in->graph));
-    in->kv = session->kv;
     step->shape = step_shape;
     add_inputs(session, step);
+    TSR_TRY(in->graph->status);
     step->logits = tsr_graph_output(in->graph, tsr_arch_build(shape->arch, &shape->hparams, weights, in));
     if (!step_shape.predicts)
         step->candidates = tsr_top_k(in->graph, step->logits, step_shape.n_candidates);
