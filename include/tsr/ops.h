@@ -73,9 +73,8 @@ typedef struct tsr_attention_config {
     /** In a layer with a window, a token sees the positions from the last multiple of the window on, instead
      * of the last positions */
     bool chunked;
-    /** F32 weight with an element for each query head, a score that takes part in the softmax and has no
-     * value; divided by the same heads, so tensors of [n_heads] need a granule of the heads of a granule.
-     * NULL: none */
+    /** F32 weight with an element for each query head: a score that takes part in the softmax and has no
+     * value. Whole on every device of q, or divided by the same heads. NULL: none */
     tsr_tensor *sinks;
 } tsr_attention_config;
 

@@ -294,9 +294,20 @@ static tsr_attention_more more_keys(const emission *e)
     return more;
 }
 
-static bool emit_attention(const emission *e, tsr_op *op)
+/* Of the heads held here. */
+static const float *sinks_here(const emission *e)
 {
     const tsr_tensor *sinks = e->instr->args->sinks;
+    if (!sinks)
+        return NULL;
+    const float *data = sinks->shards[e->d].data;
+    if (sinks->placement.sharding == TSR_SHARDING_SPLIT || e->out->sharding != TSR_SHARDING_SPLIT)
+        return data;
+    return data + tsr_shard_map_first(e->out->map, e->d) / (e->out->ne0 / sinks->ne[0]);
+}
+
+static bool emit_attention(const emission *e, tsr_op *op)
+{
     tsr_op_attention *a = &op->attention;
     *a = (tsr_op_attention){.index = kv_index(e, 1),
                             .q = tsr_emit_in(e, 0),
@@ -306,7 +317,7 @@ static bool emit_attention(const emission *e, tsr_op *op)
                             .softcap = e->instr->args->softcap,
                             .window = e->instr->args->window,
                             .chunked = e->instr->args->chunked,
-                            .sinks = sinks ? sinks->shards[e->d].data : NULL};
+                            .sinks = sinks_here(e)};
     if (e->instr->args->has_more)
         a->more = more_keys(e);
     else if (e->instr->n_in > 4)

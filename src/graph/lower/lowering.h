@@ -59,6 +59,12 @@ tsr_device_set tsr_lowering_deciders(const tsr_lowering *low, tsr_device_set dev
 /* TSR_ERR_INVALID: the weight is not allocated. */
 tsr_status tsr_lowering_check_placed(const tsr_tensor *weight);
 
+/* Ops over a KV region (kv.c), and the rule of ops on single heads (node.c). */
+tsr_status tsr_lower_by_head(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_kv_write(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_attention(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_select(tsr_lowering *low, const tsr_tensor *node);
+
 /* Ops with the states of sequences, and columns that repeat (recurrent.c). */
 tsr_status tsr_lower_mul_mat_parts(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node);

@@ -1,6 +1,5 @@
 /* Lowering of one node: the shardings that each op needs of its operands, and the sharding of its result.
  * This is the table in docs/design/graph.md as code. */
-#include "alloc/kv/kv.h"
 #include "core/mem.h"
 #include "graph/lower/lowering.h"
 
@@ -214,7 +213,7 @@ out:
 
 /* Ops on single heads (or elements) keep the division of their first operand, and the number of its heads;
  * the other operands in src are whole inputs. */
-static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
+tsr_status tsr_lower_by_head(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = tsr_node_n_src(node)};
@@ -261,18 +260,6 @@ out:
     return status;
 }
 
-/* Every device must have the sinks of its heads: the map of the sinks is that of the attention in heads
- * instead of elements. */
-static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
-{
-    const tsr_placement *place = &sinks->placement;
-    if (place->sharding != TSR_SHARDING_SPLIT || !sinks->shards || q->devices != place->devices ||
-        !tsr_lowering_same_heads(place->map, 1, q->map, q->ne0 / sinks->ne[0]))
-        return tsr_fail(TSR_ERR_INVALID, "attention: sinks %s and %s are divided differently", sinks->name,
-                        q->name);
-    return TSR_OK;
-}
-
 /* Whether the parts of x that have an element of `gate` each are divided as these elements are. */
 static bool parts_alike(const tsr_value *x, const tsr_value *gate)
 {
@@ -287,7 +274,7 @@ static tsr_status lower_gate(tsr_lowering *low, const tsr_tensor *node)
         .in = {tsr_lowering_value_of(low, node->src[0]), tsr_lowering_value_of(low, node->src[1])},
         .n_in = 2};
     if (node->src[1]->ne[0] == 1)
-        return lower_by_head(low, node);
+        return tsr_lower_by_head(low, node);
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[1], &instr.in[1]));
     tsr_device_set devices = tsr_lowering_value(low, instr.in[0])->devices;
@@ -296,72 +283,6 @@ static tsr_status lower_gate(tsr_lowering *low, const tsr_tensor *node)
             TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
     tsr_value like = *tsr_lowering_value(low, instr.in[0]);
     return tsr_lowering_emit_node(low, node, like, instr);
-out:
-    return status;
-}
-
-/* Every device must have the KV heads of its heads of x, which is a layer's keys, or has a part for each of
- * its query heads. Layers whose devices have the one KV head whole need any part of it. */
-static tsr_status check_kv_heads(const char *op, const tsr_node_args *args, const tsr_value *x)
-{
-    const tsr_kv_rows *rows = tsr_kv_layer_rows(args->kv, args->layer);
-    TSR_FOR_DEVICES(d, x->devices) {
-        tsr_kv_view view;
-        tsr_kv_view_of(args->kv, d, args->layer, &view);
-        const int64_t n = tsr_value_cols(x, d);
-        if (rows->whole ? n > 0 && view.n_heads == 0 : n * rows->n_heads != x->ne0 * view.n_heads)
-            return tsr_fail(
-                TSR_ERR_INVALID,
-                "%s: device %d has %lld of %lld elements of %s, and %lld of %lld KV heads; divide "
-                "the weights of queries, keys and values between the same heads",
-                op, d, (long long)n, (long long)x->ne0, x->name, (long long)view.n_heads,
-                (long long)rows->n_heads);
-    }
-    return TSR_OK;
-}
-
-static tsr_status lower_attention(tsr_lowering *low, const tsr_tensor *node)
-{
-    tsr_status status = TSR_OK;
-    const tsr_tensor *sinks = ((const tsr_node_args *)node->args)->sinks;
-    TSR_TRY(lower_by_head(low, node));
-    const tsr_value *value = tsr_lowering_value(low, tsr_lowering_value_of(low, node));
-    TSR_TRY(check_kv_heads("attention", node->args, value));
-    if (sinks && value->sharding == TSR_SHARDING_SPLIT)
-        TSR_TRY(check_sinks(sinks, value));
-    else if (sinks)
-        return tsr_fail(TSR_ERR_INVALID, "attention: %s has sinks and is not divided by head", node->name);
-out:
-    return status;
-}
-
-/* Those of `devices` that hold keys of a KV layer. */
-static tsr_device_set with_keys(const tsr_node_args *args, tsr_device_set devices)
-{
-    tsr_device_set with = 0;
-    TSR_FOR_DEVICES(d, devices) {
-        tsr_kv_view view;
-        tsr_kv_view_of(args->kv, d, args->layer, &view);
-        if (view.n_heads > 0)
-            with |= tsr_device_set_one(d);
-    }
-    return with;
-}
-
-/* Every device that has index keys computes the selection from whole queries, weights and keys. */
-static tsr_status lower_select(tsr_lowering *low, const tsr_tensor *node)
-{
-    tsr_status status = TSR_OK;
-    tsr_instr instr = {.n_in = tsr_node_n_src(node)};
-    int q = tsr_lowering_value_of(low, node->src[0]);
-    tsr_value value = {.sharding = TSR_SHARDING_REPLICATED};
-    TSR_TRY(tsr_lowering_need_whole(low, q, tsr_lowering_value(low, q)->devices, &instr.in[0]));
-    value.devices =
-        tsr_lowering_deciders(low, with_keys(node->args, tsr_lowering_value(low, instr.in[0])->devices));
-    for (int i = 1; i < instr.n_in; i++)
-        TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), value.devices,
-                                        &instr.in[i]));
-    return tsr_lowering_emit_node(low, node, value, instr);
 out:
     return status;
 }
@@ -392,39 +313,6 @@ static tsr_status lower_top_k(tsr_lowering *low, const tsr_tensor *node)
         if (tsr_value_cols(x, d) > 0 && (x->sharding == TSR_SHARDING_SPLIT || value.devices == 0))
             value.devices |= tsr_device_set_one(d);
     return tsr_lowering_emit_node(low, node, value, instr);
-}
-
-static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
-{
-    tsr_status status = TSR_OK;
-    tsr_instr instr = {
-        .in = {tsr_lowering_value_of(low, node->src[0]), tsr_lowering_value_of(low, node->src[1])},
-        .n_in = 5};
-    const tsr_node_args *args = node->args;
-    const tsr_value *k = tsr_lowering_value(low, instr.in[0]), *v = tsr_lowering_value(low, instr.in[1]);
-    const bool whole = tsr_kv_layer_rows(args->kv, args->layer)->whole;
-    tsr_device_set devices = k->devices;
-    for (int i = 0; i < 2 && whole; i++)
-        TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
-    const bool on_one = k->sharding == TSR_SHARDING_REPLICATED && v->sharding == TSR_SHARDING_REPLICATED &&
-                        k->devices == v->devices;
-    if (!whole && !same_division(k, v) && !on_one)
-        return tsr_fail(TSR_ERR_INVALID, "kv_store: %s and %s must be divided by the same heads", k->name,
-                        v->name);
-    if (!whole)
-        TSR_TRY(check_kv_heads("kv_store", args, k));
-    for (int i = 2; i < 5; i++)
-        TSR_TRY(
-            tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), devices, &instr.in[i]));
-    instr.kind = node->op;
-    instr.name = node->name;
-    instr.args = node->args;
-    instr.out = -1;
-    instr.devices = devices;
-    instr.collective = -1;
-    TSR_TRY(tsr_lowering_add_instr(low, instr));
-out:
-    return status;
 }
 
 /* add and glu: operands divided alike stay divided; otherwise both become whole on the devices of the first
@@ -554,16 +442,16 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_MUL_HEADS:
         return lower_mul_heads(low, node);
     case TSR_OP_RMS_NORM:
-        return node->src[1] ? lower_rms_norm(low, node) : lower_by_head(low, node);
+        return node->src[1] ? lower_rms_norm(low, node) : tsr_lower_by_head(low, node);
     case TSR_OP_ATTENTION:
-        return lower_attention(low, node);
+        return tsr_lower_attention(low, node);
     case TSR_OP_SELECT:
-        return lower_select(low, node);
+        return tsr_lower_select(low, node);
     case TSR_OP_SCALE:
         return lower_scale(low, node);
     case TSR_OP_ROPE:
     case TSR_OP_SOFTCAP:
-        return lower_by_head(low, node);
+        return tsr_lower_by_head(low, node);
     case TSR_OP_GATE:
         return lower_gate(low, node);
     case TSR_OP_SOFTMAX:
@@ -572,7 +460,7 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_TOP_K:
         return lower_top_k(low, node);
     case TSR_OP_KV_WRITE:
-        return lower_kv_write(low, node);
+        return tsr_lower_kv_write(low, node);
     case TSR_OP_ADD:
         return lower_add(low, node);
     case TSR_OP_GLU:
