@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/ops.h>
+
 #include "arch/rope.h"
 #include "support/failing_alloc.h"
 #include "support/gguf_open.h"
@@ -401,6 +403,63 @@ static void scaling_is_read_from_keys(void **state)
     assert_float_equal(hp.yarn_magnitude, 1.25, 0);
 }
 
+/* tsr_rope_fill() has the bits of the tables of a model with the same parameters. */
+static void public_tables_are_those_of_models(void **state)
+{
+    (void)state;
+    enum { N_ROT = 64, N_POSITIONS = 5 };
+    static const int32_t positions[N_POSITIONS] = {0, 1, 511, 8192, 1000000};
+    float factors[N_ROT / 2], rows[N_POSITIONS][N_ROT], row[N_ROT];
+    tsr_rope_params hp = plain(N_ROT, 500000);
+    tsr_rope_tables tables;
+    tsr_rope_config config = tsr_rope_config_default();
+    for (int i = 0; i < N_ROT / 2; i++)
+        factors[i] = 1 + 0.25f * (float)i;
+    hp.scaling = TSR_ROPE_SCALING_LINEAR;
+    hp.factor = config.factor = 4;
+    config.n_rot = N_ROT;
+    config.base = 500000;
+    config.factors = factors;
+    runner_ok(tsr_rope_tables_create(&hp, factors, &tables), "tables");
+    runner_ok(tsr_rope_fill(&config, positions, N_POSITIONS, rows[0]), "fill");
+    for (int p = 0; p < N_POSITIONS; p++) {
+        tsr_rope_row(&tables, positions[p], row);
+        assert_memory_equal(rows[p], row, sizeof row);
+    }
+    tsr_rope_tables_free(&tables);
+}
+
+static void public_tables_refuse_what_has_no_angles(void **state)
+{
+    (void)state;
+    const int32_t positions[2] = {0, 1};
+    const float factors[2] = {1, 0};
+    float rows[8];
+    tsr_rope_config good = tsr_rope_config_default(), config;
+    good.n_rot = 4;
+    runner_ok(tsr_rope_fill(&good, positions, 2, rows), "fill");
+#define REFUSE(field, value, words)                                                    \
+    do {                                                                               \
+        config = good;                                                                 \
+        config.field = value;                                                          \
+        assert_int_equal(tsr_rope_fill(&config, positions, 2, rows), TSR_ERR_INVALID); \
+        assert_non_null(strstr(tsr_last_error(), words));                              \
+    } while (0)
+    REFUSE(n_rot, 0, "n_rot is 0");
+    REFUSE(n_rot, 3, "n_rot is 3");
+    REFUSE(base, 0, "base 0");
+    REFUSE(base, INFINITY, "base inf");
+    REFUSE(factor, -1, "factor -1");
+    REFUSE(factor, NAN, "factor nan");
+    REFUSE(factors, factors, "factor 1 is 0");
+    REFUSE(size, 1, "tsr_rope_config");
+    assert_int_equal(tsr_rope_fill(NULL, positions, 2, rows), TSR_ERR_INVALID);
+    assert_int_equal(tsr_rope_fill(&good, NULL, 2, rows), TSR_ERR_INVALID);
+    assert_int_equal(tsr_rope_fill(&good, positions, 2, NULL), TSR_ERR_INVALID);
+    assert_int_equal(tsr_rope_fill(&good, positions, -1, rows), TSR_ERR_INVALID);
+    assert_int_equal(tsr_rope_fill(&good, NULL, 0, NULL), TSR_OK);
+}
+
 static void memory_may_be_short(void **state)
 {
     (void)state;
@@ -427,6 +486,8 @@ int main(void)
         cmocka_unit_test(patterns_say_which_layers_have_windows),
         cmocka_unit_test(each_layer_has_its_own_rotation),
         cmocka_unit_test(scaling_is_read_from_keys),
+        cmocka_unit_test(public_tables_are_those_of_models),
+        cmocka_unit_test(public_tables_refuse_what_has_no_angles),
         cmocka_unit_test(memory_may_be_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

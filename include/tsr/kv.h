@@ -45,8 +45,9 @@ typedef struct tsr_kv_layer_config {
     /** The weight whose product is the layer's keys: k_dim rows for each KV head, allocated, and divided by
      * rows between heads, or whole on one device. Only its place is read, and only by tsr_kv_create() */
     const tsr_tensor *wk;
-    int64_t k_dim, v_dim; /**< elements of a head's key and value: whole blocks of type_k and type_v */
-    int64_t window;       /**< positions that a token sees, its own included; 0: all. Layers with a window
+    int64_t k_dim;  /**< elements of a head's key: whole blocks of type_k */
+    int64_t v_dim;  /**< elements of a head's value: whole blocks of type_v */
+    int64_t window; /**< positions that a token sees, its own included; 0: all. Layers with a window
                                keep window - 1 + n_batch positions of a sequence */
 } tsr_kv_layer_config;
 
@@ -54,11 +55,12 @@ typedef struct tsr_kv_layer_config {
 typedef struct tsr_kv_config {
     size_t size;                       /**< sizeof(tsr_kv_config) */
     const tsr_kv_layer_config *layers; /**< [n_layers], read by tsr_kv_create() only */
-    int n_layers;
-    tsr_type type_k, type_v; /**< F32, F16, BF16, Q8_0 or Q4_0 */
-    int64_t n_ctx;           /**< tokens of all sequences together, and of the longest one */
-    int64_t n_batch;         /**< most tokens of one step, and so what layers with a window can undo */
-    int n_seq_max;           /**< sequences 0 .. n_seq_max - 1 */
+    int n_layers;                      /**< entries of `layers` */
+    tsr_type type_k;                   /**< of keys: F32, F16, BF16, Q8_0 or Q4_0 */
+    tsr_type type_v;                   /**< of values: the same */
+    int64_t n_ctx;                     /**< tokens of all sequences together, and of the longest one */
+    int64_t n_batch; /**< most tokens of one step, and so what layers with a window can undo */
+    int n_seq_max;   /**< sequences 0 .. n_seq_max - 1 */
 } tsr_kv_config;
 
 /** The defaults: F16, one sequence, n_batch 512; no layers and no n_ctx, which the caller sets. */

@@ -82,10 +82,10 @@ typedef struct tsr_attention_config {
 TSR_API tsr_attention_config tsr_attention_config_default(void);
 
 /** Attention of q [n_heads * k_dim, n_tokens] over the stored keys and values of each token's sequence, up to
- * the token's own position and inside the layer's window: softmax(scale * q k) v. [n_heads * v_dim, n_tokens].
- * n_heads is a multiple of the layer's KV heads; query head i reads KV head i / (n_heads / n_kv_heads). q is
- * F32 and divided between heads such that each device has the KV heads of its query heads; the result is
- * divided alike. `config` NULL: the defaults. */
+ * the token's own position and inside the layer's window: softmax(scale * q k) v. The result is [n_heads *
+ * v_dim, n_tokens]. n_heads is a multiple of the layer's KV heads; query head i reads KV head i / (n_heads /
+ * n_kv_heads). q is F32 and divided between heads such that each device has the KV heads of its query heads;
+ * the result is divided alike. `config` NULL: the defaults. */
 TSR_API tsr_tensor *tsr_attention(tsr_graph *graph, tsr_kv_inputs *inputs, int layer, tsr_tensor *q,
                                   const tsr_attention_config *config);
 

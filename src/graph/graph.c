@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "graph/kv_inputs.h"
 
 static const tsr_tracked_kind graph_kind = {"graph", NULL, NULL};
 

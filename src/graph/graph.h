@@ -177,6 +177,9 @@ struct tsr_graph {
     tsr_program *program;     /* the last one compiled, which stores inputs and outputs; NULL: none */
 };
 
+/* Free the list of a graph (kv_inputs.c). */
+void tsr_kv_inputs_free_all(tsr_kv_inputs *first);
+
 /* Append a node; NULL (and the graph's sticky failure) if out of memory. */
 tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int64_t ne0, int64_t ne1,
                            const char *name);

@@ -35,9 +35,6 @@ struct tsr_kv_inputs {
  * compiled graph does not read are skipped. */
 tsr_status tsr_kv_inputs_set(tsr_kv_inputs *inputs, const int32_t *seqs, const int32_t *positions);
 
-/* Free what the graph's list has. */
-void tsr_kv_inputs_free_all(tsr_kv_inputs *first);
-
 /* Whether there are inputs of this graph for a step with rows of x, and a KV layer `layer` with heads.
  * Otherwise the graph's failure is recorded. */
 bool tsr_kv_inputs_check(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, int layer,
