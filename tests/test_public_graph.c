@@ -42,7 +42,7 @@ typedef struct model {
     tsr_runtime *rt;
     tsr_context *contexts[N_WAYS];
     tsr_buffer *buffers[N_WAYS];
-    tsr_tensor *wq[N_LAYERS], *wk[N_LAYERS], *wv[N_LAYERS], *sinks;
+    tsr_tensor *wq[N_LAYERS], *wk[N_LAYERS], *wv[N_LAYERS], *sinks, *factor;
     tsr_kv *kv;
 } model;
 
@@ -101,6 +101,7 @@ static void open_model(model *m, const float *split)
     for (int l = 0; l < N_LAYERS; l++)
         m->wv[l] = tsr_tensor_2d(m->contexts[WHOLE], TSR_TYPE_F32, N_EMBD, N_KV * V_DIM, "wv");
     runner_ok(tsr_tensors_alloc(m->contexts[WHOLE], rows(m->rt, V_DIM, split), &m->buffers[WHOLE]), "values");
+    m->factor = tsr_tensor_1d(m->contexts[Q_ROWS], TSR_TYPE_F32, 1, "factor");
     m->sinks = tsr_tensor_1d(m->contexts[Q_ROWS], TSR_TYPE_F32, N_HEADS, "sinks");
     runner_ok(
         tsr_tensors_alloc(m->contexts[Q_ROWS], rows(m->rt, granules[Q_ROWS], split), &m->buffers[Q_ROWS]),
@@ -111,6 +112,7 @@ static void open_model(model *m, const float *split)
         fill(m->wv[l], 30 + (uint64_t)l, 0.3f);
     }
     fill(m->sinks, 40, 1);
+    fill(m->factor, 50, 1);
     const tsr_kv_config kv = kv_config(m, layers);
     runner_ok(tsr_kv_create(m->rt, &kv, &m->kv), "KV region");
 }
@@ -289,6 +291,116 @@ static void attention_is_right_for_every_split(void **state)
     }
 }
 
+/* -- parts of blocks -- */
+
+enum { N_Q = N_HEADS * K_DIM, N_PARTS = 4 + TSR_GLU_BOUNDED + 1 };
+
+static const float limit = 0.5f;
+
+/* act(g) * u in double. */
+static double glu(tsr_glu_kind kind, double g, double u)
+{
+    const double l = (double)limit;
+    const double gelu = 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g)));
+    switch (kind) {
+    case TSR_GLU_SILU:
+        return g / (1 + exp(-g)) * u;
+    case TSR_GLU_GELU_TANH:
+        return g * gelu * u;
+    case TSR_GLU_CLAMPED:
+        return fmin(g, 7) / (1 + exp(-1.702 * fmin(g, 7))) * (fmax(-7, fmin(u, 7)) + 1);
+    case TSR_GLU_GELU_GATE:
+        return gelu * u;
+    case TSR_GLU_RELU:
+        return fmax(g, 0) * u;
+    case TSR_GLU_SIGMOID:
+        return u / (1 + exp(-g));
+    case TSR_GLU_CAPPED:
+        return fmin(g / (1 + exp(-g)), l) * fmax(-l, fmin(u, l));
+    case TSR_GLU_PLAIN:
+        return g * u;
+    case TSR_GLU_BOUNDED:
+        return fmin(g, l) / (1 + exp(-fmin(g, l))) * fmax(-l, fmin(u, l));
+    }
+    return NAN;
+}
+
+/* Element i of part `part`, of one token's q and r. */
+static double part_of(int part, const float *q, const float *r, double factor, int i)
+{
+    const int head = i / K_DIM;
+    double squares = 0;
+    for (int k = 0; k < K_DIM; k++)
+        squares += (double)q[head * K_DIM + k] * (double)q[head * K_DIM + k];
+    switch (part) {
+    case 0:
+        return (double)q[i] / (1 + exp(-(double)r[head * K_DIM + 3]));
+    case 1:
+        return (double)q[i] / sqrt(squares / K_DIM + 1e-5);
+    case 2:
+        return factor * (double)q[i];
+    case 3:
+        return (double)q[i / 8 * K_DIM + 4 + i % 8];
+    }
+    return glu((tsr_glu_kind)(part - 4), (double)q[i], (double)r[i]);
+}
+
+static void run_parts(const float *split, float *out)
+{
+    static float x[N_BATCH * N_EMBD], q[N_BATCH][N_Q], r[N_BATCH][N_Q];
+    uint64_t seed = 7;
+    float factor;
+    model m;
+    tsr_graph *g;
+    tsr_program *program;
+    tsr_program_info info;
+    tsr_tensor *y[N_PARTS];
+    open_model(&m, split);
+    runner_ok(tsr_graph_create(m.rt, &g), "graph");
+    tsr_tensor *in = tsr_graph_input(g, TSR_TYPE_F32, N_EMBD, N_BATCH, "x");
+    tsr_tensor *a = tsr_graph_output(g, tsr_mul_mat(g, m.wq[0], in));
+    tsr_tensor *b = tsr_graph_output(g, tsr_mul_mat(g, m.wq[1], in));
+    y[0] = tsr_gate(g, a, tsr_take_columns(g, b, (tsr_columns){K_DIM, 3, 1}));
+    y[1] = tsr_rms_norm_plain(g, a, K_DIM, 1e-5f);
+    y[2] = tsr_scale_by(g, a, m.factor);
+    y[3] = tsr_take_columns(g, a, (tsr_columns){K_DIM, 4, 8});
+    for (int kind = TSR_GLU_SILU; kind <= TSR_GLU_BOUNDED; kind++)
+        y[4 + kind] = tsr_glu(g, (tsr_glu_kind)kind, limit, a, b);
+    for (int i = 0; i < N_PARTS; i++)
+        tsr_graph_output(g, y[i]);
+    runner_ok(tsr_program_compile(g, NULL, &program), "compile");
+    tsr_program_get_info(program, &info);
+    assert_int_equal(info.n_all_gathers + info.n_all_reduces + info.n_transfers, 0); /* all stay divided */
+    for (int i = 0; i < N_BATCH * N_EMBD; i++)
+        x[i] = random_normal(&seed);
+    runner_ok(tsr_tensor_set(in, x, 0, sizeof x), "x");
+    runner_ok(tsr_program_run(program), "run");
+    get(a, q[0]);
+    get(b, r[0]);
+    get(m.factor, &factor);
+    for (int part = 0; part < N_PARTS; part++, out += N_BATCH * N_Q) {
+        const int n = (int)tsr_tensor_ne(y[part])[0];
+        get(y[part], out);
+        for (int t = 0; t < N_BATCH; t++)
+            for (int i = 0; i < n; i++) {
+                const double expected = part_of(part, q[t], r[t], (double)factor, i);
+                assert_true(fabs((double)out[t * n + i] - expected) < 1e-5 * (1 + fabs(expected)));
+            }
+    }
+    tsr_program_destroy(program);
+    tsr_graph_destroy(g);
+    close_model(&m);
+}
+
+static void parts_are_right_for_every_split(void **state)
+{
+    (void)state;
+    static float first[N_PARTS * N_BATCH * N_Q], other[N_PARTS * N_BATCH * N_Q];
+    run_parts((const float[]){1, 0, 0}, first);
+    run_parts((const float[]){1, 0, 2}, other);
+    assert_memory_equal(first, other, sizeof first);
+}
+
 /* Each device is charged for its heads when the region is made, and for no more later. */
 static void reserved_bytes_are_those_of_the_heads(void **state)
 {
@@ -321,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_right_for_every_split),
+        cmocka_unit_test(parts_are_right_for_every_split),
         cmocka_unit_test(reserved_bytes_are_those_of_the_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

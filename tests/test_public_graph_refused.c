@@ -312,9 +312,9 @@ static void attentions_that_do_not_fit(void **state)
     tsr_attention_config config;
 #define NO_ATTENTION(graph_inputs, layer, q, field, value, words)              \
     do {                                                                       \
+        new_graph(f);                                                          \
         config = tsr_attention_config_default();                               \
         config.field = value;                                                  \
-        new_graph(f);                                                          \
         assert_null(tsr_attention(f->graph, graph_inputs, layer, q, &config)); \
         assert_says(words);                                                    \
     } while (0)
@@ -330,6 +330,32 @@ static void attentions_that_do_not_fit(void **state)
     tsr_tensor *odd = tsr_graph_input(f->graph, TSR_TYPE_F32, 3 * DIM, N_TOKENS, "three heads");
     assert_null(tsr_attention(f->graph, f->inputs, 0, odd, NULL));
     assert_says("as many heads for each KV head");
+}
+
+static void parts_that_do_not_fit(void **state)
+{
+    fixture *f = *state;
+#define NO_PART(call, words) \
+    do {                     \
+        new_graph(f);        \
+        assert_null(call);   \
+        assert_says(words);  \
+    } while (0)
+    NO_PART(tsr_glu(f->graph, (tsr_glu_kind)9, 1, f->q, f->q), "must be a tsr_glu_kind");
+    NO_PART(tsr_glu(f->graph, TSR_GLU_CAPPED, 0, f->q, f->q), "its limit more than 0");
+    NO_PART(tsr_glu(f->graph, TSR_GLU_PLAIN, 0, f->q, f->k), "of one shape");
+    NO_PART(tsr_glu(f->graph, TSR_GLU_PLAIN, 0, NULL, f->k), "an operand is NULL");
+    NO_PART(tsr_gate(f->graph, f->k, f->q), "divide that of the first");
+    NO_PART(tsr_gate(f->graph, f->k, NULL), "an operand is NULL");
+    NO_PART(tsr_gate(f->graph, f->k, tsr_graph_input(f->graph, TSR_TYPE_F32, 0, N_TOKENS, "none")),
+            "divide that of the first");
+    NO_PART(tsr_rms_norm_plain(f->graph, f->k, 0, 1), "the length must divide");
+    NO_PART(tsr_rms_norm_plain(f->graph, f->k, 7, 1), "the length must divide");
+    NO_PART(tsr_scale_by(f->graph, f->k, f->sinks), "of one element");
+    NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){0, 0, 1}), "multiple of the period");
+    NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){DIM, DIM, 1}), "multiple of the period");
+    NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){DIM, 1, INT64_MAX}), "multiple of the period");
+    NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){7, 0, 1}), "multiple of the period");
 }
 
 static void refuse_compile(fixture *f, const char *words)
@@ -367,7 +393,7 @@ int main(void)
         CASE(heads_on_one_device),          CASE(sequences_that_do_not_exist),
         CASE(inputs_of_impossible_steps),   CASE(appends_that_fail_change_nothing),
         CASE(stores_that_do_not_fit),       CASE(attentions_that_do_not_fit),
-        CASE(heads_on_other_devices),
+        CASE(heads_on_other_devices),       CASE(parts_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /** @file
- * The ops of transformers beyond those of tsr/graph.h: attention over a KV region, and what it needs.
+ * The ops of transformers beyond those of tsr/graph.h: attention over a KV region, and parts of blocks.
  *
  * With these an engine builds a model's graph itself. A step is a graph of a fixed number of tokens, of any
  * sequences. Each token's sequence and position are inputs, which one object has and fills:
@@ -109,6 +109,50 @@ TSR_API tsr_rope_config tsr_rope_config_default(void);
  * pointer is NULL. Any thread may call it. Allocates nothing. */
 TSR_NODISCARD TSR_API tsr_status tsr_rope_fill(const tsr_rope_config *config, const int32_t *positions,
                                                int64_t n_tokens, float *rows);
+
+/* -- parts of blocks -- */
+
+/** Activations of a gated FFN. */
+typedef enum tsr_glu_kind {
+    TSR_GLU_SILU = 0,      /**< x / (1 + exp(-x)): tsr_swiglu() */
+    TSR_GLU_GELU_TANH = 1, /**< the tanh form of gelu: tsr_geglu() */
+    /** gpt-oss: with g = min(gate, 7) and u = up within [-7, 7], g / (1 + exp(-1.702 g)) and u + 1 */
+    TSR_GLU_CLAMPED = 2,
+    TSR_GLU_GELU_GATE = 3, /**< gelu(x) / x: what gelu multiplies x by */
+    TSR_GLU_RELU = 4,      /**< max(x, 0); times x its square (arXiv:2109.08668) */
+    TSR_GLU_SIGMOID = 5,   /**< 1 / (1 + exp(-x)): a gate for each element (arXiv:2505.06708) */
+    TSR_GLU_CAPPED = 6,    /**< Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
+    TSR_GLU_PLAIN = 7,     /**< x: the product of gate and up */
+    TSR_GLU_BOUNDED = 8    /**< DeepSeek V4: silu(min(gate, limit)), and up within [-limit, limit] */
+} tsr_glu_kind;
+
+/** act(gate) * up, element by element; both are F32 of one shape. Operands that are divided alike stay
+ * divided; otherwise both become whole. limit: more than 0 for TSR_GLU_CAPPED and TSR_GLU_BOUNDED, otherwise
+ * ignored. */
+TSR_API tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate,
+                            tsr_tensor *up);
+
+/** x times sigmoid(gate), which has as many rows; its ne0 divides that of x: a factor for each such part of a
+ * row (each head). Divided like x if the gate is divided by the same parts, otherwise both become whole. */
+TSR_API tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
+
+/** x / rms(x) over every n elements of ne0 (each head), without a weight; n divides ne0. A division of x
+ * between such parts stays. */
+TSR_API tsr_tensor *tsr_rms_norm_plain(tsr_graph *graph, tsr_tensor *x, int64_t n, float eps);
+
+/** x times an F32 weight of one element, which every device of x has. Divided like x. */
+TSR_API tsr_tensor *tsr_scale_by(tsr_graph *graph, tsr_tensor *x, tsr_tensor *factor);
+
+/** Elements [first, first + n) of every `period` elements of a row. */
+typedef struct tsr_columns {
+    int64_t period; /**< elements; divides ne0 */
+    int64_t first;  /**< 0 .. period - n */
+    int64_t n;      /**< at least 1 */
+} tsr_columns;
+
+/** Columns of x that repeat with a period, [ne0 / period * n, n_tokens]: e.g. the queries of a product that
+ * has queries and gates of each head. A divided x keeps its division if no period is cut. */
+TSR_API tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns columns);
 
 TSR_END_DECLS
 #endif

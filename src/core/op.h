@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/ops.h>
 #include <tsr/sampler.h>
 #include <tsr/types.h>
 
@@ -369,26 +370,13 @@ typedef struct tsr_op_stream_mix {
     int64_t n_weights, first, add_first;
 } tsr_op_stream_mix;
 
-/* An FFN without a gate applies the activation as its own gate: gate and up are the same buffer. */
-typedef enum tsr_glu_kind {
-    TSR_GLU_SILU = 0,
-    TSR_GLU_GELU_TANH = 1,
-    TSR_GLU_CLAMPED = 2,   /* gpt-oss: with g = min(gate, L) and u = up within [-L, L],
-                              act(gate) = g / (1 + exp(-A g)) and up counts as u + 1 */
-    TSR_GLU_GELU_GATE = 3, /* gelu_tanh(x) / x: what GELU multiplies x by */
-    TSR_GLU_RELU = 4,      /* max(x, 0); times x its square (arXiv:2109.08668) */
-    TSR_GLU_SIGMOID = 5,   /* 1 / (1 + exp(-x)): gated attention (arXiv:2505.06708) */
-    TSR_GLU_CAPPED = 6,    /* Step 3.5: min(silu(gate), limit), and up within [-limit, limit] */
-    TSR_GLU_PLAIN = 7,     /* x: the product of gate and up */
-    TSR_GLU_BOUNDED = 8    /* DeepSeek V4: silu(min(gate, limit)), and up within [-limit, limit] */
-} tsr_glu_kind;
-
 /* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss,
  * gpt_oss/torch/model.py). */
 #define TSR_GLU_LIMIT 7.0f
 #define TSR_GLU_ALPHA 1.702f
 
-/* y[i] = act(gate[i]) * up[i], n elements. gate or up may equal y. */
+/* y[i] = act(gate[i]) * up[i], n elements. An FFN without a gate applies the activation as its own gate: gate
+ * and up are the same buffer. gate or up may equal y. */
 typedef struct tsr_op_glu {
     tsr_glu_kind kind;
     const float *gate, *up;

@@ -45,11 +45,6 @@ typedef struct tsr_recurrence_operands {
     tsr_tensor *skip; /* of Mamba-2, which has one part; otherwise NULL */
 } tsr_recurrence_operands;
 
-/* Elements [first, first + n) of every `period` elements of a row. */
-typedef struct tsr_columns {
-    int64_t period, first, n;
-} tsr_columns;
-
 /* 0: 16 bits. */
 static inline bool tsr_activation_bits_known(int bits)
 {
@@ -203,22 +198,6 @@ static inline bool tsr_tensor_is_f32(const tsr_tensor *x)
  * elements for each head and is SPLIT like x between heads. */
 tsr_tensor *tsr_heads_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, int64_t head_dim, bool center,
                            float eps);
-
-/* x / rms(x) over every n elements of ne0 (each head), without a weight. */
-tsr_tensor *tsr_rms_norm_plain(tsr_graph *graph, tsr_tensor *x, int64_t n, float eps);
-
-/* x times an F32 weight of one element. */
-tsr_tensor *tsr_scale_by(tsr_graph *graph, tsr_tensor *x, tsr_tensor *factor);
-
-/* act(gate) * up of any kind (core/op.h); `limit`: of TSR_GLU_CAPPED and TSR_GLU_BOUNDED. */
-tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor *gate, tsr_tensor *up);
-
-/* x times sigmoid(gate), which has as many rows; its ne0 divides that of x: a factor for each such part of a
- * row (each head). */
-tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
-
-/* Columns of x that repeat with a period. A divided x keeps its division if no period is cut. */
-tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns columns);
 
 /* W x of every part of W. */
 tsr_tensor *tsr_mul_mat_parts(tsr_graph *graph, const tsr_weight_parts *w, tsr_tensor *x);

@@ -183,6 +183,9 @@ tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor
 {
     if (operands_missing(graph, "glu", gate, up))
         return NULL;
+    const bool has_limit = kind == TSR_GLU_CAPPED || kind == TSR_GLU_BOUNDED;
+    if ((int)kind < TSR_GLU_SILU || kind > TSR_GLU_BOUNDED || (has_limit && !(limit > 0)))
+        return bad(graph, "glu", gate, up, "the kind must be a tsr_glu_kind, and its limit more than 0");
     if (!tsr_tensor_is_f32(up) || gate->ne[0] != up->ne[0] || gate->ne[1] != up->ne[1])
         return bad(graph, "glu", gate, up, "both must be F32 of one shape");
     tsr_node *node = unary(graph, TSR_OP_GLU, gate);
@@ -265,7 +268,7 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate)
 {
     if (operands_missing(graph, "gate", x, gate))
         return NULL;
-    if (!tsr_tensor_is_f32(gate) || x->ne[0] % gate->ne[0] != 0 || gate->ne[1] != x->ne[1])
+    if (!tsr_tensor_is_f32(gate) || gate->ne[0] < 1 || x->ne[0] % gate->ne[0] != 0 || gate->ne[1] != x->ne[1])
         return bad(
             graph, "gate", x, gate,
             "the second operand must be F32 with as many rows, and its ne[0] divide that of the first");

@@ -7,8 +7,8 @@ tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns c)
 {
     if (tsr_graph_misses(graph, "columns", &x, 1))
         return NULL;
-    if (!tsr_tensor_is_f32(x) || c.first < 0 || c.n < 1 || c.first + c.n > c.period ||
-        x->ne[0] % c.period != 0)
+    if (!tsr_tensor_is_f32(x) || c.period < 1 || c.first < 0 || c.n < 1 || c.first > c.period ||
+        c.n > c.period - c.first || x->ne[0] % c.period != 0)
         return tsr_graph_refuse(graph, "columns", x,
                                 "ne[0] must be a multiple of the period, which has these columns");
     tsr_node *node =
