@@ -1,0 +1,111 @@
+"""Models: the weights of a GGUF file on the devices of a runtime (tsr/model.h)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Sequence
+
+from ._config import ModelConfig, model_config
+from ._errors import InvalidError
+from ._handle import Object
+from ._library import check, ffi, lib, path_bytes
+from ._plan import Fit, Plan
+from ._runtime import Runtime
+from ._tokenizer import Tokenizer
+from ._values import ModelInfo, copy
+
+if TYPE_CHECKING:
+    from ._config import Unpack
+
+
+class Model(Object):
+    """A loaded model.
+
+    tensor_split: proportions in device order, as -ts of the tool; None: the planner chooses the fastest.
+    devices: the model opens a runtime of its own on these devices, and closes the runtime with itself.
+    runtime: instead of devices, an opened runtime, which several models may share.
+    config: see ModelConfig.
+
+    Closing a model closes its sessions.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tensor_split: Sequence[float] | None = None,
+        *,
+        devices: str | None = None,
+        runtime: Runtime | None = None,
+        **config: Unpack[ModelConfig],
+    ) -> None:
+        if runtime is not None and devices is not None:
+            raise InvalidError("devices and runtime: give one of the two; a runtime has its devices")
+        c = model_config(tensor_split, config)
+        self._owns_runtime = runtime is None
+        self._runtime = runtime or Runtime(devices)
+        try:
+            out = ffi.new("tsr_model **")
+            with self._runtime._handle as pointer:
+                check(lib.tsr_model_open(pointer, path_bytes(path), c.pointer, out))
+                self._own(out[0], lib.tsr_model_close, self._runtime._handle)
+        except BaseException:
+            if self._owns_runtime:
+                self._runtime.close()
+            raise
+        self._path = os.fspath(path)
+        self._tokenizer: Tokenizer | None = None
+        self._info: ModelInfo | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime that the model is loaded on."""
+        return self._runtime
+
+    @property
+    def info(self) -> ModelInfo:
+        """The description of the model."""
+        if self._info is None:
+            info = ffi.new("tsr_model_info *")
+            with self._handle as model:
+                lib.tsr_model_get_info(model, info)
+            self._info = copy(ModelInfo, info)
+        return self._info
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, which may be used after the model is closed, and by several threads."""
+        if self._tokenizer is None:
+            out = ffi.new("tsr_tokenizer **")
+            with self._handle as model:
+                check(lib.tsr_model_tokenizer(model, out))
+                self._tokenizer = Tokenizer._of(out[0])
+        return self._tokenizer
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that was carried out; a new one after a change of split."""
+        with self._handle as model:
+            return Plan._of(lib.tsr_model_plan(model))
+
+    @property
+    def fit(self) -> Fit | None:
+        """The fit of the opening. None: the model was opened without `fit`."""
+        with self._handle as model:
+            fit = lib.tsr_model_fit(model)
+            return Fit._of(fit) if fit != ffi.NULL else None
+
+    def resplit(self, tensor_split: Sequence[float] | None = None) -> None:
+        """Change the split of the model and its sessions, which keep their tokens and go on with the same bits. None:
+        the planner chooses. On failure nothing has changed."""
+        split = list(tensor_split or [])
+        with self._handle as model:
+            check(lib.tsr_model_resplit(model, split, len(split)))
+
+    def close(self) -> None:
+        """Close the sessions and the model, and its runtime if the model opened one."""
+        super().close()
+        if self._owns_runtime:
+            self._runtime.close()
+
+    def __repr__(self) -> str:
+        return f"<tsr.Model {self._path}{' (closed)' if self.closed else ''}>"
