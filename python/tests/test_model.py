@@ -1,8 +1,11 @@
 """Models, sessions and plans over several devices: bits, text and bytes are those of the C interface and the tool."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
-from conftest import GLOSSARY, PROMPT, tool
+from conftest import GLOSSARY, PROMPT, ROOT, tool
 
 import tsr
 
@@ -133,3 +136,10 @@ def test_other_machines_are_planned():
     with tsr.Topology.load("synthetic:pack:2 core:4 pu:2") as machine:
         assert len(machine.packages) == 2 and len(machine.cores) == 8 and "package" in str(machine)
     assert len(tsr.Topology().cores) > 0
+
+
+def test_the_example_shows_the_same_text():
+    done = subprocess.run([sys.executable, ROOT / "python/examples/splits.py"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("The same text every time.\n"), done.stderr
+    missing = subprocess.run([sys.executable, ROOT / "python/examples/splits.py", "nowhere.gguf"], capture_output=True)
+    assert missing.returncode == 1 and missing.stderr.startswith(b"ERR_IO: cannot open 'nowhere.gguf'")
