@@ -27,6 +27,7 @@ from ._errors import (
     TimeLimitError,
     UnsupportedError,
 )
+from ._graph import Graph, Program, Tensor, Weights
 from ._library import check, ffi, lib, text
 from ._model import Model
 from ._plan import Fit, Plan, fit, plan
@@ -49,6 +50,7 @@ __all__ = [
     "FitConfig",
     "FormatError",
     "FullError",
+    "Graph",
     "InputOutputError",
     "InvalidError",
     "Model",
@@ -56,14 +58,17 @@ __all__ = [
     "NotFoundError",
     "OutOfMemoryError",
     "Plan",
+    "Program",
     "RangeError",
     "Runtime",
     "Sampler",
     "Session",
+    "Tensor",
     "TimeLimitError",
     "Tokenizer",
     "Topology",
     "UnsupportedError",
+    "Weights",
     "check",
     "ffi",
     "fit",

@@ -49,10 +49,10 @@ class Handle:
         self.kept = kept  # what the library may use until `destroy` returns
         self.tree: _Tree = parent.tree if parent else _Tree()
         self._destroy = destroy
-        self._parent = parent
-        self._children: list[Handle] = []
+        self._children: list[Handle] = []  # closed before this one, the newest first
+        self._owners: list[Handle] = []
         if parent:
-            parent._children.append(self)
+            parent.depend(self)
 
     def __enter__(self) -> Any:
         self.tree.acquire()
@@ -71,8 +71,15 @@ class Handle:
             child.destroy_locked()
         pointer, self.pointer = self.pointer, None
         self._destroy(pointer)
-        if self._parent:
-            self._parent._children.remove(self)
+        for owner in self._owners:
+            owner._children.remove(self)
+        self._owners.clear()
+
+    def depend(self, user: Handle) -> None:
+        """Close `user`, an object of the same tree, before this one."""
+        if user not in self._children:
+            self._children.append(user)
+            user._owners.append(self)
 
     def close(self) -> None:
         self.tree.acquire()
