@@ -152,15 +152,14 @@ class Session(Object):
                 step.decode(tokens)
                 for _ in range(n_predict):
                     token = step.sample()
-                    if tokenizer.is_eog(token):
+                    text = stream._push_unless_eog(token)
+                    if text is None:
                         break
                     step.decode_one(token)
-                    text = stream.push(token)
                     if text:
                         yield text
-                text = stream.finish()
-                if text:
-                    yield text
+                if rest := stream.finish():
+                    yield rest
         finally:
             if own:
                 sampler.close()

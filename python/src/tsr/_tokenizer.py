@@ -137,6 +137,13 @@ class Detokenizer(Object):
         with self._handle as stream:
             return _string(lib.tsr_detokenizer_push(stream, token))
 
+    def _push_unless_eog(self, token: int) -> str | None:
+        """push(), or None where generation ends with the token; one lock, one call of Python for each token."""
+        with self._handle as stream:
+            if lib.tsr_tokenizer_is_eog(self._tokenizer._handle.pointer, token):
+                return None
+            return _string(lib.tsr_detokenizer_push(stream, token))
+
     def finish(self) -> str:
         """End the stream: U+FFFD in place of an incomplete character."""
         with self._handle as stream:
