@@ -47,6 +47,21 @@ def test_planned_bytes_are_allocated_bytes():
     assert "Split mode tensor: 6 layers over 3 of 3 devices" in str(planned)
 
 
+def test_prompts_of_all_lengths_and_sequences():
+    """The arrays of a batch live until the call returns: those of long prompts would be memory of others."""
+    with tsr.Model(GLOSSARY, devices="host:1,threads=1", n_seq_max=2) as model, tsr.Session(model) as session:
+        for n in (1, 60, 200):
+            tokens = np.arange(n, dtype=np.int32)
+            text = "".join(session.generate(tokens, 8, seq=1))
+            assert session.length(0) == 0 and session.length(1) >= n
+            session.trim(0, seq=1)
+            assert text == "".join(session.generate(list(tokens), 8))
+            session.trim(0)
+        with pytest.raises(tsr.FullError):
+            next(session.generate(np.zeros(1 << 24, np.int32), 3))  # memory that is unmapped when it is freed
+        assert session.length() == 0
+
+
 def test_a_change_of_split_changes_no_text(model, session):
     whole = "".join(session.generate(PROMPT, 24))
     session.trim(0)

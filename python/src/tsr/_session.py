@@ -146,10 +146,10 @@ class Session(Object):
         sampler = sampler or Sampler(self._n_vocab, temperature=0)
         try:
             with Detokenizer(tokenizer) as stream:
-                for token in tokens:
-                    sampler.accept(int(token))
                 step = _Step(self, sampler, seq)
                 step.decode(tokens)
+                for token in tokens:
+                    sampler.accept(int(token))
                 for _ in range(n_predict):
                     token = step.sample()
                     text = stream._push_unless_eog(token)
@@ -236,7 +236,8 @@ class _Step:
                 check(lib.tsr_session_decode(session, batch, self._rows))
 
     def decode(self, tokens: NDArray[np.int32]) -> None:
-        self._decode(_Batch(tokens, np.full(len(tokens), self._seq, np.int32), None).pointer)
+        batch = _Batch(tokens, np.full(len(tokens), self._seq, np.int32), None)  # its arrays live as long
+        self._decode(batch.pointer)
 
     def decode_one(self, token: int) -> None:
         self._token[0] = token
