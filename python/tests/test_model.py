@@ -130,6 +130,19 @@ def test_tokens_become_their_text(model):
     assert tokenizer.find("no such token") is None
 
 
+def test_conversations_have_the_librarys_templates(model):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a pin?"}]
+    tokens = model.encode_chat(messages, template="chatml")
+    text = model.tokenizer.decode(tokens)
+    assert "<|im_start|>user\nWhat is a pin?<|im_end|>\n<|im_start|>assistant\n" in text
+    first = model.encode_chat(messages[:1], template="chatml", add_generation_prompt=False)
+    assert len(model.encode_chat(messages, n_done=1, template="chatml")) < len(tokens) > len(first)
+    with pytest.raises(tsr.NotFoundError, match="no chat template"):
+        model.encode_chat(messages)
+    with pytest.raises(tsr.InvalidError, match='role "poet"'):
+        model.encode_chat([{"role": "poet", "content": ""}], template="chatml")
+
+
 def test_a_fit_is_what_the_model_opens_with():
     options = {"margins": [1 << 20], "type_k": "q8_0", "type_v": "q8_0"}
     narrow = "host:1,threads=1,mem=11200KiB"  # the plan without a cut takes 10.2 MiB

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
+
+import numpy as np
 
 from ._config import ModelConfig, model_config
 from ._errors import InvalidError
@@ -15,6 +17,8 @@ from ._tokenizer import Tokenizer
 from ._values import ModelInfo, copy
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ._config import Unpack
 
 
@@ -80,6 +84,36 @@ class Model(Object):
                 check(lib.tsr_model_tokenizer(model, out))
                 self._tokenizer = Tokenizer._of(out[0])
         return self._tokenizer
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        n_done: int = 0,
+        template: str | None = None,
+        add_generation_prompt: bool = True,
+    ) -> NDArray[np.int32]:
+        """The tokens of a conversation, {"role": "user", "content": "..."} each, with roles system, user, assistant.
+
+        n_done: messages that the session already has, up to the end of the last one's text. template: "chatml" or
+        another one of the library's; None: the one recognised in the model's file.
+        """
+        texts = [(message["role"].encode(), message["content"].encode()) for message in messages]
+        kept = [(ffi.new("char[]", role), ffi.new("char[]", content)) for role, content in texts]
+        array = ffi.new("tsr_chat_message[]", [(*pair, len(text[1])) for pair, text in zip(kept, texts)])
+        flags = lib.TSR_CHAT_ADD_GENERATION_PROMPT * add_generation_prompt
+        chat, n = ffi.new("tsr_chat **"), ffi.new("size_t *")
+        tokenizer = self.tokenizer._handle
+        with self._handle as model, tokenizer as pointer:
+            if template is None:
+                check(lib.tsr_chat_guess(lib.tsr_model_gguf(model), chat))
+            else:
+                check(lib.tsr_chat_find(template.encode(), chat))
+            arguments = chat[0], pointer, array, len(texts), n_done, flags
+            check(lib.tsr_chat_encode(*arguments, ffi.NULL, 0, n))
+            tokens = np.empty(n[0], np.int32)
+            check(lib.tsr_chat_encode(*arguments, ffi.from_buffer("int32_t[]", tokens), len(tokens), n))
+        return tokens
 
     @property
     def plan(self) -> Plan:
