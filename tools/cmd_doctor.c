@@ -23,7 +23,7 @@ static void print_build(void)
 static void print_distribution(void)
 {
     char line[256];
-    FILE *file = fopen("/etc/os-release", "r");
+    FILE *file = fopen("/etc/os-release", "re");
     while (file && fgets(line, sizeof line, file))
         if (strncmp(line, "PRETTY_NAME=", 12) == 0) {
             size_t n = strcspn(line + 12, "\n");
