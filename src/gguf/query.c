@@ -59,33 +59,39 @@ bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key)
     return key && tsr_gguf_index_find(&gguf->parts[0].key_index, key) != NULL;
 }
 
-tsr_status tsr_gguf_get_type(const tsr_gguf *gguf, const char *key, tsr_gguf_value_type *type_out)
-{
-    if (!gguf || !key || !type_out)
-        return tsr_fail(TSR_ERR_INVALID, "reading a GGUF key: model, key and output must not be NULL");
-    const struct tsr_gguf_key *found = tsr_gguf_index_find(&gguf->parts[0].key_index, key);
-    if (!found)
-        return tsr_fail(TSR_ERR_NOT_FOUND, "%s: there is no key \"%s\"", tsr_gguf_path(gguf), key);
-    *type_out = found->is_array ? TSR_GGUF_ARRAY : (tsr_gguf_value_type)found->type;
-    return TSR_OK;
-}
-
-/* The key, which must exist and be a scalar or an array as requested. */
-static tsr_status find_key(const tsr_gguf *gguf, const char *name, bool is_array, const void *out,
+/* The key, which must exist. */
+static tsr_status find_key(const tsr_gguf *gguf, const char *name, const void *out,
                            const struct tsr_gguf_key **key_out)
 {
     if (!gguf || !name || !out)
         return tsr_fail(TSR_ERR_INVALID, "reading a GGUF key: model, key and output must not be NULL");
-    const struct tsr_gguf_key *key = tsr_gguf_index_find(&gguf->parts[0].key_index, name);
-    if (!key)
+    *key_out = tsr_gguf_index_find(&gguf->parts[0].key_index, name);
+    if (!*key_out)
         return tsr_fail(TSR_ERR_NOT_FOUND, "%s: there is no key \"%s\"", tsr_gguf_path(gguf), name);
-    if (key->is_array != is_array)
+    return TSR_OK;
+}
+
+/* The key, which must exist and be a scalar or an array as requested. */
+static tsr_status find_value(const tsr_gguf *gguf, const char *name, bool is_array, const void *out,
+                             const struct tsr_gguf_key **key_out)
+{
+    const tsr_status status = find_key(gguf, name, out, key_out);
+    const struct tsr_gguf_key *key = *key_out;
+    if (status == TSR_OK && key->is_array != is_array)
         return tsr_gguf_fail(TSR_ERR_FORMAT, tsr_gguf_path(gguf), "key", name, strlen(name), key->at,
                              is_array ? "it must be an array, not a single %s"
                                       : "it must not be an array of %s",
                              tsr_gguf_value_type_name(key->type));
-    *key_out = key;
-    return TSR_OK;
+    return status;
+}
+
+tsr_status tsr_gguf_get_type(const tsr_gguf *gguf, const char *key, tsr_gguf_value_type *type_out)
+{
+    const struct tsr_gguf_key *found = NULL;
+    const tsr_status status = find_key(gguf, key, type_out, &found);
+    if (status == TSR_OK)
+        *type_out = found->is_array ? TSR_GGUF_ARRAY : (tsr_gguf_value_type)found->type;
+    return status;
 }
 
 static tsr_status wrong_type(const tsr_gguf *gguf, const struct tsr_gguf_key *key, const char *wanted)
@@ -105,7 +111,7 @@ tsr_status tsr_gguf_get_u64(const tsr_gguf *gguf, const char *key, uint64_t *val
 {
     const struct tsr_gguf_key *found = NULL;
     uint64_t value;
-    tsr_status status = find_key(gguf, key, false, value_out, &found);
+    tsr_status status = find_value(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
         return status;
     if (!tsr_gguf_value_u64(found->type, found->data, &value))
@@ -118,7 +124,7 @@ tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value
 {
     const struct tsr_gguf_key *found = NULL;
     double value;
-    tsr_status status = find_key(gguf, key, false, value_out, &found);
+    tsr_status status = find_value(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
         return status;
     if (!tsr_gguf_value_f64(found->type, found->data, &value))
@@ -130,7 +136,7 @@ tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value
 tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_out)
 {
     const struct tsr_gguf_key *found = NULL;
-    tsr_status status = find_key(gguf, key, false, value_out, &found);
+    tsr_status status = find_value(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
         return status;
     if (found->type != TSR_GGUF_BOOL)
@@ -142,7 +148,7 @@ tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_
 tsr_status tsr_gguf_get_string(const tsr_gguf *gguf, const char *key, tsr_gguf_string *value_out)
 {
     const struct tsr_gguf_key *found = NULL;
-    tsr_status status = find_key(gguf, key, false, value_out, &found);
+    tsr_status status = find_value(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
         return status;
     if (found->type != TSR_GGUF_STRING)
@@ -155,7 +161,7 @@ tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key, tsr_gguf_va
                               int64_t *n_out)
 {
     const struct tsr_gguf_key *found = NULL;
-    tsr_status status = find_key(gguf, key, true, type_out && n_out ? type_out : NULL, &found);
+    tsr_status status = find_value(gguf, key, true, type_out && n_out ? type_out : NULL, &found);
     if (status != TSR_OK)
         return status;
     *type_out = (tsr_gguf_value_type)found->type;
@@ -167,7 +173,7 @@ tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key, tsr_gguf_va
 static tsr_status find_element(const tsr_gguf *gguf, const char *name, int64_t index, const void *out,
                                const struct tsr_gguf_key **key_out)
 {
-    tsr_status status = find_key(gguf, name, true, out, key_out);
+    tsr_status status = find_value(gguf, name, true, out, key_out);
     if (status == TSR_OK && (index < 0 || index >= (*key_out)->n))
         return tsr_fail(TSR_ERR_INVALID,
                         "%s: key \"%s\" has %" PRId64 " elements; index %" PRId64 " is out of range",
