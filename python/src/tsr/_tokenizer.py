@@ -31,34 +31,17 @@ class Tokenizer(Object):
         flags = lib.TSR_ENCODE_ADD_SPECIAL * add_special | lib.TSR_ENCODE_PARSE_SPECIAL * parse_special
         n = ffi.new("size_t *")
         with self._handle as tokenizer:
+
+            def into(pointer: Any, capacity: int) -> int:
+                check(lib.tsr_tokenizer_encode(tokenizer, data, len(data), flags, pointer, capacity, n))
+                return int(n[0])
+
             tokens = np.empty(len(data) + 2, np.int32)
-            call = lib.tsr_tokenizer_encode
             try:
-                check(
-                    call(
-                        tokenizer,
-                        data,
-                        len(data),
-                        flags,
-                        ffi.from_buffer("int32_t[]", tokens),
-                        len(tokens),
-                        n,
-                    )
-                )
+                into(ffi.from_buffer("int32_t[]", tokens), len(tokens))
             except FullError:  # vocabularies that normalize may give more tokens than bytes
-                check(call(tokenizer, data, len(data), flags, ffi.NULL, 0, n))
-                tokens = np.empty(n[0], np.int32)
-                check(
-                    call(
-                        tokenizer,
-                        data,
-                        len(data),
-                        flags,
-                        ffi.from_buffer("int32_t[]", tokens),
-                        len(tokens),
-                        n,
-                    )
-                )
+                tokens = np.empty(into(ffi.NULL, 0), np.int32)
+                into(ffi.from_buffer("int32_t[]", tokens), len(tokens))
         return tokens[: n[0]].copy()
 
     def decode_bytes(self, tokens: Iterable[int], *, show_special: bool = False) -> bytes:
