@@ -31,6 +31,7 @@ static int set_up(void **state)
     gguf_writer_string(writer, "escape", "a\033[31mb\nc");
     gguf_writer_bool(writer, "yes", true);
     gguf_writer_value(writer, "most", TSR_GGUF_U64, &(uint64_t){UINT64_MAX});
+    gguf_writer_value(writer, "below", TSR_GGUF_I32, &(int32_t){-3});
     gguf_writer_f32(writer, "little", 1e-5f);
     gguf_writer_array(writer, "reals", TSR_GGUF_F32, reals, 2);
     gguf_writer_array(writer, "integers", TSR_GGUF_I32, integers, 5);
@@ -121,6 +122,7 @@ static void numbers_that_json_lacks_are_null_or_real(void **state)
     json_t *root = program_json(arguments), *keys = json_object_get(root, "keys");
     assert_true(json_is_null(json_array_get(json_object_get(keys, "reals"), 1)));
     assert_true(json_is_real(json_object_get(keys, "most")));
+    assert_int_equal(program_json_integer(keys, "below"), -3);
     assert_string_equal(json_string_value(json_object_get(keys, "escape")),
                         "a\357\277\275[31mb\357\277\275c");
     json_decref(root);

@@ -8,16 +8,27 @@
 
 #include "text.h"
 
-static json_t *json_string_of(tsr_gguf_string string)
+/* The whole string as tool_text_copy() makes it; free() it. NULL: out of memory. */
+static char *text_of(tsr_gguf_string string)
 {
     size_t capacity = 3 * string.bytes + 1; /* a byte becomes U+FFFD at most */
     char *copy = malloc(capacity);
-    if (!copy)
-        return NULL;
-    tool_text_copy(copy, capacity, string.data, string.bytes);
-    json_t *value = json_string(copy);
+    if (copy)
+        tool_text_copy(copy, capacity, string.data, string.bytes);
+    return copy;
+}
+
+static json_t *json_string_of(tsr_gguf_string string)
+{
+    char *copy = text_of(string);
+    json_t *value = copy ? json_string(copy) : NULL;
     free(copy);
     return value;
+}
+
+static bool is_integer(tsr_gguf_value_type type)
+{
+    return type != TSR_GGUF_F32 && type != TSR_GGUF_F64;
 }
 
 static json_t *json_scalar(const tsr_gguf *gguf, const char *key, tsr_gguf_value_type type)
@@ -30,12 +41,11 @@ static json_t *json_scalar(const tsr_gguf *gguf, const char *key, tsr_gguf_value
         return json_string_of(string);
     if (type == TSR_GGUF_BOOL && tsr_gguf_get_bool(gguf, key, &flag) == TSR_OK)
         return json_boolean(flag);
-    if (type != TSR_GGUF_F32 && type != TSR_GGUF_F64 && tsr_gguf_get_u64(gguf, key, &integer) == TSR_OK &&
-        integer <= INT64_MAX)
+    if (is_integer(type) && tsr_gguf_get_u64(gguf, key, &integer) == TSR_OK && integer <= INT64_MAX)
         return json_integer((json_int_t)integer);
     if (tsr_gguf_get_f64(gguf, key, &real) != TSR_OK || !isfinite(real))
         return json_null();
-    return json_real(real);
+    return is_integer(type) && real < 0 ? json_integer((json_int_t)real) : json_real(real);
 }
 
 static json_t *json_array_of(const tsr_gguf *gguf, const char *key)
@@ -52,8 +62,7 @@ static json_t *json_array_of(const tsr_gguf *gguf, const char *key)
         json_t *element = NULL;
         if (type == TSR_GGUF_STRING && tsr_gguf_array_string(gguf, key, i, &string) == TSR_OK)
             element = json_string_of(string);
-        else if (type != TSR_GGUF_F32 && type != TSR_GGUF_F64 &&
-                 tsr_gguf_array_i64(gguf, key, i, &integer) == TSR_OK)
+        else if (is_integer(type) && tsr_gguf_array_i64(gguf, key, i, &integer) == TSR_OK)
             element = type == TSR_GGUF_BOOL ? json_boolean(integer != 0) : json_integer(integer);
         else if (tsr_gguf_array_f64(gguf, key, i, &real) == TSR_OK && isfinite(real))
             element = json_real(real);
@@ -68,12 +77,12 @@ static json_t *json_keys(const tsr_gguf *gguf)
     for (int64_t i = 0; i < tsr_gguf_n_keys(gguf); i++) {
         const char *key = tsr_gguf_key_at(gguf, i);
         tsr_gguf_value_type type;
-        char name[256];
         if (tsr_gguf_get_type(gguf, key, &type) != TSR_OK)
             continue;
-        tool_text_copy(name, sizeof name, key, strlen(key));
+        char *name = text_of((tsr_gguf_string){key, strlen(key)});
         json_object_set_new(keys, name,
                             type == TSR_GGUF_ARRAY ? json_array_of(gguf, key) : json_scalar(gguf, key, type));
+        free(name);
     }
     return keys;
 }
