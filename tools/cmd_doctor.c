@@ -1,7 +1,6 @@
 /* tsr doctor: what a report of a problem needs, by the commands that show each part. */
 #include "tsr.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 

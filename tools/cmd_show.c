@@ -285,9 +285,10 @@ int tsr_cmd_show(int argc, char **argv)
         .n_options = TOOL_COUNT(options),
         .operand = "--model",
         .description =
-            "`-m` may be left out: `tsr show FILE`. A file of which only the header is there, as at "
-            "the beginning of a download, is enough. Tokens and merges are shown by their first "
-            "elements; `--key` prints all.",
+            "`-m` may be left out: `tsr show FILE`. A file that ends behind its header, as after a download "
+            "that was cut off, is enough. Tokens and merges are shown by their first elements; `--key` "
+            "prints "
+            "all.",
         .examples = "tsr show model.gguf\n"
                     "tsr show model.gguf --tensors\n"
                     "tsr show model.gguf --key tokenizer.chat_template",
