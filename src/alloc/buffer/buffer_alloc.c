@@ -50,9 +50,12 @@ size_t tsr_buffer_stored_bytes(const tsr_buffer_item *item, int d)
            (size_t)(w.row_end - w.row_begin);
 }
 
-/* The shard of a window inside the stored one. Rows of parts of several rows are not divided. */
+/* The shard of a window inside the stored one; without data, as on a measuring device, it stays without. Rows
+ * of parts of several rows are not divided. */
 static tsr_shard shard_in(const tsr_buffer_item *item, tsr_window stored, tsr_shard shard, tsr_window own)
 {
+    if (!shard.data)
+        return shard;
     shard.data = (unsigned char *)shard.data + (size_t)(own.row_begin - stored.row_begin) * shard.row_stride +
                  tsr_type_row_bytes(item->tensor->type, own.col_begin - stored.col_begin);
     return shard;
