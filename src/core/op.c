@@ -40,6 +40,7 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_ALL_GATHER] = "all_gather",
         [TSR_OP_SEND] = "send",
         [TSR_OP_RECV] = "recv",
+        [TSR_OP_JOIN] = "join",
     };
     return kind >= 0 && kind < TSR_OP_COUNT && names[kind] ? names[kind] : "?";
 }

@@ -53,6 +53,7 @@ typedef enum tsr_op_kind {
     TSR_OP_ALL_GATHER,
     TSR_OP_SEND,
     TSR_OP_RECV,
+    TSR_OP_JOIN,
     TSR_OP_COUNT
 } tsr_op_kind;
 
@@ -563,7 +564,14 @@ typedef struct tsr_op_all_reduce {
     const float *residual; /* NULL = none */
     float *y;
     int64_t n;
+    bool beside; /* devices that work in streams may run it beside what follows, until its JOIN */
 } tsr_op_all_reduce;
+
+/* What follows may read the sum of an ALL_REDUCE `beside`, and write what that reads. Only in programs of
+ * devices that work in streams. */
+typedef struct tsr_op_join {
+    struct tsr_collective *collective;
+} tsr_op_join;
 
 /* Gathers a [n, n_rows] tensor SPLIT along n on every participating rank. Rank r's part is
  * collective->partial[r], [n_rows][count of r] dense. */
@@ -623,6 +631,7 @@ typedef struct tsr_op {
         tsr_op_all_gather all_gather;
         tsr_op_send send;
         tsr_op_recv recv;
+        tsr_op_join join;
     };
 } tsr_op;
 

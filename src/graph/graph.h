@@ -166,6 +166,7 @@ struct tsr_graph {
     tsr_tracked tracked;
     tsr_node **nodes; /* in creation order, the order of lowering and of execution */
     int n_nodes, capacity;
+    int n_first;       /* the nodes of the first half (lower/halves.h); 0: the graph has no halves */
     tsr_status status; /* first failure of a constructor */
     char message[512];
     tsr_kv_inputs *kv_inputs; /* list; NULL: none */

@@ -46,15 +46,43 @@ static size_t live_bytes(const tsr_tracked *tracked, int device)
 
 static const tsr_tracked_kind memory_kind = {"memory of programs", NULL, live_bytes};
 
-/* Takes ownership of the layout, also on failure. */
-tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out)
+/* Make room on a device for the programs of a layout of halves, in one lane. */
+static tsr_status widen(const tsr_device *device, const tsr_layout *halves, tsr_layout *layout)
+{
+    tsr_status status = TSR_OK;
+    const int d = device->index;
+    const tsr_device_layout *half = &halves->devices[d];
+    tsr_device_layout *whole = &layout->devices[d];
+    const size_t comm_bytes = tsr_layout_comm_bytes(halves, d), have = tsr_layout_comm_bytes(layout, d);
+    size_t *chunks = NULL;
+    const int n_chunks = TSR_MAX(half->n_chunks, whole->n_chunks);
+    TSR_TRY(tsr_mem_array((size_t)n_chunks, sizeof *chunks, "arena chunks", &chunks));
+    for (int c = 0; c < n_chunks; c++)
+        chunks[c] = TSR_MAX(c < half->n_chunks ? half->chunk_bytes[c] : 0,
+                            c < whole->n_chunks ? whole->chunk_bytes[c] : 0);
+    tsr_mem_free(whole->chunk_bytes);
+    whole->chunk_bytes = chunks;
+    whole->n_chunks = n_chunks;
+    whole->bound_bytes = TSR_MAX(whole->bound_bytes, half->bound_bytes);
+    whole->input_bytes = TSR_MAX(whole->input_bytes, half->input_bytes);
+    if (comm_bytes > have)
+        whole->staging_bytes += comm_bytes - have;
+out:
+    return status;
+}
+
+tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_layout *halves,
+                                       tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
     tsr_program_memory *memory = NULL;
+    for (int d = 0; d < halves->n_devices; d++)
+        TSR_TRY(widen(rt->devices[d], halves, layout));
     TSR_TRY(TSR_NEW(&memory, "program memory"));
     memory->rt = rt;
     memory->layout = *layout;
-    *layout = (tsr_layout){0};
+    memory->halves = *halves;
+    *layout = *halves = (tsr_layout){0};
     TSR_TRY(
         tsr_mem_array((size_t)rt->n_devices, sizeof *memory->devices, "program memory", &memory->devices));
     for (int d = 0; d < rt->n_devices; d++)
@@ -64,6 +92,7 @@ tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_
     memory = NULL;
 out:
     tsr_layout_free(layout);
+    tsr_layout_free(halves);
     tsr_program_memory_destroy(memory);
     return status;
 }
@@ -90,7 +119,18 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
     }
     tsr_mem_free(memory->devices);
     tsr_layout_free(&memory->layout);
+    tsr_layout_free(&memory->halves);
     tsr_mem_free(memory);
+}
+
+/* Lanes divide the workspace alike; in a single one every program divides it for itself. */
+static bool workspace_fits(const tsr_layout *have, const tsr_layout *want, int d)
+{
+    const tsr_device_layout *has = &have->devices[d], *wants = &want->devices[d];
+    if (want->n_lanes == 1)
+        return tsr_layout_comm_bytes(want, d) <= tsr_layout_comm_bytes(have, d);
+    return wants->slot_bytes <= has->slot_bytes && wants->n_slots <= has->n_slots &&
+           wants->staging_bytes <= has->staging_bytes && wants->input_bytes <= has->input_bytes;
 }
 
 /* Whether a packed layout fits this memory; the message names the device and the bytes. */
@@ -98,9 +138,7 @@ tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_
 {
     for (int d = 0; d < layout->n_devices; d++) {
         const tsr_device_layout *have = &memory->layout.devices[d], *want = &layout->devices[d];
-        bool fits = want->slot_bytes <= have->slot_bytes && want->n_slots <= have->n_slots &&
-                    want->staging_bytes <= have->staging_bytes && want->n_chunks <= have->n_chunks &&
-                    (layout->n_lanes == 1 || want->input_bytes <= have->input_bytes);
+        bool fits = workspace_fits(&memory->layout, layout, d) && want->n_chunks <= have->n_chunks;
         for (int c = 0; fits && c < want->n_chunks; c++)
             fits = want->chunk_bytes[c] <= have->chunk_bytes[c];
         if (!fits)

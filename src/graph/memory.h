@@ -17,7 +17,8 @@ typedef struct tsr_program_memory {
     tsr_runtime *rt;
     tsr_tracked tracked;
     tsr_program_info info; /* of the graph that the memory was made for */
-    tsr_layout layout;
+    tsr_layout layout;     /* its sizes are those of the memory */
+    tsr_layout halves;     /* of programs of two halves (lower/halves.h); n_devices 0: none are compiled */
     struct {
         void **chunks;              /* [layout.devices[d].n_chunks] */
         unsigned char *lane_inputs; /* of lanes other than the first; NULL: none */
@@ -28,17 +29,19 @@ typedef struct tsr_program_memory {
 } tsr_program_memory;
 
 /* Pack `graph`, the largest shape that will be compiled into this memory, and allocate for n_lanes >= 1
- * lanes. */
-tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config, int n_lanes,
+ * lanes. `halves`: the largest graph of two halves, with a single lane; NULL: none is compiled. */
+tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_graph *halves,
+                                     const tsr_program_config *config, int n_lanes,
                                      tsr_program_memory **memory_out);
 void tsr_program_memory_destroy(tsr_program_memory *memory); /* NULL is fine */
 
 /* The bytes of a lane's inputs in the pinned block of a device; 0: inputs are uploaded. */
 size_t tsr_program_memory_pinned_bytes(const tsr_layout *layout, const tsr_device *device);
 
-/* The parts of creating and using a memory: allocate for a packed layout (takes ownership, also on failure),
- * and check that another packed layout fits. */
-tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out);
+/* The parts of creating and using a memory: allocate for a packed layout, and for one of halves that may be
+ * empty (takes ownership of both, also on failure), and check that another packed layout fits. */
+tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_layout *halves,
+                                       tsr_program_memory **memory_out);
 tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_layout *layout);
 
 #endif

@@ -74,7 +74,8 @@ static tsr_status create_collectives(tsr_program *program, tsr_emitter *emitter)
     program->n_collectives = low->n_collectives;
     emitter->collectives = program->collectives;
     for (int i = 0; i < low->n_instrs; i++)
-        if (low->instrs[i].collective >= 0 && low->instrs[i].kind != TSR_OP_RECV)
+        if (low->instrs[i].collective >= 0 && low->instrs[i].kind != TSR_OP_RECV &&
+            low->instrs[i].kind != TSR_OP_JOIN)
             TSR_TRY(create_collective(emitter, program->rt->comm, i,
                                       &program->collectives[low->instrs[i].collective]));
 out:
@@ -108,18 +109,23 @@ static tsr_program_info info_of(const tsr_lowered *low, int n_devices)
                               .n_transfers = low->n_transfers};
 }
 
-tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config, int n_lanes,
+tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_graph *halves,
+                                     const tsr_program_config *config, int n_lanes,
                                      tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
-    tsr_lowered lowered = {0};
-    tsr_layout layout = {0};
+    tsr_lowered lowered = {0}, lowered_halves = {0};
+    tsr_layout layout = {0}, layout_halves = {0};
     TSR_TRY(plan_graph(graph, config, n_lanes, NULL, &lowered, &layout));
-    TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, memory_out));
+    if (halves)
+        TSR_TRY(plan_graph(halves, config, n_lanes, NULL, &lowered_halves, &layout_halves));
+    TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, &layout_halves, memory_out));
     (*memory_out)->info = info_of(&lowered, graph->rt->n_devices);
 out:
     tsr_layout_free(&layout);
+    tsr_layout_free(&layout_halves);
     tsr_lowered_free(&lowered);
+    tsr_lowered_free(&lowered_halves);
     return status;
 }
 
@@ -169,6 +175,13 @@ static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
     }
 }
 
+/* The layout in a memory of programs like that of the graph; NULL: none. */
+static const tsr_layout *reserved_for(const tsr_graph *graph, const tsr_program_memory *shared)
+{
+    const tsr_layout *layout = !shared ? NULL : graph->n_first > 0 ? &shared->halves : &shared->layout;
+    return layout && layout->n_devices > 0 ? layout : NULL;
+}
+
 static const tsr_tracked_kind program_kind = {"program", NULL, NULL};
 
 static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, tsr_program_memory *shared,
@@ -180,7 +193,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     tsr_program *program = NULL;
     size_t n_devices = (size_t)graph->rt->n_devices;
 
-    TSR_TRY(plan_graph(graph, config, shared ? shared->layout.n_lanes : 1, shared ? &shared->layout : NULL,
+    TSR_TRY(plan_graph(graph, config, shared ? shared->layout.n_lanes : 1, reserved_for(graph, shared),
                        &lowered, &layout));
     TSR_TRY(TSR_NEW(&program, "a program"));
     program->rt = graph->rt;
@@ -191,7 +204,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     if (shared)
         TSR_TRY(tsr_program_memory_check(shared, &layout));
     else
-        TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, &program->own_memory));
+        TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, &(tsr_layout){0}, &program->own_memory));
     tsr_program_memory *memory = shared ? shared : program->own_memory;
     tsr_emitter emitter = {.low = &lowered,
                            .layout = shared ? &layout : &memory->layout,

@@ -196,6 +196,7 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
     case TSR_OP_ROPE:
         return check_rope(op);
     case TSR_OP_INPUTS:
+    case TSR_OP_JOIN:
     case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
     case TSR_OP_SUM_SQUARES:

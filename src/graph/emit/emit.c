@@ -18,6 +18,13 @@ static unsigned char *workspace(const tsr_emitter *emitter, int d, size_t offset
     return base ? base + offset : NULL;
 }
 
+/* The layout of the workspace. Programs of several lanes are in flight together and divide it alike. */
+static const tsr_layout *workspace_layout(const tsr_emitter *emitter)
+{
+    const tsr_layout *reserved = &emitter->memory->layout;
+    return reserved->n_lanes > 1 ? reserved : emitter->layout;
+}
+
 /* The inputs of the program's lane. */
 static unsigned char *inputs_of(const tsr_emitter *emitter, int d)
 {
@@ -37,10 +44,11 @@ static bool is_input(const tsr_emitter *emitter, int value)
 void *tsr_emit_address(const tsr_emitter *emitter, int value, int d)
 {
     const tsr_value *v = value_at(emitter, value);
+    const tsr_layout *shared = workspace_layout(emitter);
     if (v->sharding == TSR_SHARDING_PARTIAL)
         return workspace(emitter, d,
-                         tsr_layout_slots_at(&emitter->memory->layout, d, emitter->lane) +
-                             (size_t)v->slot * emitter->memory->layout.devices[d].slot_bytes);
+                         tsr_layout_slots_at(shared, d, emitter->lane) +
+                             (size_t)v->slot * shared->devices[d].slot_bytes);
     const int at = value * emitter->layout->n_devices + d, index = emitter->layout->item_of[at];
     if (index < 0)
         return NULL;
@@ -93,7 +101,7 @@ bool tsr_emit_inputs(const tsr_emitter *emitter, int d, tsr_op *op)
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)
 {
     return workspace(emitter, d,
-                     tsr_layout_staging_at(&emitter->memory->layout, d, emitter->lane) +
+                     tsr_layout_staging_at(workspace_layout(emitter), d, emitter->lane) +
                          emitter->layout->staging_of[i]);
 }
 
@@ -467,7 +475,8 @@ static bool emit_collective(const emission *e, tsr_op *op)
         op->all_reduce = (tsr_op_all_reduce){.collective = collective,
                                              .residual = e->instr->n_in == 2 ? tsr_emit_in(e, 1) : NULL,
                                              .y = tsr_emit_out(e),
-                                             .n = n};
+                                             .n = n,
+                                             .beside = e->instr->beside};
     else if (e->instr->kind == TSR_OP_ALL_GATHER)
         op->all_gather = (tsr_op_all_gather){
             .collective = collective, .y = tsr_emit_out(e), .n = value->ne0, .n_rows = value->ne1};
@@ -476,6 +485,13 @@ static bool emit_collective(const emission *e, tsr_op *op)
     else
         op->recv = (tsr_op_recv){.collective = collective, .y = tsr_emit_out(e), .n = n};
     return n > 0;
+}
+
+/* Host devices run their ops one after another. */
+static bool emit_join(const emission *e, tsr_op *op)
+{
+    op->join = (tsr_op_join){.collective = e->emitter->collectives[e->instr->collective]};
+    return op->join.collective && e->emitter->memory->rt->devices[e->d]->is_gpu;
 }
 
 bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
@@ -512,6 +528,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_ALL_GATHER] = emit_collective,
         [TSR_OP_SEND] = emit_collective,
         [TSR_OP_RECV] = emit_collective,
+        [TSR_OP_JOIN] = emit_join,
     };
     const tsr_instr *instr = &emitter->low->instrs[i];
     if (!tsr_device_set_has(instr->devices, d))

@@ -71,9 +71,7 @@ tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual,
                                                     .n_in = residual >= 0 ? 2 : 1,
                                                     .out = whole,
                                                     .devices = value.devices,
-                                                    .collective = low->out->n_collectives}));
-    tsr_slots_barrier(&low->slots, low->out->n_collectives++, value.devices,
-                      tsr_lowering_value(low, partial)->contributors, value.slot);
+                                                    .collective = low->out->n_collectives++}));
     low->out->n_all_reduces++;
     tsr_lowering_value(low, partial)->whole = whole;
     if (low->pending == partial)
@@ -117,7 +115,6 @@ static tsr_status all_gather(tsr_lowering *low, int split, int *whole_out)
     TSR_TRY(tsr_lowering_resolve_pending(low));
     tsr_value value = *tsr_lowering_value(low, split);
     value.sharding = TSR_SHARDING_PARTIAL;
-    TSR_TRY(tsr_slots_choose(&low->slots, value.devices, &value.slot));
     TSR_TRY(tsr_lowering_add_value(low, value, &part));
     TSR_TRY(tsr_lowering_add_instr(low, (tsr_instr){.kind = TSR_OP_COPY,
                                                     .name = value.name,
@@ -134,8 +131,7 @@ static tsr_status all_gather(tsr_lowering *low, int split, int *whole_out)
                                                     .n_in = 1,
                                                     .out = whole,
                                                     .devices = value.devices,
-                                                    .collective = low->out->n_collectives}));
-    tsr_slots_barrier(&low->slots, low->out->n_collectives++, value.devices, value.devices, value.slot);
+                                                    .collective = low->out->n_collectives++}));
     low->out->n_all_gathers++;
     tsr_lowering_value(low, split)->whole = whole;
     *whole_out = whole;
@@ -161,7 +157,7 @@ static tsr_status transfer(tsr_lowering *low, int index, tsr_device_set missing)
     instr.n_in = 0;
     TSR_TRY(tsr_lowering_add_instr(low, instr));
     tsr_lowering_value(low, index)->devices |= missing;
-    tsr_slots_transfer(&low->slots, low->out->n_collectives++, sender, missing);
+    low->out->n_collectives++;
     low->out->n_transfers += tsr_device_set_count(missing);
 out:
     return status;

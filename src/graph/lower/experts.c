@@ -133,25 +133,20 @@ static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
                        .map = down->axis == 0 ? down->map : NULL};
 }
 
-/* The slot of the sum: the slot of `other`, if `other` is still PARTIAL, otherwise a new slot. A slot was
- * free on the devices of the value that it was chosen for, so experts may share that of `other` only where
+/* The sum is in the slot of `other` (slots.h), if `other` is still PARTIAL, otherwise in a new slot. A slot
+ * is free on the devices of the value that it is chosen for, so experts may share that of `other` only where
  * `other` is on all devices that write to it. */
-static tsr_status choose_slot(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
+static tsr_status add_onto(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
 {
-    tsr_status status = TSR_OK;
     if (other >= 0 && other == low->pending) {
         if (value->contributors & ~tsr_lowering_value(low, other)->devices)
             return tsr_fail(TSR_ERR_INVALID, "experts: weight %s is on devices that have no part in %s",
                             value->name, tsr_lowering_value(low, other)->name);
         sum->in[sum->n_in++] = other;
-        value->slot = tsr_lowering_value(low, other)->slot;
         value->contributors |= tsr_lowering_value(low, other)->contributors;
         return TSR_OK;
     }
-    TSR_TRY(tsr_lowering_resolve_pending(low));
-    TSR_TRY(tsr_slots_choose(&low->slots, value->devices, &value->slot));
-out:
-    return status;
+    return tsr_lowering_resolve_pending(low);
 }
 
 tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
@@ -179,7 +174,7 @@ tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
                        .devices = down->devices,
                        .contributors = tsr_lowering_holders(down),
                        .flags = node->flags};
-    TSR_TRY(choose_slot(low, other, &sum, &value));
+    TSR_TRY(add_onto(low, other, &sum, &value));
     TSR_TRY(append(low, value, sum, index));
     low->pending = *index;
     if (other >= 0 && sum.n_in == 2) { /* `other` was already summed */

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "graph/lower/halves.h"
 #include "graph/lower/lowering.h"
+#include "graph/lower/slots.h"
 
 /* Find the nodes that lead to an output, a KV write or a state, and each node's number of live consumers. */
 static tsr_status find_live(tsr_lowering *low)
@@ -52,9 +54,25 @@ out:
     return status;
 }
 
+/* Nodes [begin, end), all of whose sums are then made. */
+static tsr_status lower_nodes(tsr_lowering *low, int begin, int end)
+{
+    tsr_status status = TSR_OK;
+    const tsr_graph *graph = low->graph;
+    for (int i = begin; i < end; i++)
+        if (low->live[i])
+            TSR_TRY(tsr_lower_node(low, &graph->nodes[i]->tensor));
+    for (int i = begin; i < end; i++)
+        if (low->live[i])
+            TSR_TRY(settle_output(low, &graph->nodes[i]->tensor));
+out:
+    return status;
+}
+
 tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out)
 {
     tsr_status status = TSR_OK;
+    const int n_first = graph->n_first;
     tsr_lowered lowered = {.n_nodes = graph->n_nodes};
     tsr_lowering low = {.graph = graph, .out = &lowered, .pending = -1};
     size_t n = (size_t)graph->n_nodes;
@@ -66,19 +84,17 @@ tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out)
     TSR_TRY(tsr_mem_array(n, sizeof(bool), "live graph nodes", &low.live));
     for (int i = 0; i < graph->n_nodes; i++)
         lowered.value_of_node[i] = -1;
-    TSR_TRY(tsr_slots_init(&low.slots, graph->rt->n_devices));
     TSR_TRY(find_live(&low));
-    for (int i = 0; i < graph->n_nodes; i++)
-        if (low.live[i])
-            TSR_TRY(tsr_lower_node(&low, &graph->nodes[i]->tensor));
-    for (int i = 0; i < graph->n_nodes; i++)
-        if (low.live[i])
-            TSR_TRY(settle_output(&low, &graph->nodes[i]->tensor));
+    TSR_TRY(lower_nodes(&low, 0, n_first));
+    const int n_instrs = lowered.n_instrs;
+    TSR_TRY(lower_nodes(&low, n_first, graph->n_nodes));
+    if (n_first > 0)
+        TSR_TRY(tsr_halves_interleave(&lowered, n_instrs));
+    TSR_TRY(tsr_slots_choose(&lowered, graph->rt->n_devices));
     *lowered_out = lowered;
     memset(&lowered, 0, sizeof lowered);
 out:
     tsr_lowered_free(&lowered);
-    tsr_slots_free(&low.slots);
     tsr_mem_free(low.n_uses);
     tsr_mem_free(low.live);
     return status;

@@ -35,6 +35,7 @@ typedef struct tsr_instr {
     int out;                /* value, -1 = none */
     tsr_device_set devices; /* devices that run it */
     int collective;         /* index among the program's collectives, -1 = none */
+    bool beside;            /* ALL_REDUCE: it may run beside what follows, until its JOIN (halves.h) */
 } tsr_instr;
 
 typedef struct tsr_lowered {

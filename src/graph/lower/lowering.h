@@ -4,7 +4,6 @@
 
 #include "core/device_set.h"
 #include "graph/lower/lowered.h"
-#include "graph/lower/slots.h"
 
 typedef struct tsr_lowering {
     const tsr_graph *graph;
@@ -13,7 +12,6 @@ typedef struct tsr_lowering {
     bool *live;             /* [n_nodes] */
     int pending;            /* PARTIAL value without an all-reduce so far, -1 = none */
     tsr_device_set devices; /* devices with weights of the graph; device 0 if there are no weights */
-    tsr_slots slots;
 } tsr_lowering;
 
 /* Append a value or an instruction to the result. */

@@ -49,7 +49,6 @@ static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, tsr_de
     tsr_value value = {.sharding = TSR_SHARDING_PARTIAL,
                        .devices = instr.weight->placement.devices,
                        .contributors = contributors};
-    TSR_TRY(tsr_slots_choose(&low->slots, value.devices, &value.slot));
     TSR_TRY(tsr_lowering_emit_node(low, node, value, instr));
     low->pending = low->out->value_of_node[node->index];
 out:
@@ -153,7 +152,6 @@ static tsr_status lower_divided_norm(tsr_lowering *low, const tsr_tensor *node, 
     if (by_head)
         return tsr_lowering_emit_node(low, node, like, (tsr_instr){.weight = weight, .in = {x}, .n_in = 1});
     TSR_TRY(tsr_lowering_resolve_pending(low));
-    TSR_TRY(tsr_slots_choose(&low->slots, squares.contributors, &squares.slot));
     TSR_TRY(tsr_lowering_add_value(low, squares, &sum.out));
     TSR_TRY(tsr_lowering_add_instr(low, sum));
     TSR_TRY(tsr_lowering_all_reduce(low, sum.out, -1, &scale.in[1]));

@@ -76,7 +76,7 @@ static tsr_status reserve(const tsr_session *session, tsr_step_shape shape, int 
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
     TSR_TRY(tsr_session_build_step(session, shape, &worst));
-    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, n_lanes, memory_out));
+    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, NULL, &config, n_lanes, memory_out));
 out:
     tsr_session_step_free(&worst);
     return status;
