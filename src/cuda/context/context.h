@@ -2,8 +2,9 @@
  * part of a device (memory, programs, communicators) works on this struct, so this file includes none of
  * them.
  *
- * There are two streams. `stream` is for programs, which the device's own host thread enqueues. Any other
- * thread that enqueues on it waits for it (tsr_cuda_drain) before it leaves. `copies` is for everything else:
+ * There are two streams. `stream` is for programs, which the device's own host thread enqueues; sums may run
+ * beside it, in a branch that ends before a program does (device/sums.h). Any other thread that enqueues on
+ * `stream` waits for it (tsr_cuda_drain) before it leaves. `copies` is for everything else:
  * uploads, downloads, zeroing. A call from outside first waits until the host thread has no jobs, which
  * implies that `stream` is empty, so work that is then enqueued on `copies` follows all programs; and
  * `stream` waits for `copies` before the next program (copies_pending). Hence no two host threads use a
@@ -25,6 +26,18 @@
 struct tsr_comm;
 struct tsr_cublas;
 struct tsr_cuda_range;
+
+/* Sums that may be in flight beside other ops. */
+enum { TSR_CUDA_SUMS = 4 };
+
+/* The stream of sums that run beside other ops of a program (device/sums.h); made when it is first needed. */
+typedef struct tsr_cuda_sums {
+    cudaStream_t stream;
+    cudaEvent_t forked;                                  /* what a sum waits for */
+    cudaEvent_t ended[TSR_CUDA_SUMS];                    /* of the last sums */
+    const struct tsr_collective *running[TSR_CUDA_SUMS]; /* their collectives; NULL: waited for */
+    uint64_t n; /* sums that have been enqueued, in captures or not */
+} tsr_cuda_sums;
 
 /* With more GPUs than this in one machine, the others get no peer access. */
 enum { TSR_CUDA_MAX_GPUS = 64 };
@@ -58,6 +71,7 @@ typedef struct tsr_cuda_device {
 
     cudaStream_t stream;
     cudaEvent_t done; /* for waiting until `stream` is empty */
+    tsr_cuda_sums sums;
     cudaStream_t copies;
     cudaEvent_t copied; /* for waiting until `copies` is empty */
     _Atomic bool copies_pending;

@@ -13,6 +13,7 @@
 #include "cuda/context/context.h"
 #include "cuda/context/worker.h"
 #include "cuda/device/program.h"
+#include "cuda/device/sums.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/libs/cublas.h"
 #include "cuda/memory/checksum.h"
@@ -76,6 +77,7 @@ static void close_device(tsr_cuda_device *cuda)
             (void)cudaStreamDestroy(cuda->copies);
         if (cuda->done)
             (void)cudaEventDestroy(cuda->done);
+        tsr_cuda_sums_close(cuda);
         if (cuda->stream)
             (void)cudaStreamDestroy(cuda->stream);
     }

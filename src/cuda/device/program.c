@@ -20,6 +20,7 @@
 #include "cuda/context/context.h"
 #include "cuda/context/worker.h"
 #include "cuda/device/fuse.h"
+#include "cuda/device/sums.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/libs/cublas.h"
 #include "cuda/memory/wrap.h"
@@ -124,10 +125,14 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
         *with_norm_out = norm != NULL;
         return enqueue_alone(op, norm, cuda->base.index, s);
     }
+    if (tsr_cuda_sums_may_fork(cuda, op))
+        return tsr_cuda_sums_fork(cuda, op);
+    TSR_TRY(tsr_cuda_sums_join_all(cuda));
     if (norm && comm->ops->enqueue_norm)
         status = comm->ops->enqueue_norm(comm, &cuda->base, op, norm, cuda->stream, with_norm_out);
     if (status == TSR_OK && !*with_norm_out)
         status = comm->ops->enqueue(comm, &cuda->base, op, cuda->stream);
+out:
     return status;
 }
 
@@ -199,6 +204,8 @@ static tsr_status enqueue_ops(tsr_device_program *program, int first, int index,
     if (tsr_op_collective(op)) {
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
         *n_out = with_norm ? 2 : 1;
+    } else if (op->kind == TSR_OP_JOIN) {
+        status = tsr_cuda_sums_join(cuda, op->join.collective);
     } else if (tsr_cublas_serves(program->products, index)) {
         status = tsr_cublas_launch(program->products, index, &op->mul_mat, &s);
     } else if (rope_kv.n_ops > 0) {
@@ -237,12 +244,15 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
         if (!captured && n_calls % OPS_IN_FLIGHT == 0)
             TSR_TRY(tsr_cuda_drain(cuda));
     }
+    TSR_TRY(tsr_cuda_sums_join_all(cuda));
     if (seg->after >= 0)
         TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], &s));
     else
         TSR_TRY(TSR_CUDA(cudaMemcpyAsync(cuda->fault_copy, &cuda->words->fault, sizeof *cuda->fault_copy,
                                          cudaMemcpyDeviceToHost, cuda->stream)));
 out:
+    if (status != TSR_OK)
+        (void)!tsr_cuda_sums_join_all(cuda);
     return status;
 }
 
@@ -314,6 +324,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     for (int i = 0; i < n_ops; i++)
         program->ops[i] = ops[i];
     TSR_TRY(cut(program));
+    TSR_TRY(tsr_cuda_sums_open(cuda, ops, n_ops));
     TSR_TRY(tsr_cublas_products_create(cuda, program->ops, n_ops, &program->products));
     if (program->n_segments > 1)
         TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
