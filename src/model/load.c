@@ -111,6 +111,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(TSR_NEW(&model, "a model"));
     model->rt = rt;
     model->shape = *shape;
+    model->half_tokens = TSR_MODEL_HALF_TOKENS;
     model->config = *resolved;
     forget_pointers(&model->config);
     TSR_TRY(tsr_model_split_copy(split, &model->split));

@@ -21,6 +21,10 @@ typedef struct tsr_config_copy {
     int n_texts;
 } tsr_config_copy;
 
+/* The fewest tokens of half a chunk of a prompt. A GPU's products of fewer tokens are bound by reading
+ * weights, which halves do twice. */
+enum { TSR_MODEL_HALF_TOKENS = 256 };
+
 struct tsr_model {
     tsr_runtime *rt;
     tsr_tracked tracked;
@@ -33,6 +37,7 @@ struct tsr_model {
     tsr_model_split split;
     tsr_weights weights, prompt_weights; /* of split.prompt: the same tensors, in the buffer of the first;
                                           * empty without split.prompt */
+    int64_t half_tokens;                 /* the fewest tokens of half a chunk (TSR_MODEL_HALF_TOKENS) */
     bool lost; /* a change of split failed, and so did going back: it has no weights on some device */
     tsr_rope_tables rope[TSR_ROPE_SLOTS]; /* n_rot 0: the model has no such rotation */
     tsr_plan *plan;                       /* NULL on measuring devices */

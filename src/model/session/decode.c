@@ -106,32 +106,31 @@ tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t by
     return bytes ? tsr_tensor_set(tensor, data, 0, bytes) : TSR_OK;
 }
 
-tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step *step)
+tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step_graph *inputs)
 {
     tsr_status status = TSR_OK;
     for (int i = 0; i < TSR_ROPE_SLOTS; i++) {
         const tsr_rope_tables *rope = &session->model->rope[i];
         const size_t n_rot = (size_t)rope->n_rot;
-        if (!step->inputs.rope_tables[i])
+        if (!inputs->rope_tables[i])
             continue;
         for (int64_t t = 0; t < n_tokens; t++)
             tsr_rope_row(rope, session->positions[t], session->rope + (size_t)t * n_rot);
-        TSR_TRY(tsr_session_set_input(step->inputs.rope_tables[i], session->rope,
+        TSR_TRY(tsr_session_set_input(inputs->rope_tables[i], session->rope,
                                       (size_t)n_tokens * n_rot * sizeof(float)));
     }
 out:
     return status;
 }
 
-/* Append the tokens to their sequences, and fill in the inputs of the step. */
-static tsr_status set_inputs(tsr_session *session, const chunk *c, tsr_step *step)
+/* Append the tokens to their sequences, and fill in the inputs of the graph that computes them. */
+static tsr_status set_inputs(tsr_session *session, const chunk *c, const tsr_step_graph *in)
 {
     tsr_status status = TSR_OK;
-    const tsr_step_graph *in = &step->inputs;
     size_t n = (size_t)(c->end - c->begin);
     TSR_TRY(tsr_kv_inputs_append(in->kv_inputs, session->seqs, session->positions));
     TSR_TRY(tsr_session_set_input(in->tokens, session->tokens, n * sizeof(int32_t)));
-    TSR_TRY(tsr_session_set_rope(session, (int64_t)n, step));
+    TSR_TRY(tsr_session_set_rope(session, (int64_t)n, in));
     TSR_TRY(
         tsr_session_set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
 out:
@@ -261,10 +260,21 @@ out:
 
 /* -- beginning chunks -- */
 
+/* The tokens of the first half of a chunk; 0: it is not halved. */
+static int64_t first_half(const decoding *d, const chunk *c)
+{
+    const int64_t n = d->want.hidden ? 0 : tsr_session_first_half(d->session, c->end - c->begin);
+    for (int64_t i = c->begin; i < c->begin + n; i++)
+        if (is_output(d->batch, i))
+            return 0;
+    return n;
+}
+
 static tsr_step_shape shape_of(const decoding *d, const chunk *c, int lane)
 {
     return (tsr_step_shape){.n_tokens = c->end - c->begin,
                             .n_outputs = c->n_outputs,
+                            .n_first = first_half(d, c),
                             .n_candidates = c->n_outputs > 0 ? d->want.n_candidates : 0,
                             .lane = lane};
 }
@@ -305,6 +315,14 @@ static bool can_undo_with(const decoding *d, const chunk *c)
     return true;
 }
 
+/* Give tokens their places in the graph that computes them, and set its inputs. */
+static tsr_status set_tokens(decoding *d, const chunk *c, const tsr_step_graph *in)
+{
+    tsr_kv_finish_step(d->session->kv);
+    place_tokens(d->session, d->batch, c, d->want.hidden != NULL);
+    return set_inputs(d->session, c, in);
+}
+
 /* Prepare a step: its program, room for its tokens, its inputs. */
 static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out)
 {
@@ -324,9 +342,11 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
         TSR_TRY(compile_steps(d, *c));
         TSR_TRY(tsr_session_step(session, shape, step_out));
     }
-    tsr_kv_finish_step(session->kv);
-    place_tokens(session, d->batch, c, d->want.hidden != NULL);
-    TSR_TRY(set_inputs(session, c, *step_out));
+    const chunk first = {.begin = c->begin, .end = c->begin + shape.n_first};
+    const chunk rest = {.begin = first.end, .end = c->end, .n_outputs = c->n_outputs};
+    if (shape.n_first > 0)
+        TSR_TRY(set_tokens(d, &first, &(*step_out)->first));
+    TSR_TRY(set_tokens(d, &rest, &(*step_out)->inputs));
 out:
     return status;
 }

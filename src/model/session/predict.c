@@ -47,7 +47,7 @@ static tsr_status set_inputs(tsr_session *session, const tsr_prediction *p, int6
     TSR_TRY(tsr_session_set_input(in->tokens, p->tokens + begin, (size_t)n * sizeof(int32_t)));
     TSR_TRY(tsr_session_set_input(in->hidden_in, p->hidden + begin * n_embd,
                                   (size_t)(n * n_embd) * sizeof(float)));
-    TSR_TRY(tsr_session_set_rope(session, n, step));
+    TSR_TRY(tsr_session_set_rope(session, n, in));
     TSR_TRY(tsr_session_set_input(in->output_rows, &last, sizeof last));
     TSR_TRY(tsr_kv_inputs_set(in->kv_inputs, session->seqs, session->positions));
 out:

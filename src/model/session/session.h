@@ -9,6 +9,7 @@
 /* What a step computes. */
 typedef struct tsr_step_shape {
     int64_t n_tokens, n_outputs;
+    int64_t n_first; /* tokens of the first of two halves (graph/lower/halves.h), without outputs; 0: whole */
     int n_candidates; /* of each output; 0: none */
     bool predicts;    /* of the prediction layer; otherwise of the others */
     int lane;         /* of the memory */
@@ -17,8 +18,9 @@ typedef struct tsr_step_shape {
 /* A compiled step for one shape. */
 typedef struct tsr_step {
     tsr_step_shape shape;
-    uint64_t last_used; /* value of session->clock at its last run */
-    tsr_step_graph inputs;
+    uint64_t last_used;     /* value of session->clock at its last run */
+    tsr_step_graph inputs;  /* of all tokens, or of the second half */
+    tsr_step_graph first;   /* inputs of the first half */
     tsr_tensor *logits;     /* [n_vocab, n_outputs] */
     tsr_tensor *candidates; /* tsr_top_k() of the logits; NULL: a prediction */
     tsr_candidate *parts;   /* [n_devices][n_outputs][n_candidates] copied from the devices */
@@ -64,6 +66,9 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
 tsr_status tsr_session_step(tsr_session *session, tsr_step_shape shape, tsr_step **step_out);
 tsr_step *tsr_session_find_step(tsr_session *session, tsr_step_shape shape);
 
+/* The tokens of the first half of a step of n_tokens, if none of them is an output; 0: it is not halved. */
+int64_t tsr_session_first_half(const tsr_session *session, int64_t n_tokens);
+
 /* Whether the cache is full of steps that were used after `clock`. */
 bool tsr_session_is_full(tsr_session *session, uint64_t clock);
 
@@ -72,7 +77,7 @@ tsr_status tsr_session_get_candidates(tsr_session *session, const tsr_step *step
 
 /* Inputs of a step (tsr_session.positions and so on must be filled in). */
 tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes);
-tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step *step);
+tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step_graph *inputs);
 
 /* The graph of a step, not compiled. A failure leaves what tsr_session_step_free() takes. */
 tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape shape, tsr_step *step_out);

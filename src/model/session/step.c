@@ -1,6 +1,11 @@
 /* Step programs: one per shape, all in the memory of the largest shape. */
 #include "model/session/session.h"
 
+#include <string.h>
+
+#include <tsr/runtime.h>
+
+#include "core/comm.h"
 #include "core/mem.h"
 
 static bool reads_rope(const tsr_layer_kind *kind, int slot)
@@ -9,19 +14,17 @@ static bool reads_rope(const tsr_layer_kind *kind, int slot)
 }
 
 /* Inputs that the graph does not read would have no memory, so a prediction has those of its layer only. */
-static void add_inputs(const tsr_session *session, tsr_step *step)
+static void add_inputs(const tsr_session *session, int64_t n_tokens, int64_t n_outputs, bool predicts,
+                       tsr_step_graph *in)
 {
-    const int64_t n_tokens = step->shape.n_tokens;
-    const bool predicts = step->shape.predicts;
     const tsr_hparams *hp = &session->model->shape.hparams;
-    tsr_step_graph *in = &step->inputs;
     const int last = (int)hp->n_layers - 1;
     in->tokens = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "tokens");
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         if (hp->rope[i].n_rot > 0 && (!predicts || reads_rope(tsr_hparams_layer(hp, last), i)))
             in->rope_tables[i] =
                 tsr_graph_input(in->graph, TSR_TYPE_F32, hp->rope[i].n_rot, n_tokens, "rope_table");
-    in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, step->shape.n_outputs, 1, "output_rows");
+    in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, n_outputs, 1, "output_rows");
     if (predicts)
         in->hidden_in = tsr_graph_input(in->graph, TSR_TYPE_F32, hp->n_embd, n_tokens, "hidden");
     in->kv_inputs = tsr_graph_kv_inputs(in->graph, session->kv, n_tokens);
@@ -31,6 +34,17 @@ static bool is_prompt(const tsr_session *session, const tsr_step_shape *shape)
 {
     const tsr_model_split *split = &session->model->split;
     return !shape->predicts && tsr_model_split_of(split, shape->n_tokens) == split->prompt;
+}
+
+/* Of the first half only the keys, values and states are wanted. */
+static void build_first_half(const tsr_session *session, const tsr_weights *weights, tsr_step *step)
+{
+    const tsr_model_shape *shape = &session->model->shape;
+    step->first = (tsr_step_graph){.graph = step->inputs.graph};
+    add_inputs(session, step->shape.n_first, 0, false, &step->first);
+    if (step->first.graph->status == TSR_OK)
+        (void)!tsr_arch_build(shape->arch, &shape->hparams, weights, &step->first);
+    step->first.graph->n_first = step->first.graph->n_nodes;
 }
 
 /* Candidates have room in every step, so that steps with and without them have the same memory. */
@@ -43,7 +57,10 @@ tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape ste
     tsr_step_graph *in = &step->inputs;
     TSR_TRY(tsr_graph_create(session->model->rt, &in->graph));
     step->shape = step_shape;
-    add_inputs(session, step);
+    if (step_shape.n_first > 0)
+        build_first_half(session, weights, step);
+    add_inputs(session, step_shape.n_tokens - step_shape.n_first, step_shape.n_outputs, step_shape.predicts,
+               in);
     TSR_TRY(in->graph->status);
     step->logits = tsr_graph_output(in->graph, tsr_arch_build(shape->arch, &shape->hparams, weights, in));
     if (!step_shape.predicts)
@@ -69,16 +86,59 @@ static tsr_program_config program_config(const tsr_session *session)
     return config;
 }
 
+/* Whether GPUs divide every layer among them, and steps could run in halves (docs/design/overlap.md). */
+static bool takes_halves(const tsr_session *session)
+{
+    const tsr_model *model = session->model;
+    const tsr_device_set devices = model->split.groups[0].devices;
+    bool takes = model->split.n_groups == 1 && tsr_device_set_count(devices) > 1 && !model->split.prompt &&
+                 !model->shape.hparams.predicts && !tsr_kv_has_states(session->kv);
+    TSR_FOR_DEVICES(d, devices)
+        takes = takes && model->rt->devices[d]->is_gpu;
+    return takes;
+}
+
+/* Whether large sums go through the host, which cuts programs: then nothing can run beside them. */
+static bool sums_are_staged(const tsr_runtime *rt)
+{
+    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
+    const int n = tsr_runtime_collectives(rt, rows);
+    return strcmp(n > 0 ? rows[n - 1].implementation : rt->comm->ops->kind, "staged") == 0;
+}
+
+/* Devices that share a GPU would compete for its streams' queues (docs/design/collectives.md). */
+static bool share_a_gpu(const tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++)
+        for (int e = 0; e < d; e++)
+            if (rt->devices[d]->place == rt->devices[e]->place)
+                return true;
+    return false;
+}
+
+int64_t tsr_session_first_half(const tsr_session *session, int64_t n_tokens)
+{
+    const tsr_model *model = session->model;
+    const bool halves = session->memory->halves.n_devices > 0 && n_tokens >= 2 * model->half_tokens;
+    return halves && !sums_are_staged(model->rt) && !share_a_gpu(model->rt) ? n_tokens / 2 : 0;
+}
+
 static tsr_status reserve(const tsr_session *session, tsr_step_shape shape, int n_lanes,
                           tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
-    tsr_step worst = {0};
+    tsr_step worst = {0}, halves = {0};
     tsr_program_config config = program_config(session);
     TSR_TRY(tsr_session_build_step(session, shape, &worst));
-    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, NULL, &config, n_lanes, memory_out));
+    if (takes_halves(session) && shape.n_tokens >= 2 * session->model->half_tokens) {
+        shape.n_first = shape.n_tokens / 2;
+        shape.n_outputs = TSR_MIN(shape.n_outputs, shape.n_tokens - shape.n_first);
+        TSR_TRY(tsr_session_build_step(session, shape, &halves));
+    }
+    TSR_TRY(tsr_program_memory_create(worst.inputs.graph, halves.inputs.graph, &config, n_lanes, memory_out));
 out:
     tsr_session_step_free(&worst);
+    tsr_session_step_free(&halves);
     return status;
 }
 
@@ -152,7 +212,7 @@ bool tsr_session_is_full(tsr_session *session, uint64_t clock)
 static bool same_shape(tsr_step_shape a, tsr_step_shape b)
 {
     return a.n_tokens == b.n_tokens && a.n_outputs == b.n_outputs && a.n_candidates == b.n_candidates &&
-           a.predicts == b.predicts && a.lane == b.lane;
+           a.n_first == b.n_first && a.predicts == b.predicts && a.lane == b.lane;
 }
 
 tsr_step *tsr_session_find_step(tsr_session *session, tsr_step_shape shape)
