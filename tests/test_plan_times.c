@@ -15,6 +15,7 @@
 #include <tsr/plan.h>
 #include <tsr/rates.h>
 
+#include "plan/cost/halves.h"
 #include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"
@@ -199,6 +200,46 @@ static void no_alternative_is_faster(void **state)
     assert_true(n >= 3);
     assert_false(tsr_plan_alternative_at(plan, -1, &other));
     tsr_plan_destroy(plan);
+}
+
+/* By hand: the second sum ends 1 after the second half's work; slower sums follow each other. */
+static void halves_hide_all_but_the_ends_of_sums(void **state)
+{
+    (void)state;
+    assert_true(tsr_halves_ns(&(tsr_half_segment){2, 1}, 1, 1) == 5);
+    assert_true(tsr_halves_ns(&(tsr_half_segment){2, 1}, 1, 10) == 41);
+    assert_true(tsr_halves_ns(&(tsr_half_segment){1, 3}, 1, 10) == 61);
+    assert_true(tsr_halves_ns((tsr_half_segment[]){{2, 0}, {1, 0}}, 2, 5) == 30);
+}
+
+/* All-reduces of a prompt's chunk between two cards: their time, and what of it is not hidden. */
+static void sums_of_prompts_run_beside_work(void **state)
+{
+    const fixture *f = *state;
+    static const float pair[] = {1, 1, 0};
+    tsr_model_config config = tsr_model_config_default();
+    tsr_plan_times times;
+    config.split.tensor_split = pair;
+    config.split.n_tensor_split = N;
+    config.session.n_ctx = 4096;
+    for (int64_t n_batch = 2048; n_batch >= 256; n_batch /= 2) {
+        config.session.n_batch = config.workload.n_prompt = n_batch;
+        tsr_plan *plan = plan_of(f, &config);
+        tsr_plan_predict(plan, &times);
+        const tsr_plan_phase *prompt = &times.prompt;
+        double sync_ns = 0, work_ns = 0;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            sync_ns += prompt->repeats[c] * prompt->sync_ns[c];
+            work_ns += prompt->repeats[c] * prompt->work_ns[c];
+        }
+        print_message("%d tokens: work %.0f us, all-reduces %.0f us, not hidden %.0f us\n", (int)n_batch,
+                      work_ns / 1e3, sync_ns / 1e3, (sync_ns - prompt->overlap_ns) / 1e3);
+        assert_float_equal(work_ns + sync_ns - prompt->overlap_ns, prompt->total_ns, 1e-6 * work_ns);
+        assert_true(n_batch > 256 ? prompt->overlap_ns > 0 && prompt->overlap_ns < sync_ns
+                                  : prompt->overlap_ns == 0);
+        assert_true(times.decode.overlap_ns == 0);
+        tsr_plan_destroy(plan);
+    }
 }
 
 static double decode_ns(const fixture *f, const tsr_device_rates *rates)
@@ -412,6 +453,8 @@ int main(void)
         cmocka_unit_test(a_device_that_slows_the_rest_is_left_out),
         cmocka_unit_test(the_split_depends_on_the_workload),
         cmocka_unit_test(no_alternative_is_faster),
+        cmocka_unit_test(halves_hide_all_but_the_ends_of_sums),
+        cmocka_unit_test(sums_of_prompts_run_beside_work),
         cmocka_unit_test(types_with_code_books_share_a_rate),
         cmocka_unit_test(memory_comes_first),
         cmocka_unit_test(the_explanation_names_parts_devices_and_layouts),

@@ -139,7 +139,8 @@ TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *
 /** Predicted time of one kind of step. Each class of tensors takes `repeats` times the work of the slowest
  * device of its group and the all-reduce after the work (of the output's class: after the embedding).
  * Transfers between groups are added. Groups work one after another, but chunks of a prompt are in flight
- * together, so that groups on devices of their own work at the same time (overlap_ns). Where layers differ,
+ * together, so that groups on devices of their own work at the same time, and in a group of GPUs all-reduces
+ * of one half of a chunk run beside the work of the other half (overlap_ns). Where layers differ,
  * in layer mode and with offload, the times are means over the layers. All-reduces of norms over all heads
  * and of embeddings per layer, gathers in recurrent layers, and the recurrences are not in the times. */
 typedef struct tsr_plan_phase {
@@ -151,8 +152,8 @@ typedef struct tsr_plan_phase {
     double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /**< work of every device */
     int slowest[TSR_CLASS_COUNT];                       /**< the device with the most work; -1: no work */
     double transfer_ns;                                 /**< of the whole step */
-    double overlap_ns; /**< of total_ns, what chunks in flight together through several stages save; below
-                             0 if being small costs them more */
+    double overlap_ns; /**< what chunks in flight together through several stages, or a chunk's halves, save;
+                             below 0 if being small costs them more. total_ns is less by this */
 } tsr_plan_phase;
 
 /** Predicted times of a plan, by the rates that it was made with. */

@@ -5,6 +5,7 @@
 
 #include "arch/sharding.h"
 #include "core/mem.h"
+#include "model/model.h"
 
 static double sync_ns(void *user, tsr_device_set devices, int c)
 {
@@ -146,6 +147,9 @@ tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
     goal->n_prompts = (double)n_all / (double)n_tokens;
     TSR_TRY(tsr_model_cost_init(planner, n_decoding, n_decoding, &goal->decode));
     TSR_TRY(tsr_model_cost_init(planner, n_tokens, n_prompts, &goal->prompt));
+    goal->half.n_tokens = 0;
+    if (n_tokens >= 2 * TSR_MODEL_HALF_TOKENS)
+        TSR_TRY(tsr_model_cost_init(planner, n_tokens / 2, n_prompts, &goal->half));
     mix(goal);
     TSR_TRY(find_chunks(planner, TSR_MAX(n_all, n_tokens), goal));
 out:

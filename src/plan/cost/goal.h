@@ -9,6 +9,7 @@
 typedef struct tsr_goal {
     tsr_model_cost cost;           /* to be minimised: that of all steps of the workload */
     tsr_model_cost decode, prompt; /* of one step of each kind */
+    tsr_model_cost half;           /* of half a step of prompts; its n_tokens 0: too few for halves */
     double n_decodes, n_prompts;   /* steps of the workload */
     tsr_pipeline_chunks chunks[TSR_PIPELINE_LANES + 1]; /* of the prompts, by the number of stages */
 } tsr_goal;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/cost/halves.h"
 #include "plan/cost/predict.h"
 #include "plan/cost/stages.h"
 
@@ -121,6 +122,39 @@ static double overlap_ns(const tsr_model_split *split, const tsr_goal *goal)
     return tsr_pipeline_saved(goal->chunks, tsr_model_split_n_stages(split), sum, most);
 }
 
+/* Whether a session runs chunks of prompts in halves, unless sums are staged (tsr_session_first_half()). */
+static bool runs_in_halves(const predictor *p, const tsr_model_split *split)
+{
+    const tsr_hparams *hp = &p->planner->shape.hparams;
+    const tsr_device_set devices = split->groups[0].devices;
+    bool halves = p->goal.half.n_tokens > 0 && split->n_groups == 1 && tsr_device_set_count(devices) > 1 &&
+                  !p->plan->split.prompt && !hp->predicts;
+    TSR_FOR_DEVICES(d, devices)
+        halves = halves && p->planner->props[d].kind == TSR_DEVICE_CUDA;
+    for (int64_t l = 0; l < hp->n_layers; l++) {
+        const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+        halves = halves && (kind->mixer == TSR_MIXER_ATTENTION || kind->mixer == TSR_MIXER_LATENT) &&
+                 kind->beside == 0;
+    }
+    return halves;
+}
+
+/* What sums beside products save. */
+static double hidden_ns(predictor *p, const tsr_model_split *split, const tsr_plan_phase *whole)
+{
+    tsr_half_segment segments[2];
+    double whole_ns = 0, unused[TSR_MAX_DEVICES] = {0};
+    if (!runs_in_halves(p, split))
+        return 0;
+    for (int c = TSR_CLASS_ATTENTION; c <= TSR_CLASS_FFN; c++) {
+        const tsr_split_group *group = &split->groups[0];
+        const tsr_plan_walk walk = walk_of(&p->goal.half, group, c, 1, group->devices, unused);
+        segments[c - TSR_CLASS_ATTENTION] = (tsr_half_segment){walk.work_ns, walk.sync_ns};
+        whole_ns += (double)split->n_layers * (whole->work_ns[c] + whole->sync_ns[c]);
+    }
+    return whole_ns - tsr_halves_ns(segments, 2, (int)split->n_layers);
+}
+
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase,
                           tsr_plan_walks *walks)
 {
@@ -130,11 +164,11 @@ static void predict_phase(const tsr_model_split *split, const tsr_model_cost *co
         predict_class(split, cost, c, phase, walks);
 }
 
-static void predict_prompt(const predictor *p, const tsr_model_split *split, tsr_plan_phase *phase,
+static void predict_prompt(predictor *p, const tsr_model_split *split, tsr_plan_phase *phase,
                            tsr_plan_walks *walks)
 {
     predict_phase(split, &p->goal.prompt, phase, walks);
-    phase->overlap_ns = overlap_ns(split, &p->goal);
+    phase->overlap_ns = overlap_ns(split, &p->goal) + hidden_ns(p, split, phase);
     phase->total_ns -= phase->overlap_ns;
 }
 

@@ -70,12 +70,15 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
     put_walks(p, walks);
     if (phase->transfer_ns > 0)
         tsr_plan_put(p, "  transfers %s\n", tsr_plan_time_text(phase->transfer_ns, text));
+    tsr_plan_stage second;
+    const bool stages = tsr_plan_stage_at(p->plan, 1, &second);
     if (phase->overlap_ns > 0)
-        tsr_plan_put(p, "  less %s: groups work at different chunks at the same time\n",
-                     tsr_plan_time_text(phase->overlap_ns, text));
+        tsr_plan_put(p, "  less %s: %s\n", tsr_plan_time_text(phase->overlap_ns, text),
+                     stages ? "groups work at different chunks at the same time"
+                            : "all-reduces run beside work on the other half of a chunk");
     if (phase->overlap_ns < 0)
-        tsr_plan_put(p, "  more %s: chunks for several groups are small\n",
-                     tsr_plan_time_text(-phase->overlap_ns, text));
+        tsr_plan_put(p, "  more %s: %s\n", tsr_plan_time_text(-phase->overlap_ns, text),
+                     stages ? "chunks for several groups are small" : "halves of chunks are small");
 }
 
 /* -- devices -- */
