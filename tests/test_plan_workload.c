@@ -16,6 +16,7 @@
 #include "arch/sharding.h"
 #include "core/device_set.h"
 #include "core/mem.h"
+#include "model/model.h"
 #include "plan/cost/goal.h"
 #include "plan/planner_init.h"
 #include "support/directory.h"
@@ -190,7 +191,8 @@ static void no_split_takes_less_time(void **state)
                 fail_msg("%s, %d:%d: %.0f ns, but %.0f ns is possible", text, workloads[w].n_prompt,
                          workloads[w].n_new, times.workload_ns, least);
             assert_true(times.workload_ns <= first_alone * (1 + 1e-9));
-            assert_true(times.automatic && times.proven);
+            assert_true(times.automatic);
+            assert_true(times.proven || times.prompt.n_tokens >= 2 * TSR_MODEL_HALF_TOKENS);
             assert_int_equal(info.n_seq, workloads[w].n_seq);
             n_divided += info.n_all_reduces > 0 && times.decode.sync_ns[TSR_CLASS_FFN] > 0;
             n_two_slowest += times.decode.slowest[TSR_CLASS_FFN] != times.prompt.slowest[TSR_CLASS_FFN];
@@ -201,6 +203,63 @@ static void no_split_takes_less_time(void **state)
     print_message("%d of %d plans divide, in %d of them each phase waits for another device\n", n_divided,
                   N_MACHINES * N_WORKLOADS, n_two_slowest);
     assert_true(n_divided > N_MACHINES && n_two_slowest > 10);
+}
+
+/* The least time where both devices have granules of every class: of all counts of attention and FFN, with
+ * `output` for the rest. */
+static double least_in_halves(const tsr_goal *goal, const int64_t *output)
+{
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    int64_t *a = counts[TSR_CLASS_ATTENTION], *f = counts[TSR_CLASS_FFN];
+    double least = INFINITY;
+    tsr_cost_result result;
+    memcpy(counts[TSR_CLASS_OUTPUT], output, sizeof counts[0]);
+    for (a[0] = 1; a[0] < goal->cost.classes[TSR_CLASS_ATTENTION].n_granules; a[0]++)
+        for (f[0] = 1; f[0] < goal->cost.classes[TSR_CLASS_FFN].n_granules; f[0]++) {
+            const int64_t(*of)[TSR_MAX_DEVICES] = (const int64_t(*)[TSR_MAX_DEVICES])counts;
+            a[1] = goal->cost.classes[TSR_CLASS_ATTENTION].n_granules - a[0];
+            f[1] = goal->cost.classes[TSR_CLASS_FFN].n_granules - f[0];
+            tsr_cost_evaluate(&goal->cost.problem, of, &result);
+            least = fmin(least, result.total_ns - goal->n_prompts * tsr_goal_hidden_ns(goal, of));
+        }
+    return least;
+}
+
+/* With all-reduces beside work the search is not exact: how near its splits of two GPUs are to the best. */
+static void splits_for_halves_are_near_the_best(void **state)
+{
+    const fixture *f = *state;
+    uint64_t r = 11;
+    int n_divided = 0, n_halved = 0;
+    double worst = 1;
+    static tsr_goal goal;
+    for (int i = 0; i < N_MACHINES; i++) {
+        char text[128];
+        describe(&r, text);
+        machine m = machine_of(text);
+        tsr_model_config config = tsr_model_config_default();
+        tsr_planner planner;
+        tsr_cost_result best, alone;
+        config.plan.links = m.links;
+        config.workload.n_prompt = 4096;
+        config.workload.n_new = i % 2 ? 0 : 128;
+        runner_ok(tsr_planner_init_for_list(f->gguf, m.devices, &config, &planner), text);
+        memset(&goal, 0, sizeof goal);
+        runner_ok(tsr_goal_init(&planner, &goal), text);
+        goal.cost.problem.allowed = tsr_device_set_all(2);
+        runner_ok(tsr_goal_optimize(&goal, &goal.cost, &best), text);
+        runner_ok(tsr_split_optimize(&goal.cost.problem, &alone), text);
+        const double least = fmin(least_in_halves(&goal, best.counts[TSR_CLASS_OUTPUT]), best.total_ns);
+        worst = fmax(worst, best.total_ns / least);
+        n_divided += tsr_device_set_count(best.devices) == 2;
+        n_halved += tsr_device_set_count(best.devices) == 2 && tsr_device_set_count(alone.devices) == 1;
+        tsr_planner_free(&planner);
+        machine_free(&m);
+    }
+    print_message(
+        "%d of %d divide, %d of them because all-reduces are hidden; at most %.2f %% over the best\n",
+        n_divided, N_MACHINES, n_halved, 100 * (worst - 1));
+    assert_true(n_divided > 10 && n_halved > 0 && worst < 1.05);
 }
 
 /* -- a split of prompts -- */
@@ -262,12 +321,6 @@ static tsr_plan *plan_of(const fixture *f, const machine *m, const tsr_model_con
     return plan;
 }
 
-/* The time of a workload of one sequence as the search counts it: all-reduces run beside no work. */
-static double searched_ns(const tsr_plan_times *times, double n_prompt)
-{
-    return times->workload_ns + n_prompt / (double)times->prompt.n_tokens * times->prompt.overlap_ns;
-}
-
 /* With ample memory the planner's pair is the fastest there is, and is chosen where it gains enough. */
 static void no_pair_takes_less_time(void **state)
 {
@@ -290,12 +343,12 @@ static void no_pair_takes_less_time(void **state)
         config.prompt.automatic = true;
         tsr_plan *plan = plan_of(f, &m, &config, &two, &info);
         const double least = least_pair(f, &m, &config);
-        const double one_ns = searched_ns(&one, 2048), two_ns = searched_ns(&two, 2048);
-        const bool gains = least <= (1 - TSR_PROMPT_SPLIT_GAIN) * one_ns;
-        if (fabs(least / one_ns - (1 - TSR_PROMPT_SPLIT_GAIN)) > 1e-9 && gains != (info.prompt_tokens > 0))
-            fail_msg("%s: %.0f ns, a pair takes %.0f ns", text, one_ns, least);
-        if (fabs(two_ns - (gains ? least : one_ns)) > 1e-9 * one_ns)
-            fail_msg("%s: %.0f ns, but %.0f ns is possible", text, two_ns, least);
+        const bool gains = least <= (1 - TSR_PROMPT_SPLIT_GAIN) * one.workload_ns;
+        if (fabs(least / one.workload_ns - (1 - TSR_PROMPT_SPLIT_GAIN)) > 1e-9 &&
+            gains != (info.prompt_tokens > 0))
+            fail_msg("%s: %.0f ns, a pair takes %.0f ns", text, one.workload_ns, least);
+        if (fabs(two.workload_ns - (gains ? least : one.workload_ns)) > 1e-9 * one.workload_ns)
+            fail_msg("%s: %.0f ns, but %.0f ns is possible", text, two.workload_ns, least);
         n_pairs += gains;
         tsr_plan_destroy(plan);
         machine_free(&m);
@@ -444,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_workload_of_several_sequences_has_their_tokens),
         cmocka_unit_test(more_sequences_than_a_batch_are_decoded_in_two_steps),
         cmocka_unit_test(prompts_are_in_the_chunks_of_as_many_stages),
+        cmocka_unit_test(splits_for_halves_are_near_the_best),
         cmocka_unit_test(no_pair_takes_less_time),
         cmocka_unit_test(splits_of_prompts_that_cannot_be_are_refused),
         cmocka_unit_test(workloads_without_tokens_are_refused),

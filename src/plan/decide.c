@@ -202,7 +202,7 @@ static tsr_status optimize_counts(decision *dec, int64_t *counts)
         }
     dec->goal.cost.problem.allowed = ~dec->out->map.reserved;
     memcpy(dec->goal.cost.rooms, dec->rooms, (size_t)dec->in->n_devices * sizeof *dec->rooms);
-    TSR_TRY(tsr_split_optimize(&dec->goal.cost.problem, &result));
+    TSR_TRY(tsr_goal_optimize(&dec->goal, &dec->goal.cost, &result));
     tsr_balance_counts(&dec->goal.cost, result.counts);
     if (dec->in->config.prompt.automatic && dec->in->prompt.automatic && !dec->no_pair)
         TSR_TRY(take_pair(dec, &result));
@@ -420,7 +420,8 @@ static tsr_status choose_stages(decision *dec)
     tsr_stages_problem_init(&dec->goal.cost, &dec->in->weights, &dec->in->shape.hparams, dec->class_bytes,
                             &dec->stages);
     tsr_stages_problem_chunk(&dec->goal, dec->goal.n_prompts, &dec->stages);
-    TSR_TRY(tsr_stages_find(&dec->stages, dec->mode == TSR_SPLIT_MODE_LAYER, &dec->pipeline));
+    TSR_TRY(tsr_stages_find(&dec->goal, &dec->goal.cost, &dec->stages, dec->mode == TSR_SPLIT_MODE_LAYER,
+                            &dec->pipeline));
     tsr_balance_stages(&dec->stages, &dec->pipeline);
     dec->out->proven = dec->pipeline.proven;
 out:
@@ -524,6 +525,8 @@ tsr_status tsr_plan_decide(const tsr_planner *planner, tsr_plan_choice *choice_o
     find_shares(dec);
     if (choice_out->automatic)
         TSR_TRY(tsr_goal_init(planner, &dec->goal));
+    if (choice_out->map.any) /* pinned blocks are groups of their own */
+        dec->goal.halving = 0;
     if (choice_out->automatic && dec->mode != TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(decide_stages(dec));
     else if (dec->mode == TSR_SPLIT_MODE_TENSOR)

@@ -28,12 +28,13 @@ static tsr_status predict(const tsr_planner *planner, tsr_device_set allowed, ts
     for (int d = 0; d < planner->n_devices; d++)
         cost->rooms[d].capacity_bytes = tsr_device_props_room(&planner->props[d]);
     if (planner->request.automatic) {
-        status = tsr_split_optimize(&cost->problem, &result);
+        status = tsr_goal_optimize(goal, cost, &result);
     } else {
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             TSR_TRY(tsr_split_round(planner->request.share, planner->n_devices, planner->shape.granules.n[c],
                                     NULL, counts[c]));
         tsr_cost_evaluate(&cost->problem, counts, &result);
+        result.total_ns -= goal->n_prompts * tsr_goal_hidden_ns(goal, counts);
     }
     *ns_out = status == TSR_OK ? result.total_ns : INFINITY;
     if (no_room) {

@@ -5,7 +5,9 @@
 
 #include "arch/sharding.h"
 #include "core/mem.h"
+#include "core/status.h"
 #include "model/model.h"
+#include "plan/cost/halves.h"
 
 static double sync_ns(void *user, tsr_device_set devices, int c)
 {
@@ -85,12 +87,25 @@ static void mix(tsr_goal *goal)
         mix_class(goal, c, &cost->classes[c]);
 }
 
-static bool any_gpu(const tsr_planner *planner)
+static tsr_device_set gpus_of(const tsr_planner *planner)
 {
-    bool any = false;
+    tsr_device_set gpus = 0;
     for (int d = 0; d < planner->n_devices; d++)
-        any = any || planner->props[d].kind == TSR_DEVICE_CUDA;
-    return any;
+        gpus |= planner->props[d].kind == TSR_DEVICE_CUDA ? tsr_device_set_one(d) : 0;
+    return gpus;
+}
+
+/* Whether sessions run chunks of prompts in halves on GPUs, unless sums are staged
+ * (tsr_session_first_half()). */
+static bool may_halve(const tsr_hparams *hp)
+{
+    bool may = !hp->predicts;
+    for (int64_t l = 0; l < hp->n_layers; l++) {
+        const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
+        may = may && (kind->mixer == TSR_MIXER_ATTENTION || kind->mixer == TSR_MIXER_LATENT) &&
+              kind->beside == 0;
+    }
+    return may;
 }
 
 /* The time of all granules on a device. */
@@ -107,7 +122,7 @@ static double all_ns(const tsr_model_cost *cost, int d)
 static tsr_status find_chunks(const tsr_planner *planner, int64_t n_tokens, tsr_goal *goal)
 {
     tsr_status status = TSR_OK;
-    const bool gpu = any_gpu(planner);
+    const bool gpu = gpus_of(planner) != 0;
     const double step = (double)goal->prompt.n_tokens, cost = (double)tsr_stage_chunk_cost(gpu);
     tsr_model_cost *chunk = NULL;
     int64_t least = 0;
@@ -147,8 +162,9 @@ tsr_status tsr_goal_init(const tsr_planner *planner, tsr_goal *goal)
     goal->n_prompts = (double)n_all / (double)n_tokens;
     TSR_TRY(tsr_model_cost_init(planner, n_decoding, n_decoding, &goal->decode));
     TSR_TRY(tsr_model_cost_init(planner, n_tokens, n_prompts, &goal->prompt));
-    goal->half.n_tokens = 0;
-    if (n_tokens >= 2 * TSR_MODEL_HALF_TOKENS)
+    goal->halving =
+        n_tokens >= 2 * TSR_MODEL_HALF_TOKENS && may_halve(&planner->shape.hparams) ? gpus_of(planner) : 0;
+    if (goal->halving)
         TSR_TRY(tsr_model_cost_init(planner, n_tokens / 2, n_prompts, &goal->half));
     mix(goal);
     TSR_TRY(find_chunks(planner, TSR_MAX(n_all, n_tokens), goal));
@@ -159,4 +175,71 @@ out:
 double tsr_goal_ns(const tsr_goal *goal, double decode_ns, double prompt_ns)
 {
     return goal->n_decodes * decode_ns + goal->n_prompts * prompt_ns;
+}
+
+double tsr_goal_hidden_ns(const tsr_goal *goal, const int64_t counts[][TSR_MAX_DEVICES])
+{
+    tsr_cost_result whole, half;
+    tsr_half_segment segments[2];
+    double whole_ns = 0;
+    tsr_cost_evaluate(&goal->prompt.problem, counts, &whole);
+    if (tsr_device_set_count(whole.devices) < 2 || (whole.devices & ~goal->halving))
+        return 0;
+    tsr_cost_evaluate(&goal->half.problem, counts, &half);
+    const double repeats = goal->prompt.classes[TSR_CLASS_FFN].repeats;
+    for (int c = TSR_CLASS_ATTENTION; c <= TSR_CLASS_FFN; c++) {
+        segments[c - TSR_CLASS_ATTENTION] = (tsr_half_segment){half.work_ns[c], half.sync_ns[c]};
+        whole_ns += repeats * (whole.work_ns[c] + whole.sync_ns[c]);
+    }
+    return whole_ns - tsr_halves_ns(segments, 2, (int)repeats);
+}
+
+/* -- the search -- */
+
+/* What a step of `cost` saves. */
+static double saved_ns(const tsr_goal *goal, const tsr_model_cost *cost, const tsr_cost_result *result)
+{
+    const double steps = cost == &goal->cost ? goal->n_prompts : cost == &goal->prompt;
+    return steps > 0 ? steps * tsr_goal_hidden_ns(goal, (const int64_t(*)[TSR_MAX_DEVICES])result->counts)
+                     : 0;
+}
+
+/* The fastest split over GPUs if all-reduces of prompts took no time; no_room_out: none fits. */
+static tsr_status optimize_beside(tsr_goal *goal, const tsr_model_cost *cost, tsr_cost_result *result_out,
+                                  bool *no_room_out)
+{
+    tsr_cost_problem problem = cost->problem;
+    problem.allowed &= goal->halving;
+    problem.no_room = no_room_out;
+    goal->prompt.sums_beside = true;
+    tsr_status status = tsr_split_optimize(&problem, result_out);
+    goal->prompt.sums_beside = false;
+    return status;
+}
+
+tsr_status tsr_goal_optimize(tsr_goal *goal, tsr_model_cost *cost, tsr_cost_result *result_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cost_result beside, exact;
+    bool no_room = false;
+    TSR_TRY(tsr_split_optimize(&cost->problem, result_out));
+    if (cost == &goal->decode || (cost == &goal->cost && goal->n_prompts <= 0) ||
+        tsr_device_set_count(cost->problem.allowed & goal->halving) < 2)
+        return TSR_OK;
+    const double exposed_ns = result_out->total_ns;
+    result_out->total_ns -= saved_ns(goal, cost, result_out);
+    status = optimize_beside(goal, cost, &beside, &no_room);
+    if (no_room) {
+        tsr_fail_clear();
+        return TSR_OK;
+    }
+    TSR_TRY(status);
+    tsr_cost_evaluate(&cost->problem, (const int64_t(*)[TSR_MAX_DEVICES])beside.counts, &exact);
+    exact.total_ns -= saved_ns(goal, cost, &exact);
+    const bool proven = result_out->proven && beside.proven;
+    if (exact.total_ns < result_out->total_ns)
+        *result_out = exact;
+    result_out->proven = proven && result_out->total_ns <= TSR_MIN(exposed_ns, beside.total_ns);
+out:
+    return status;
 }

@@ -41,17 +41,6 @@ static void find_rooms(modes *m)
         }
 }
 
-/* Tensor mode's classes in the same memory. */
-static void find_granule_bytes(modes *m)
-{
-    const tsr_stages_problem *stages = &m->stages[WORKLOAD];
-    for (int t = 0; t < N_TARGETS; t++)
-        for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            m->cost[t]->classes[c].granule_bytes =
-                c == TSR_CLASS_OUTPUT ? stages->problem.shared_bytes
-                                      : stages->classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
-}
-
 static void append_names(const tsr_plan *plan, tsr_device_set devices, char *text, size_t size)
 {
     tsr_plan_append_names(plan->devices, plan->info.n_devices, devices, "+", text, size);
@@ -111,16 +100,18 @@ static tsr_status add_pipeline(modes *m, const char *name, target what, bool lay
 {
     tsr_status status = TSR_OK;
     tsr_pipeline *best = &m->pipeline;
+    const int64_t(*counts)[TSR_MAX_DEVICES] = (const int64_t(*)[TSR_MAX_DEVICES])best->stages[0].counts;
     bool found;
     char text[sizeof m->plan->alternatives->text];
-    TSR_TRY(tolerate(m, tsr_stages_find(&m->stages[what], layers, best), &found));
+    TSR_TRY(tolerate(m, tsr_stages_find(m->goal, m->cost[what], &m->stages[what], layers, best), &found));
     if (!found)
         return TSR_OK;
     tsr_balance_stages(&m->stages[what], best);
     snprintf(text, sizeof text, "%s: ", name);
     append_stages(m, text, sizeof text);
     add_alternative(m, text, tsr_pipeline_evaluate(&m->stages[DECODE].problem, best),
-                    tsr_pipeline_evaluate(&m->stages[PROMPT].problem, best));
+                    tsr_pipeline_evaluate(&m->stages[PROMPT].problem, best) -
+                        (best->n_stages > 1 ? 0 : tsr_goal_hidden_ns(m->goal, counts)));
 out:
     return status;
 }
@@ -159,7 +150,7 @@ static tsr_status add_single_stage(modes *m, const char *name, target what, bool
     for (int d = 0; d < (alone ? p->n_devices : 1); d++) {
         bool found;
         p->allowed = alone ? tsr_device_set_one(d) : tsr_device_set_all(TSR_MAX_DEVICES);
-        TSR_TRY(tolerate(m, tsr_split_optimize(p, &result), &found));
+        TSR_TRY(tolerate(m, tsr_goal_optimize(m->goal, m->cost[what], &result), &found));
         if (found && (best.total_ns == 0 || result.total_ns < best.total_ns))
             best = result;
     }
@@ -171,6 +162,7 @@ static tsr_status add_single_stage(modes *m, const char *name, target what, bool
             append_shares(m, &best, text, sizeof text);
         tsr_cost_evaluate(&m->goal->decode.problem, best.counts, &decode);
         tsr_cost_evaluate(&m->goal->prompt.problem, best.counts, &prompt);
+        prompt.total_ns -= tsr_goal_hidden_ns(m->goal, (const int64_t(*)[TSR_MAX_DEVICES])best.counts);
         add_alternative(m, text, decode.total_ns, prompt.total_ns);
     }
 out:
@@ -214,7 +206,6 @@ tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_goal *goal, tsr_pl
         tsr_stages_problem_init(m->cost[t], weights, &planner->shape.hparams, bytes, &m->stages[t]);
         tsr_stages_problem_chunk(goal, n_prompts[t], &m->stages[t]);
     }
-    find_granule_bytes(m);
     TSR_TRY(add_single_stage(m, "none", WORKLOAD, true));
     if (!is_best || wanted != TSR_SPLIT_MODE_LAYER)
         TSR_TRY(add_pipeline(m, "layer", WORKLOAD, true));

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/cost/halves.h"
 #include "plan/cost/predict.h"
 #include "plan/cost/stages.h"
 
@@ -122,37 +121,18 @@ static double overlap_ns(const tsr_model_split *split, const tsr_goal *goal)
     return tsr_pipeline_saved(goal->chunks, tsr_model_split_n_stages(split), sum, most);
 }
 
-/* Whether a session runs chunks of prompts in halves, unless sums are staged (tsr_session_first_half()). */
-static bool runs_in_halves(const predictor *p, const tsr_model_split *split)
+/* What all-reduces beside work save. A split of prompts does not run in halves. */
+static double hidden_ns(const tsr_plan *plan, const tsr_model_split *split, const tsr_goal *goal)
 {
-    const tsr_hparams *hp = &p->planner->shape.hparams;
-    const tsr_device_set devices = split->groups[0].devices;
-    bool halves = p->goal.half.n_tokens > 0 && split->n_groups == 1 && tsr_device_set_count(devices) > 1 &&
-                  !p->plan->split.prompt && !hp->predicts;
-    TSR_FOR_DEVICES(d, devices)
-        halves = halves && p->planner->props[d].kind == TSR_DEVICE_CUDA;
-    for (int64_t l = 0; l < hp->n_layers; l++) {
-        const tsr_layer_kind *kind = tsr_hparams_layer(hp, l);
-        halves = halves && (kind->mixer == TSR_MIXER_ATTENTION || kind->mixer == TSR_MIXER_LATENT) &&
-                 kind->beside == 0;
-    }
-    return halves;
-}
-
-/* What sums beside products save. */
-static double hidden_ns(predictor *p, const tsr_model_split *split, const tsr_plan_phase *whole)
-{
-    tsr_half_segment segments[2];
-    double whole_ns = 0, unused[TSR_MAX_DEVICES] = {0};
-    if (!runs_in_halves(p, split))
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    if (split->n_groups != 1 || plan->split.prompt)
         return 0;
-    for (int c = TSR_CLASS_ATTENTION; c <= TSR_CLASS_FFN; c++) {
-        const tsr_split_group *group = &split->groups[0];
-        const tsr_plan_walk walk = walk_of(&p->goal.half, group, c, 1, group->devices, unused);
-        segments[c - TSR_CLASS_ATTENTION] = (tsr_half_segment){walk.work_ns, walk.sync_ns};
-        whole_ns += (double)split->n_layers * (whole->work_ns[c] + whole->sync_ns[c]);
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        const tsr_shard_map *map = tsr_split_group_map(&split->groups[0], c);
+        for (int d = 0; d < split->n_devices; d++)
+            counts[c][d] = map->begin[d + 1] - map->begin[d];
     }
-    return whole_ns - tsr_halves_ns(segments, 2, (int)split->n_layers);
+    return tsr_goal_hidden_ns(goal, (const int64_t(*)[TSR_MAX_DEVICES])counts);
 }
 
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase,
@@ -164,11 +144,11 @@ static void predict_phase(const tsr_model_split *split, const tsr_model_cost *co
         predict_class(split, cost, c, phase, walks);
 }
 
-static void predict_prompt(predictor *p, const tsr_model_split *split, tsr_plan_phase *phase,
+static void predict_prompt(const predictor *p, const tsr_model_split *split, tsr_plan_phase *phase,
                            tsr_plan_walks *walks)
 {
     predict_phase(split, &p->goal.prompt, phase, walks);
-    phase->overlap_ns = overlap_ns(split, &p->goal) + hidden_ns(p, split, phase);
+    phase->overlap_ns = overlap_ns(split, &p->goal) + hidden_ns(p->plan, split, &p->goal);
     phase->total_ns -= phase->overlap_ns;
 }
 
@@ -244,6 +224,7 @@ static tsr_plan_effect add_counts(predictor *p, const char *text, const tsr_goal
     bool labels = text && p->plan->info.mode != TSR_SPLIT_MODE_TENSOR && !strstr(text, " alone");
     tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
     tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
+    prompt.total_ns -= tsr_goal_hidden_ns(goal, counts);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         for (int d = 0; d < p->plan->info.n_devices; d++)
             parts[c][d] = granules->n[c] ? (double)counts[c][d] / (double)granules->n[c] : 0;
@@ -271,7 +252,7 @@ static tsr_status add_best_of(predictor *p, const char *text, tsr_device_set dev
     tsr_status status = TSR_OK;
     tsr_cost_result best;
     p->goal.cost.problem.allowed = devices;
-    TSR_TRY(tsr_split_optimize(&p->goal.cost.problem, &best));
+    TSR_TRY(tsr_goal_optimize(&p->goal, &p->goal.cost, &best));
     *times_out = add_counts(p, text, &p->goal, &p->planner->shape.granules, best.counts);
 out:
     p->goal.cost.problem.allowed = tsr_device_set_all(TSR_MAX_DEVICES);
@@ -374,7 +355,7 @@ static tsr_status add_other_expert_split(predictor *p)
     TSR_TRY(TSR_NEW(&goal, "a prediction"));
     TSR_TRY(tsr_goal_init(&other, goal));
     if (plan->times.automatic) {
-        TSR_TRY(tsr_split_optimize(&goal->cost.problem, &best));
+        TSR_TRY(tsr_goal_optimize(goal, &goal->cost, &best));
         memcpy(counts, best.counts, sizeof counts);
     } else {
         for (int d = 0; d < n_devices; d++)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/status.h"
 
 _Static_assert((int)TSR_PIPELINE_ATTENTION == (int)TSR_CLASS_ATTENTION &&
                    (int)TSR_PIPELINE_FFN == (int)TSR_CLASS_FFN &&
@@ -37,6 +38,9 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, c
         stages->classes[c].granule_bytes =
             part(class_bytes[c], (size_t)cost->classes[c].n_granules * (size_t)n_layers);
     stages->classes[TSR_CLASS_OUTPUT].granule_bytes = part(row_bytes(weights, TSR_LAYER_OUTPUT), rows);
+    for (int c = 0; c < TSR_CLASS_OUTPUT; c++)
+        cost->classes[c].granule_bytes = stages->classes[c].granule_bytes * (size_t)n_layers;
+    cost->classes[TSR_CLASS_OUTPUT].granule_bytes = part(class_bytes[TSR_CLASS_OUTPUT], rows);
     for (int a = 0; a < p->n_devices; a++)
         for (int b = 0; b < p->n_devices; b++) {
             tsr_device_set from = tsr_device_set_one(a), to = tsr_device_set_one(b);
@@ -72,28 +76,64 @@ void tsr_stages_problem_chunk(const tsr_goal *goal, double n_prompts, tsr_stages
     memcpy(stages->problem.chunks, goal->chunks, sizeof goal->chunks);
 }
 
-tsr_status tsr_stages_find(const tsr_stages_problem *stages, bool layers, tsr_pipeline *pipeline_out)
+/* With chunks in flight, chains of single devices, whose search counts them. */
+static tsr_status try_layers(const tsr_stages_problem *stages, tsr_pipeline *best)
+{
+    tsr_status status = TSR_OK;
+    tsr_pipeline *single = NULL;
+    bool no_room = false;
+    tsr_pipeline_problem quiet = stages->problem;
+    quiet.no_room = &no_room;
+    TSR_TRY(TSR_NEW(&single, "stages"));
+    status = tsr_pipeline_layers(&quiet, single);
+    if (status == TSR_OK && single->total_ns < best->total_ns)
+        *best = *single;
+    status = no_room ? TSR_OK : status;
+out:
+    tsr_mem_free(single);
+    return status;
+}
+
+/* One stage, whose all-reduces run beside work. */
+static tsr_status try_halves(tsr_goal *goal, tsr_model_cost *cost, const tsr_stages_problem *stages,
+                             tsr_pipeline *best)
+{
+    tsr_status status = TSR_OK;
+    tsr_cost_result tensor;
+    bool no_room = false, *told = cost->problem.no_room;
+    cost->problem.no_room = &no_room;
+    status = tsr_goal_optimize(goal, cost, &tensor);
+    cost->problem.no_room = told;
+    if (no_room) {
+        tsr_fail_clear();
+        return TSR_OK;
+    }
+    TSR_TRY(status);
+    if (tensor.total_ns >= best->total_ns)
+        return TSR_OK;
+    *best = (tsr_pipeline){.n_stages = 1, .total_ns = tensor.total_ns};
+    best->stages[0] = (tsr_pipeline_stage){.devices = tensor.devices, .n_layers = stages->problem.n_layers};
+    memcpy(best->stages[0].counts, tensor.counts, sizeof best->stages[0].counts);
+out:
+    return status;
+}
+
+tsr_status tsr_stages_find(tsr_goal *goal, tsr_model_cost *cost, const tsr_stages_problem *stages,
+                           bool layers, tsr_pipeline *pipeline_out)
 {
     tsr_status status = TSR_OK;
     const tsr_pipeline_problem *p = &stages->problem;
-    tsr_pipeline *single = NULL;
     if (layers)
         return tsr_pipeline_layers(p, pipeline_out);
     TSR_TRY(tsr_pipeline_optimize(p, pipeline_out));
     if (!p->chunked)
         return TSR_OK;
     pipeline_out->total_ns = tsr_pipeline_evaluate(p, pipeline_out);
-    TSR_TRY(TSR_NEW(&single, "stages"));
-    bool no_room = false;
-    tsr_pipeline_problem quiet = *p;
-    quiet.no_room = &no_room;
-    status = tsr_pipeline_layers(&quiet, single);
-    if (status == TSR_OK && single->total_ns < pipeline_out->total_ns)
-        *pipeline_out = *single;
-    status = no_room ? TSR_OK : status;
+    TSR_TRY(try_layers(stages, pipeline_out));
+    if (goal->halving)
+        TSR_TRY(try_halves(goal, cost, stages, pipeline_out));
     pipeline_out->proven = false;
 out:
-    tsr_mem_free(single);
     return status;
 }
 

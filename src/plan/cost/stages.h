@@ -14,7 +14,8 @@ typedef struct tsr_stages_problem {
         output_transfer_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES];
 } tsr_stages_problem;
 
-/* `cost` must stay. class_bytes[TSR_CLASS_COUNT] over all layers, KV included. */
+/* `cost` must stay; its classes get the same memory. class_bytes[TSR_CLASS_COUNT] over all layers, KV
+ * included. */
 void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, const tsr_hparams *hparams,
                              const size_t *class_bytes, tsr_stages_problem *stages_out);
 
@@ -22,9 +23,10 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, c
  * must stay. */
 void tsr_stages_problem_chunk(const tsr_goal *goal, double n_prompts, tsr_stages_problem *stages);
 
-/* The fastest stages: single devices in their order, or any. Those of several devices are not proven where a
- * prompt is in chunks. */
-tsr_status tsr_stages_find(const tsr_stages_problem *stages, bool layers, tsr_pipeline *pipeline_out);
+/* The fastest stages of the problem, which is of `cost`, one of the goal's: single devices in their order, or
+ * any. Those of several devices are not proven where a prompt is in chunks or in halves. */
+tsr_status tsr_stages_find(tsr_goal *goal, tsr_model_cost *cost, const tsr_stages_problem *stages,
+                           bool layers, tsr_pipeline *pipeline_out);
 
 /* Bytes that a stage takes on a device. */
 size_t tsr_stages_bytes(const tsr_stages_problem *stages, const tsr_pipeline *pipeline, int stage,

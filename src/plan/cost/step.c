@@ -305,7 +305,7 @@ static double sync_ns(void *user, tsr_device_set devices, int class_index)
                              ? &cost->set_sync_ns[class_index][devices]
                              : NULL;
     double ns = 0;
-    if (n_devices < 2)
+    if (n_devices < 2 || (cost->sums_beside && class_index != TSR_CLASS_OUTPUT))
         return 0;
     if (remembered && *remembered > 0)
         return *remembered;

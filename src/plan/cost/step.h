@@ -18,6 +18,7 @@ typedef struct tsr_model_cost {
     uint64_t row_bytes;              /* of one token in a transfer between layers */
     uint64_t sum_bytes;              /* of an element of a partial sum */
     const tsr_step_profile *profile; /* the planner's */
+    bool sums_beside;                /* all-reduces of layers take no time: they run beside other work */
     double set_sync_ns[TSR_CLASS_COUNT][1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices; 0: not computed
                                                                          * yet */
     /* Nanoseconds of a transfer of the activations, of all tokens or only of those with outputs, from the
