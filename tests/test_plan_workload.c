@@ -425,11 +425,17 @@ static void prompts_are_in_the_chunks_of_as_many_stages(void **state)
     runner_ok(tsr_planner_init_for_list(f->gguf, m.devices, &config, &planner), "planner");
     runner_ok(tsr_goal_init(&planner, &goal), "goal");
     for (int s = 1; s <= TSR_PIPELINE_LANES; s++) {
-        const double tokens = (double)tsr_stage_chunk_tokens(512, s, true, 512);
+        const double tokens = (double)tsr_stage_chunk_tokens(512, s, true, false, 512);
         assert_true(goal.chunks[s].n == 512 / tokens);
         assert_true(goal.chunks[s].slower >= (1 + 128 / tokens) / (1 + 128 / 512.) - 1e-9);
     }
     assert_true(goal.chunks[2].n != goal.chunks[4].n);
+    /* layers with a window: the chunks in flight have n_batch tokens */
+    planner.shape.hparams.kinds[0].window = 128;
+    planner.config.workload.n_prompt = 2048;
+    runner_ok(tsr_goal_init(&planner, &goal), "goal");
+    for (int s = 2; s <= TSR_PIPELINE_LANES; s++)
+        assert_true(goal.chunks[s].n >= 2048 / 512 * s);
     tsr_planner_free(&planner);
     machine_free(&m);
 }

@@ -90,9 +90,9 @@ static json_t *notes(const tsr_plan *plan)
 
 static json_t *phase_object(const tsr_plan_phase *phase)
 {
-    return json_pack("{s:I, s:f, s:f, s:f}", "n_tokens", (json_int_t)phase->n_tokens, "ns", phase->total_ns,
-                     "tokens_per_s", (double)phase->n_tokens / phase->total_ns * 1e9, "transfer_ns",
-                     phase->transfer_ns);
+    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "n_tokens", (json_int_t)phase->n_tokens, "ns",
+                     phase->total_ns, "tokens_per_s", (double)phase->n_tokens / phase->total_ns * 1e9,
+                     "transfer_ns", phase->transfer_ns, "overlap_ns", phase->overlap_ns);
 }
 
 static json_t *alternatives(const tsr_plan *plan)

@@ -312,7 +312,7 @@ int64_t tsr_stage_chunk_cost(bool any_gpu)
     return any_gpu ? GPU_CHUNK_COST : HOST_CHUNK_COST;
 }
 
-int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, int64_t n_batch)
+int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, bool windows, int64_t n_batch)
 {
     const int64_t cost = tsr_stage_chunk_cost(any_gpu);
     int64_t most = LEAST_CHUNK;
@@ -320,7 +320,7 @@ int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, int
         return n_batch;
     while (2 * most * most <= n_tokens * cost / (n_stages - 1))
         most *= 2;
-    return TSR_MIN(most, n_batch);
+    return TSR_MIN(most, windows ? TSR_MAX(n_batch / n_stages, 1) : n_batch);
 }
 
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id)

@@ -145,8 +145,9 @@ int tsr_model_split_n_stages(const tsr_model_split *split);
 /* The most tokens of a chunk of n_tokens that go through n_stages stages. A chunk takes the time of some
  * tokens (its cost) in addition to that of its own: weights are read, kernels are launched. T tokens in
  * chunks of m take (T / m + S - 1) (m + cost) on S stages, least where m^2 = T cost / (S - 1). The result is
- * a power of two near that, so that prompts of many lengths share programs. */
-int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, int64_t n_batch);
+ * a power of two near that, so that prompts of many lengths share programs. Where layers keep a window only
+ * (`windows`), they keep what n_batch tokens need to be undone: the chunks in flight have no more. */
+int64_t tsr_stage_chunk_tokens(int64_t n_tokens, int n_stages, bool any_gpu, bool windows, int64_t n_batch);
 
 /* The cost of a chunk, in tokens. */
 int64_t tsr_stage_chunk_cost(bool any_gpu);

@@ -36,8 +36,6 @@ static int n_lanes(const tsr_session *session)
     return session->memory->layout.n_lanes;
 }
 
-/* The most tokens of a chunk. Layers with a window keep what n_batch tokens need to be undone, so chunks in
- * flight together have no more. */
 static int64_t most_tokens(const tsr_session *session, int64_t n_tokens)
 {
     const tsr_model *model = session->model;
@@ -47,8 +45,7 @@ static int64_t most_tokens(const tsr_session *session, int64_t n_tokens)
         any_gpu = any_gpu || model->rt->devices[d]->is_gpu;
     for (int g = 0; g < tsr_kv_n_groups(session->kv) && !model->config.session.swa_full; g++)
         windows = windows || tsr_kv_window(session->kv, g) > 0;
-    const int64_t most = tsr_stage_chunk_tokens(n_tokens, n_lanes(session), any_gpu, n_batch);
-    return windows ? TSR_MIN(most, TSR_MAX(n_batch / n_lanes(session), 1)) : most;
+    return tsr_stage_chunk_tokens(n_tokens, n_lanes(session), any_gpu, windows, n_batch);
 }
 
 /* The next tokens from `begin` on, at most `most`, and as many outputs as fit into the largest program. */

@@ -108,6 +108,14 @@ static bool may_halve(const tsr_hparams *hp)
     return may;
 }
 
+static bool keeps_windows(const tsr_planner *planner)
+{
+    bool keeps = false;
+    for (int i = 0; i < planner->shape.hparams.n_kinds; i++)
+        keeps = keeps || planner->shape.hparams.kinds[i].window > 0;
+    return keeps && !planner->config.session.swa_full;
+}
+
 /* The time of all granules on a device. */
 static double all_ns(const tsr_model_cost *cost, int d)
 {
@@ -128,8 +136,9 @@ static tsr_status find_chunks(const tsr_planner *planner, int64_t n_tokens, tsr_
     int64_t least = 0;
     TSR_TRY(TSR_NEW(&chunk, "the times of chunks"));
     for (int s = 0; s <= TSR_PIPELINE_LANES; s++) {
-        const int64_t most =
-            s < 2 ? n_tokens : tsr_stage_chunk_tokens(n_tokens, s, gpu, planner->config.session.n_batch);
+        const int64_t most = s < 2 ? n_tokens
+                                   : tsr_stage_chunk_tokens(n_tokens, s, gpu, keeps_windows(planner),
+                                                            planner->config.session.n_batch);
         const int64_t n = (n_tokens + most - 1) / most;
         const double tokens = (double)n_tokens / (double)n;
         goal->chunks[s] = (tsr_pipeline_chunks){.n = (double)n, .slower = 1};
