@@ -23,7 +23,7 @@ if(MPI_C_FOUND)
     set(target tsr_mpi_${kind})
     add_library(${target} ${KIND} $<TARGET_OBJECTS:tsr_mpi_objects>)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME tsr_mpi EXPORT_NAME mpi_${kind}
-      VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
+      VERSION ${PROJECT_VERSION} SOVERSION ${TSR_SOVERSION} LINKER_LANGUAGE C)
     target_include_directories(${target} PUBLIC
       $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
       $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
