@@ -14,8 +14,10 @@ if(DOXYGEN_EXECUTABLE AND PROJECT_IS_TOP_LEVEL)
     VERBATIM)
 endif()
 
-# Manual pages, from the options tables of the tool. A cross-compiled one runs in the emulator, if there is one.
+# Manual pages and completions, from the options tables of the tool. A cross-compiled one runs in the emulator, if there
+# is one.
 set(TSR_MAN_PAGES)
+set(TSR_COMPLETIONS)
 if(TARGET tsr_tool AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
   set(man_dir ${PROJECT_BINARY_DIR}/man/man1)
   file(MAKE_DIRECTORY ${man_dir})
@@ -27,5 +29,13 @@ if(TARGET tsr_tool AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATO
       DEPENDS tsr_tool)
     list(APPEND TSR_MAN_PAGES ${man_dir}/${page}.1)
   endforeach()
-  add_custom_target(tsr_man ALL DEPENDS ${TSR_MAN_PAGES})
+  set(completions_dir ${PROJECT_BINARY_DIR}/completions)
+  file(MAKE_DIRECTORY ${completions_dir})
+  foreach(shell bash zsh)
+    add_custom_command(OUTPUT ${completions_dir}/${shell}
+      COMMAND tsr_tool completion ${shell} > ${completions_dir}/${shell}
+      DEPENDS tsr_tool)
+    list(APPEND TSR_COMPLETIONS ${completions_dir}/${shell})
+  endforeach()
+  add_custom_target(tsr_man ALL DEPENDS ${TSR_MAN_PAGES} ${TSR_COMPLETIONS})
 endif()

@@ -43,7 +43,8 @@ typedef struct tool_engine_options {
     {NULL, "--isa", TOOL_STRING, &(o).isa, "NAME",                                                \
      "kernels of host devices: generic, avx2, ...; see tsr topo (default: best)", 0, 0},          \
     {NULL, "--collectives", TOOL_STRING, &(o).collectives, "KIND",                                \
-     "between GPUs: peer, pinned, nccl, staged (default auto: the fastest measured)", 0, 0},      \
+     "between GPUs: peer, pinned, nccl, staged (default auto: the fastest measured)", 0, 0,       \
+     TOOL_COLLECTIVES},                                                                           \
     {NULL, "--library-tokens", TOOL_INT, &(o).library_tokens, "N",                                \
      "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},           \
     {NULL, "--verify-upload", TOOL_FLAG, &(o).verify_upload, NULL,                                \

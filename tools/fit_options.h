@@ -17,7 +17,7 @@ typedef struct tool_fit_options {
     {NULL, "--fit-ctx", TOOL_INT, &(o).n_ctx_min, "N",                                            \
      "the smallest context that may be left, in tokens (default 4096)", 1, 1 << 30},              \
     {NULL, "--fit-kv", TOOL_STRING, &(o).kv, "TYPE[,TYPE]",                                       \
-     "smaller types that keys and values may have, e.g. q8_0 (default: no change)", 0, 0},        \
+     "smaller types that keys and values may have, e.g. q8_0 (default: no change)", 0, 0, TOOL_KV_TYPES}, \
     {NULL, "--fit-margin", TOOL_STRING, &(o).margins, "MIB,...",                                  \
      "memory left free on all devices, or on each: 512 (MiB) or 2GiB (default 1024)", 0, 0}
 /* clang-format on */

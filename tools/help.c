@@ -1,6 +1,7 @@
 /* Help texts from tables of options; see help.h. */
 #include "help.h"
 
+#include "completion.h"
 #include "format.h"
 
 #include <ctype.h>
@@ -12,7 +13,7 @@ static const tool_option help_row = {"-h", "--help", TOOL_FLAG, NULL, NULL, "pri
 
 bool tool_help_form_parse(const char *name, tool_help_form *form_out)
 {
-    static const char *const names[] = {"text", "markdown", "man"};
+    static const char *const names[] = {"text", "markdown", "man", "bash", "zsh"};
     for (int i = 0; i < TOOL_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) {
             *form_out = (tool_help_form)i;
@@ -287,7 +288,10 @@ static void print_man(const tool_command *command, FILE *out)
 
 void tool_help_print(const tool_command *command, tool_help_form form, FILE *out)
 {
-    (form == TOOL_HELP_MAN        ? print_man
-     : form == TOOL_HELP_MARKDOWN ? print_markdown
-                                  : print_text)(command, out);
+    if (form >= TOOL_HELP_BASH)
+        tool_completion_case(command, form, out);
+    else
+        (form == TOOL_HELP_MAN        ? print_man
+         : form == TOOL_HELP_MARKDOWN ? print_markdown
+                                      : print_text)(command, out);
 }

@@ -8,6 +8,7 @@
 
 #include <tsr/version.h>
 
+#include "completion.h"
 #include "help.h"
 #include "options.h"
 
@@ -49,11 +50,9 @@ static int find_command(const char *name)
 
 static int complain(const char *name)
 {
-    const char *names[TOOL_COUNT(commands) + 2];
+    const char *names[TOOL_COUNT(commands) + 3] = {"completion", "version", "help"};
     for (int i = 0; i < TOOL_COUNT(commands); i++)
-        names[i] = commands[i].name;
-    names[TOOL_COUNT(commands)] = "version";
-    names[TOOL_COUNT(commands) + 1] = "help";
+        names[3 + i] = commands[i].name;
     const char *close = tool_closest(name, names, TOOL_COUNT(names));
     if (close)
         fprintf(stderr, "tsr: unknown command '%s'; did you mean '%s'?\n", name, close);
@@ -67,13 +66,14 @@ static int complain(const char *name)
 /* The tool itself as a command whose options are commands and exit codes. */
 static void print_usage(tool_help_form form)
 {
-    tool_option rows[TOOL_COUNT(commands) + TOOL_COUNT(exit_codes) + 4] = {TOOL_HEADING_ROW("commands")};
+    tool_option rows[TOOL_COUNT(commands) + TOOL_COUNT(exit_codes) + 5] = {TOOL_HEADING_ROW("commands")};
     int n = 1;
     for (int i = 0; i < TOOL_COUNT(commands); i++)
         rows[n++] = (tool_option){.long_name = commands[i].name, .help = commands[i].summary};
     const tool_option others[] = {
-        {NULL, "version", TOOL_FLAG, NULL, NULL, "print the version and how the library was built", 0, 0},
-        {NULL, "help", TOOL_FLAG, NULL, "[COMMAND]", "print this text, or the options of a command", 0, 0},
+        {NULL, "completion", TOOL_FLAG, NULL, "SHELL", TOOL_COMPLETION_SUMMARY, 0, 0},
+        {NULL, "version", TOOL_FLAG, NULL, NULL, TOOL_VERSION_SUMMARY, 0, 0},
+        {NULL, "help", TOOL_FLAG, NULL, "[COMMAND]", TOOL_HELP_SUMMARY, 0, 0},
         TOOL_HEADING_ROW("exit status"),
     };
     for (int i = 0; i < TOOL_COUNT(others); i++)
@@ -95,7 +95,9 @@ static void print_usage(tool_help_form form)
             "Tables and JSON go to standard output; messages and progress go to standard error. `tsr run` "
             "writes "
             "only the generated text to standard output.\n\n"
-            "`tsr help --man COMMAND` prints a manual page, `tsr help --markdown` the whole reference.",
+            "`tsr help --man COMMAND` prints a manual page, `tsr help --markdown` the whole reference.\n\n"
+            "Installed packages have completions for bash and zsh; `source <(tsr completion bash)` sets them "
+            "in a shell without.",
         .pages =
             "devices splitting offload fitting machines generation processes precision benchmarking json"};
     tool_help_print(&tool, form, stdout);
@@ -114,17 +116,22 @@ static int print_command(const char *const *words, int n, const char *form)
     return commands[index].run(has_part ? 3 : 2, help);
 }
 
+static void print_commands(const char *form)
+{
+    for (int i = 0; i < TOOL_COUNT(commands); i++) {
+        const char *words[] = {commands[i].name, commands[i].part};
+        print_command(words, 1, form);
+        if (commands[i].part)
+            print_command(words, 2, form);
+    }
+}
+
 static void print_reference(void)
 {
     printf("# The tsr command\n\n"
            "<!-- Made by scripts/make-reference from the tables of options in tools/. -->\n\n");
     print_usage(TOOL_HELP_MARKDOWN);
-    for (int i = 0; i < TOOL_COUNT(commands); i++) {
-        const char *words[] = {commands[i].name, commands[i].part};
-        print_command(words, 1, "markdown");
-        if (commands[i].part)
-            print_command(words, 2, "markdown");
-    }
+    print_commands("markdown");
 }
 
 static void print_man_title(const char *const *words, int n)
@@ -145,7 +152,8 @@ static int print_help(int argc, char **argv)
     const char *name = "text";
     int n = argc - 2;
     const char *const *words = (const char *const *)argv + 2;
-    if (n > 0 && strncmp(words[0], "--", 2) == 0 && tool_help_form_parse(words[0] + 2, &form)) {
+    if (n > 0 && strncmp(words[0], "--", 2) == 0 && tool_help_form_parse(words[0] + 2, &form) &&
+        form < TOOL_HELP_BASH) {
         name = words[0] + 2;
         words++;
         n--;
@@ -160,6 +168,31 @@ static int print_help(int argc, char **argv)
         print_reference();
     else
         print_usage(form);
+    return TOOL_EXIT_OK;
+}
+
+/* tsr completion SHELL */
+static int print_completion(int argc, char **argv)
+{
+    tool_help_form shell = TOOL_HELP_TEXT;
+    if (argc != 3 || !tool_help_form_parse(argv[2], &shell) || shell < TOOL_HELP_BASH) {
+        fprintf(stderr, "tsr completion: takes the name of a shell, bash or zsh\n");
+        return TOOL_EXIT_USAGE;
+    }
+    char names[32 * TOOL_COUNT(commands)];
+    size_t used = 0;
+    tool_completion_word words[TOOL_COUNT(commands) + 3];
+    for (int i = 0; i < TOOL_COUNT(commands); i++) {
+        words[i] = (tool_completion_word){commands[i].name, commands[i].summary, commands[i].part, NULL};
+        used += (size_t)snprintf(names + used, sizeof names - used, i ? " %s" : "%s", commands[i].name);
+    }
+    words[TOOL_COUNT(commands)] =
+        (tool_completion_word){"completion", TOOL_COMPLETION_SUMMARY, NULL, "bash zsh"};
+    words[TOOL_COUNT(commands) + 1] = (tool_completion_word){"version", TOOL_VERSION_SUMMARY, NULL, NULL};
+    words[TOOL_COUNT(commands) + 2] = (tool_completion_word){"help", TOOL_HELP_SUMMARY, NULL, names};
+    tool_completion_begin(shell, words, TOOL_COUNT(words), stdout);
+    print_commands(argv[2]);
+    tool_completion_end(shell, stdout);
     return TOOL_EXIT_OK;
 }
 
@@ -178,6 +211,8 @@ static int run(int argc, char **argv)
         printf("tsr %s\n%s", TSR_VERSION_STRING, tsr_build_facts());
         return TOOL_EXIT_OK;
     }
+    if (strcmp(argv[1], "completion") == 0)
+        return print_completion(argc, argv);
     int index = find_command(argv[1]);
     return index < 0 ? complain(argv[1]) : commands[index].run(argc - 1, argv + 1);
 }

@@ -28,6 +28,10 @@ typedef struct tool_model_options {
         .n_ctx = -1, .n_seq = 1, .n_batch = 512, .activations = 16, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
     }
 
+/* Choices of the options for KV types, and of --collectives. */
+#define TOOL_KV_TYPES    "f32 f16 bf16 q8_0 q4_0"
+#define TOOL_COLLECTIVES "auto peer pinned nccl staged"
+
 /* Rows for a command's table of options, in this order; `o` is a tool_model_options. The last group may be
  * continued. */
 /* clang-format off */
@@ -47,11 +51,12 @@ typedef struct tool_model_options {
     {"-ts", "--tensor-split", TOOL_STRING, &(o).tensor_split, "N,N,...",                          \
      "proportions in device order, 0 = unused (default: the fastest)", 0, 0},                     \
     {NULL, "--prompt-split", TOOL_STRING, &(o).prompt_split, "N,N,...",                           \
-     "FFN and output of long steps in other proportions; auto: the planner's (default: as -ts)", 0, 0},  \
+     "FFN and output of long steps in other proportions; auto: the planner's (default: as -ts)", 0, 0}, \
     {"-sm", "--split-mode", TOOL_STRING, &(o).split_mode, "MODE",                                 \
-     "tensor (default), layer, none or auto", 0, 0},                                              \
+     "tensor (default), layer, none or auto", 0, 0, "tensor layer none auto"},                    \
     {NULL, "--expert-split", TOOL_STRING, &(o).expert_split, "HOW",                               \
-     "columns (of every expert), experts (whole ones) or auto: the faster (default)", 0, 0},      \
+     "columns (of every expert), experts (whole ones) or auto: the faster (default)", 0, 0,       \
+     "columns experts auto"},                                                                     \
     {"-mg", "--main-gpu", TOOL_INT, &(o).main_device, "N",                                        \
      "the device for -sm none (default 0)", 0, TSR_MAX_DEVICES - 1},                              \
     TOOL_OFFLOAD_OPTION_ROWS((o).offload),                                                        \
@@ -62,21 +67,23 @@ typedef struct tool_model_options {
      "most tokens computed in one step (default 512)", 1, 1 << 16},                               \
     {"-ub", "--ubatch-size", TOOL_INT, &(o).n_batch, "N", "the same as -b", 1, 1 << 16},          \
     {"-ctk", "--cache-type-k", TOOL_STRING, &(o).type_k, "TYPE",                                  \
-     "type of keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0", 0, 0},                \
+     "type of keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0", 0, 0,                 \
+     TOOL_KV_TYPES},                                                                              \
     {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE",                                  \
-     "type of values in the KV region, as for keys", 0, 0},                                          \
+     "type of values in the KV region, as for keys", 0, 0, TOOL_KV_TYPES},                        \
     {NULL, "--swa-full", TOOL_FLAG, &(o).swa_full, NULL,                                          \
      "keep all tokens in layers with a sliding window, too", 0, 0},                               \
     {NULL, "--reduction", TOOL_STRING, &(o).reduction, "KIND",                                    \
-     "exact (default): the same bits for every split; f32, bf16", 0, 0},                          \
+     "exact (default): the same bits for every split; f32, bf16", 0, 0, "exact f32 bf16"},        \
     {NULL, "--activations", TOOL_INT, &(o).activations, "BITS",                                   \
-     "of activations beside quantized weights: 16 (default), or 8: faster, as in llama.cpp", 8, 16},       \
+     "of activations beside quantized weights: 16 (default), or 8: faster, as in llama.cpp", 8, 16, "8 16"}, \
     {NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL,                                            \
      "copy weights into memory near their device", 0, 0},                                         \
     {NULL, "--margin", TOOL_STRING, &(o).margin, "MIB,...",                                       \
      "memory left free on all devices, or on each: 512 (MiB) or 2GiB (default 0)", 0, 0},         \
     {NULL, "--for", TOOL_STRING, &(o).workload, "WORKLOAD",                                       \
-     "what the split is to be fast for: decode, prompt, or PROMPT:NEW tokens (default 512:128)", 0, 0}
+     "what the split is to be fast for: decode, prompt, or PROMPT:NEW tokens (default 512:128)", 0, 0, \
+     "decode prompt 512:128"}
 /* clang-format on */
 
 /* Convert them to a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or

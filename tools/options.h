@@ -1,5 +1,6 @@
 /* Command-line options of the tsr command: one table per command has name, kind, range and help of each
- * option; parsing, error messages, --help, docs/reference/cli.md and the manual pages are derived from it.
+ * option; parsing, error messages, --help, docs/reference/cli.md, the manual pages and the completions of
+ * shells are derived from it.
  *
  *     int n_ctx = 4096;
  *     const char *model = NULL;
@@ -17,7 +18,7 @@
  *
  * Names are matched as a whole, since some short names have several letters ("-ts"). "--name value" and
  * "--name=value" both work; a later option overrides an earlier one (but for lists). "-h" and "--help"
- * need no entry; "--help=markdown" and "--help=man" print it in another form (help.h). */
+ * need no entry; "--help=markdown", "--help=man" and the like print it in another form (help.h). */
 #ifndef TSR_TOOLS_OPTIONS_H
 #define TSR_TOOLS_OPTIONS_H
 
@@ -64,9 +65,11 @@ typedef struct tool_option {
     const char *long_name;  /* "--model" */
     tool_option_kind kind;
     void *value;
-    const char *argument; /* name of the argument in --help; NULL for flags */
+    const char *argument; /* name of the argument in --help; NULL for flags; "FILE" is completed by shells */
     const char *help;     /* one line; default values in brackets at its end */
     double min, max;      /* of numbers, inclusive; both 0: the range of the type */
+    const char
+        *choices; /* for completion: words that the argument may be, separated by blanks; NULL: others */
 } tool_option;
 
 #define TOOL_HEADING_ROW(title)                           \

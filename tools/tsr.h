@@ -21,6 +21,9 @@
 #define TOOL_LINKS_SUMMARY      "measure transfers and all-reduces between the devices"
 #define TOOL_DOCTOR_SUMMARY     "print what a report of a problem needs: build, machine, tests"
 #define TOOL_SYNTH_SUMMARY      "write a model of random weights, to compare machines with"
+#define TOOL_COMPLETION_SUMMARY "print completions for a shell: bash or zsh"
+#define TOOL_VERSION_SUMMARY    "print the version and how the library was built"
+#define TOOL_HELP_SUMMARY       "print this text, or the options of a command"
 
 int tsr_cmd_doctor(int argc, char **argv);
 int tsr_cmd_topo(int argc, char **argv);

@@ -224,7 +224,7 @@ int tsr_cmd_bench_links(int argc, char **argv)
         {"-dev", "--devices", TOOL_STRING, &o.devices, "SPEC",
          "devices to measure between (default: all GPUs, otherwise host)", 0, 0},
         {NULL, "--collectives", TOOL_STRING, &o.collectives, "KIND",
-         "between GPUs: peer, pinned, nccl, staged (default auto: the fastest)", 0, 0},
+         "between GPUs: peer, pinned, nccl, staged (default auto: the fastest)", 0, 0, TOOL_COLLECTIVES},
         {NULL, "--keep-rates", TOOL_FLAG, &o.keep_rates, NULL,
          "store measured rates even if other processes kept the machine busy", 0, 0},
         {NULL, "--json", TOOL_FLAG, &o.as_json, NULL, "print JSON", 0, 0},
