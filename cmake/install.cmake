@@ -1,31 +1,34 @@
 # What `cmake --install` puts where: libraries, headers, the CMake package tsr, tsr.pc, the tool with its manual
-# pages, licence and docs. The prefix may be moved afterwards: nothing in it holds an absolute path.
+# pages and completions, licence and docs. The prefix may be moved afterwards: nothing in it holds an absolute path.
+# The components runtime, development, tools, mpi and mpi_development become packages of their own (packages.cmake).
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tsr)
 
+# install_library(COMPONENT DEVELOPERS EXPORT_SET TARGET...): what programs are started with goes to one component, what
+# they are compiled with to the other.
+function(install_library component developers export)
+  install(TARGETS ${ARGN} EXPORT ${export}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${developers}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component} NAMELINK_COMPONENT ${developers})
+  install(EXPORT ${export} NAMESPACE tsr:: DESTINATION ${package_dir} COMPONENT ${developers})
+endfunction()
+
 # Two export sets: who links the shared library needs no hwloc, PCRE2, Expat or libarchive to build against.
-foreach(kind static shared)
-  install(TARGETS tsr_${kind} EXPORT tsr-${kind}
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT tsr-${kind} NAMESPACE tsr:: DESTINATION ${package_dir})
-endforeach()
+install_library(runtime development tsr-static tsr_static)
+install_library(runtime development tsr-shared tsr_shared)
 if(TSR_HAVE_MPI)
-  install(TARGETS tsr_mpi_static tsr_mpi_shared EXPORT tsr-mpi
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT tsr-mpi NAMESPACE tsr:: DESTINATION ${package_dir})
+  install_library(mpi mpi_development tsr-mpi tsr_mpi_static tsr_mpi_shared)
 endif()
 install(DIRECTORY include/tsr ${PROJECT_BINARY_DIR}/include/tsr DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h")
+  COMPONENT development FILES_MATCHING PATTERN "*.h")
 
 configure_package_config_file(cmake/tsrConfig.cmake.in ${PROJECT_BINARY_DIR}/tsrConfig.cmake
   INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tsrConfigVersion.cmake
   COMPATIBILITY SameMinorVersion) # until 1.0 a minor version may change the interface
 install(FILES ${PROJECT_BINARY_DIR}/tsrConfig.cmake ${PROJECT_BINARY_DIR}/tsrConfigVersion.cmake
-  DESTINATION ${package_dir})
+  DESTINATION ${package_dir} COMPONENT development)
 
 # pkg-config knows where tsr.pc lies (pcfiledir); the rest is relative to that.
 file(RELATIVE_PATH TSR_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
@@ -41,21 +44,24 @@ if(TSR_HAVE_CUDA)
   string(APPEND TSR_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
 endif()
 configure_file(cmake/tsr.pc.in ${PROJECT_BINARY_DIR}/tsr.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/tsr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/tsr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 if(TSR_HAVE_MPI)
   configure_file(cmake/tsr-mpi.pc.in ${PROJECT_BINARY_DIR}/tsr-mpi.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/tsr-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/tsr-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+    COMPONENT mpi_development)
 endif()
 
 if(TSR_BUILD_TOOLS)
-  install(TARGETS tsr_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(FILES ${TSR_MAN_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  set(share ${CMAKE_INSTALL_DATAROOTDIR})
+  install(TARGETS tsr_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${TSR_MAN_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
   if(TSR_COMPLETIONS)
-    install(FILES ${completions_dir}/bash DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/bash-completion/completions RENAME tsr)
-    install(FILES ${completions_dir}/zsh DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/zsh/site-functions RENAME _tsr)
+    install(FILES ${completions_dir}/bash DESTINATION ${share}/bash-completion/completions RENAME tsr COMPONENT tools)
+    install(FILES ${completions_dir}/zsh DESTINATION ${share}/zsh/site-functions RENAME _tsr COMPONENT tools)
   endif()
 endif()
 set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/tsr)
-install(FILES LICENSE DESTINATION ${doc_dir})
-install(FILES README.md SECURITY.md DESTINATION ${doc_dir} OPTIONAL)
-install(DIRECTORY docs/ DESTINATION ${doc_dir} FILES_MATCHING PATTERN "*.md" PATTERN "*.json")
+install(FILES LICENSE DESTINATION ${doc_dir} COMPONENT tools)
+install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION ${doc_dir} COMPONENT tools OPTIONAL)
+install(DIRECTORY docs/ DESTINATION ${doc_dir} COMPONENT tools FILES_MATCHING PATTERN "*.md" PATTERN "*.json")
+include(cmake/packages.cmake)
