@@ -109,6 +109,35 @@ static void what_an_older_model_config_lacks_is_the_default(void **state)
     assert_memory_equal(&read.load, &defaults.load, sizeof read.load);
 }
 
+/* The library writes no more than the caller has, and tells a caller that has more what is its own. */
+static void defaults_have_the_size_of_the_callers_struct(void **state)
+{
+    (void)state;
+    struct {
+        old_model_config config;
+        unsigned char behind[256];
+    } older;
+    struct {
+        tsr_model_config config;
+        unsigned char more[16];
+    } newer;
+    const tsr_model_config defaults = tsr_model_config_default();
+    memset(&older, 0xff, sizeof older);
+    memset(&newer, 0xff, sizeof newer);
+
+    assert_int_equal(tsr_model_config_init((tsr_model_config *)&older, sizeof older.config), sizeof defaults);
+    assert_int_equal(older.config.size, sizeof older.config);
+    assert_memory_equal(&older.config.split, &defaults.split,
+                        sizeof older.config - offsetof(old_model_config, split));
+    for (size_t i = 0; i < sizeof older.behind; i++)
+        assert_int_equal(older.behind[i], 0xff);
+
+    assert_int_equal(tsr_model_config_init(&newer.config, sizeof newer), sizeof defaults);
+    assert_int_equal(newer.config.size, sizeof newer);
+    for (size_t i = 0; i < sizeof newer.more; i++)
+        assert_int_equal(newer.more[i], 0);
+}
+
 static void assert_says(tsr_status status, const char *phrase)
 {
     assert_int_equal(status, TSR_ERR_INVALID);
@@ -169,6 +198,7 @@ int main(void)
         cmocka_unit_test(an_older_runtime_config_opens_a_runtime),
         cmocka_unit_test(an_older_topology_config_loads_a_machine),
         cmocka_unit_test(what_an_older_model_config_lacks_is_the_default),
+        cmocka_unit_test(defaults_have_the_size_of_the_callers_struct),
         cmocka_unit_test(a_newer_config_is_refused),
         cmocka_unit_test(a_config_without_its_size_is_refused),
         cmocka_unit_test(reading_copies_the_callers_bytes_and_no_others),

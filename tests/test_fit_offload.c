@@ -94,7 +94,7 @@ static void experts_go_before_layers(void **state)
     const fixture *f = *state;
     static const char *const spec = "cuda,host:1";
     tsr_fit_config fit_config = tsr_fit_config_default();
-    tsr_model_config config = tsr_model_config_default(), other;
+    tsr_model_config config = tsr_model_config_default(), other = config;
     tsr_fit *fit;
     config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->moe, spec, &config, &fit), spec);
@@ -129,7 +129,7 @@ static void layers_go_last(void **state)
     static const char *const spec = "cuda:0,mem=2GiB,host:1";
     static const size_t margin = GIB / 4;
     tsr_fit_config fit_config = tsr_fit_config_default();
-    tsr_model_config config = tsr_model_config_default(), other;
+    tsr_model_config config = tsr_model_config_default(), other = config;
     tsr_fit *fit;
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
@@ -157,7 +157,7 @@ static void layers_go_in_every_mode(void **state)
     for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         for (int by_hand = 0; by_hand < 2; by_hand++) {
             tsr_fit_config fit_config = tsr_fit_config_default();
-            tsr_model_config config = tsr_model_config_default(), other;
+            tsr_model_config config = tsr_model_config_default(), other = config;
             tsr_fit *fit;
             config.plan.fit = &fit_config;
             config.split.mode = mode;
@@ -186,7 +186,7 @@ static void what_is_set_stays(void **state)
     const fixture *f = *state;
     static const tsr_offload_rule override = {"blk\\.31\\.ffn", "CPU"};
     tsr_fit_config fit_config = tsr_fit_config_default();
-    tsr_model_config config = tsr_model_config_default(), other;
+    tsr_model_config config = tsr_model_config_default(), other = config;
     tsr_fit *fit;
     config.plan.fit = &fit_config;
     config.offload.n_gpu_layers = 20;

@@ -63,8 +63,17 @@ typedef struct tsr_split_buffer_config {
     int n_tensor_split;        /**< 0: even shares */
 } tsr_split_buffer_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_split_buffer_config_init(tsr_split_buffer_config *config_out, size_t size);
+
 /** The defaults: rows, one at a time, in even shares; main device 0. */
-TSR_API tsr_split_buffer_config tsr_split_buffer_config_default(void);
+static inline tsr_split_buffer_config tsr_split_buffer_config_default(void)
+{
+    tsr_split_buffer_config config;
+    tsr_split_buffer_config_init(&config, sizeof config);
+    return config;
+}
 
 /** The general form: rows or columns, and the granule. A product of two divided matrices (first by rows, then
  * by columns: the two halves of an FFN) needs equal granules and tensor_split in both. */

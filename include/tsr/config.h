@@ -201,9 +201,18 @@ typedef struct tsr_model_config {
 /** What a split of prompts that the planner chooses gains at least: 3 % of the time of the workload. */
 #define TSR_PROMPT_SPLIT_GAIN 0.03
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_model_config_init(tsr_model_config *config_out, size_t size);
+
 /** The defaults: tensor mode, shares by the planner for 512 tokens in and 128 out, full context, one
  * sequence, F16 keys and values. */
-TSR_API tsr_model_config tsr_model_config_default(void);
+static inline tsr_model_config tsr_model_config_default(void)
+{
+    tsr_model_config config;
+    tsr_model_config_init(&config, sizeof config);
+    return config;
+}
 
 TSR_END_DECLS
 #endif

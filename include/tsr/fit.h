@@ -59,8 +59,17 @@ typedef struct tsr_fit_config {
     bool context_only;
 } tsr_fit_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_fit_config_init(tsr_fit_config *config_out, size_t size);
+
 /** The defaults: no other KV type, TSR_FIT_CTX_MIN, TSR_FIT_MARGIN on each device. */
-TSR_API tsr_fit_config tsr_fit_config_default(void);
+static inline tsr_fit_config tsr_fit_config_default(void)
+{
+    tsr_fit_config config;
+    tsr_fit_config_init(&config, sizeof config);
+    return config;
+}
 
 /** A model that was fitted into devices; read-only. */
 typedef struct tsr_fit tsr_fit;
@@ -131,7 +140,8 @@ TSR_API bool tsr_fit_step_at(const tsr_fit *fit, int index, tsr_fit_step *step_o
 TSR_API const tsr_plan *tsr_fit_plan(const tsr_fit *fit);
 
 /** Write the config that gives this placement: the caller's config with the choices of the fit and its
- * margins. The config has the pointers of the caller's config. */
+ * margins. config_out->size is the size of the caller's struct, as tsr_model_config_default() sets it. The
+ * config has the pointers of the caller's config. */
 TSR_API void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out);
 
 /** Print the whole fit as tables, for people to read. */

@@ -80,8 +80,17 @@ typedef struct tsr_gguf_config {
     bool header_only; /**< accept a file that ends before its tensor data (planning needs no more) */
 } tsr_gguf_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_gguf_config_init(tsr_gguf_config *config_out, size_t size);
+
 /** The defaults: the file must hold its tensor data. */
-TSR_API tsr_gguf_config tsr_gguf_config_default(void);
+static inline tsr_gguf_config tsr_gguf_config_default(void)
+{
+    tsr_gguf_config config;
+    tsr_gguf_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Open a model. Of a model in several files, `path` is the first file ("...-00001-of-00003.gguf"). The other
  * files are in the same directory. Their tensors follow in file order; keys are read from the first file

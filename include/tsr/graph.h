@@ -129,8 +129,17 @@ typedef struct tsr_program_config {
     int activation_bits;
 } tsr_program_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_program_config_init(tsr_program_config *config_out, size_t size);
+
 /** The defaults: the exact reduction, no time limit, 16-bit activations. */
-TSR_API tsr_program_config tsr_program_config_default(void);
+static inline tsr_program_config tsr_program_config_default(void)
+{
+    tsr_program_config config;
+    tsr_program_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Compile and allocate the arenas. `config` may be NULL; it is only read during the call. TSR_ERR_INVALID
  * when shapes or shardings cannot meet (the message names the tensor), TSR_ERR_MEMORY when an arena does not

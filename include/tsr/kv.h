@@ -63,8 +63,17 @@ typedef struct tsr_kv_config {
     int n_seq_max;   /**< sequences 0 .. n_seq_max - 1 */
 } tsr_kv_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_kv_config_init(tsr_kv_config *config_out, size_t size);
+
 /** The defaults: F16, one sequence, n_batch 512; no layers and no n_ctx, which the caller sets. */
-TSR_API tsr_kv_config tsr_kv_config_default(void);
+static inline tsr_kv_config tsr_kv_config_default(void)
+{
+    tsr_kv_config config;
+    tsr_kv_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Make a region on the devices of `rt`, which must outlive it. TSR_ERR_INVALID: an argument is out of its
  * range, a weight is not allocated or is not divided between heads; the message names the layer.

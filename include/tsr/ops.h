@@ -78,8 +78,17 @@ typedef struct tsr_attention_config {
     tsr_tensor *sinks;
 } tsr_attention_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_attention_config_init(tsr_attention_config *config_out, size_t size);
+
 /** The defaults: scale 1 / sqrt(k_dim), no cap, no chunks, no sinks. */
-TSR_API tsr_attention_config tsr_attention_config_default(void);
+static inline tsr_attention_config tsr_attention_config_default(void)
+{
+    tsr_attention_config config;
+    tsr_attention_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Attention of q [n_heads * k_dim, n_tokens] over the stored keys and values of each token's sequence, up to
  * the token's own position and inside the layer's window: softmax(scale * q k) v. The result is [n_heads *
@@ -101,8 +110,17 @@ typedef struct tsr_rope_config {
     const float *factors; /**< [n_rot / 2] of each pair (rope_freqs.weight of Llama 3); NULL: ones */
 } tsr_rope_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_rope_config_init(tsr_rope_config *config_out, size_t size);
+
 /** The defaults: base 10000, factor 1, no factors; n_rot 0, which the caller sets. */
-TSR_API tsr_rope_config tsr_rope_config_default(void);
+static inline tsr_rope_config tsr_rope_config_default(void)
+{
+    tsr_rope_config config;
+    tsr_rope_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Compute the rows of a tsr_rope() table in host memory: rows[n_tokens][n_rot] get the (cos, sin) pairs of
  * positions[n_tokens], computed in double precision. TSR_ERR_INVALID: a parameter is out of its range or a

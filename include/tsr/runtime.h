@@ -71,8 +71,17 @@ typedef struct tsr_runtime_config {
     uint64_t stall_timeout_ns;
 } tsr_runtime_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_runtime_config_init(tsr_runtime_config *config_out, size_t size);
+
 /** The defaults: a single process, a host device per NUMA node, no log. */
-TSR_API tsr_runtime_config tsr_runtime_config_default(void);
+static inline tsr_runtime_config tsr_runtime_config_default(void)
+{
+    tsr_runtime_config config;
+    tsr_runtime_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text, or no
  * name of collectives or kernels. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks

@@ -71,8 +71,17 @@ typedef struct tsr_sampler_config {
     uint64_t seed;         /**< of the random numbers */
 } tsr_sampler_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_sampler_config_init(tsr_sampler_config *config_out, size_t size);
+
 /** llama.cpp's defaults: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, no repeat penalty; and seed 0. */
-TSR_API tsr_sampler_config tsr_sampler_config_default(void);
+static inline tsr_sampler_config tsr_sampler_config_default(void)
+{
+    tsr_sampler_config config;
+    tsr_sampler_config_init(&config, sizeof config);
+    return config;
+}
 
 /** A sampler for vocabularies of up to n_vocab tokens; `config` (NULL: the defaults) is copied. All memory is
  * allocated here: 16 bytes per token of the vocabulary and 4 per token of repeat_last_n. TSR_ERR_INVALID: a

@@ -248,8 +248,17 @@ typedef struct tsr_topology_config {
     const char *cards;
 } tsr_topology_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_topology_config_init(tsr_topology_config *config_out, size_t size);
+
 /** The defaults: no log, cards as described. */
-TSR_API tsr_topology_config tsr_topology_config_default(void);
+static inline tsr_topology_config tsr_topology_config_default(void)
+{
+    tsr_topology_config config;
+    tsr_topology_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Describe the part of this machine that this process may use: cores outside its cgroup's cpuset or its CPU
  * affinity are left out. `config` may be NULL. Takes milliseconds; the result is the caller's, freed with

@@ -107,8 +107,17 @@ typedef struct tsr_transport {
     const char *(*test)(void *user, tsr_transfer *transfer, bool *done_out);
 } tsr_transport;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_transport_init(tsr_transport *transport_out, size_t size);
+
 /** A single process, without functions. */
-TSR_API tsr_transport tsr_transport_default(void);
+static inline tsr_transport tsr_transport_default(void)
+{
+    tsr_transport transport;
+    tsr_transport_init(&transport, sizeof transport);
+    return transport;
+}
 
 TSR_END_DECLS
 #endif

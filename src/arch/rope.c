@@ -108,9 +108,10 @@ void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
 
 /* -- tsr/ops.h -- */
 
-tsr_rope_config tsr_rope_config_default(void)
+size_t tsr_rope_config_init(tsr_rope_config *config_out, size_t size)
 {
-    return (tsr_rope_config){.size = sizeof(tsr_rope_config), .base = 10000, .factor = 1};
+    const tsr_rope_config defaults = {.base = 10000, .factor = 1};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 static tsr_status check_config(const tsr_rope_config *config, const int32_t *positions, int64_t n_tokens,

@@ -23,3 +23,11 @@ tsr_status tsr_config_read(const char *name, const void *config, size_t oldest, 
     memcpy(own, &bytes, sizeof bytes);
     return TSR_OK;
 }
+
+size_t tsr_config_write(const void *own, size_t bytes, void *config, size_t size)
+{
+    memset(config, 0, size);
+    memcpy(config, own, size < bytes ? size : bytes);
+    memcpy(config, &size, sizeof size);
+    return bytes;
+}

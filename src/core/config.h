@@ -16,4 +16,8 @@
  * unchanged. */
 tsr_status tsr_config_read(const char *name, const void *config, size_t oldest, void *own, size_t bytes);
 
+/* Write the defaults own[bytes] to the caller's `config`, a struct of `size` bytes: config->size is `size`
+ * afterwards, and fields that the library does not know are zero. Returns `bytes`. */
+size_t tsr_config_write(const void *own, size_t bytes, void *config, size_t size);
+
 #endif

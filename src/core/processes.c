@@ -304,9 +304,10 @@ const tsr_transport *tsr_processes_transport(const tsr_processes *p)
     return &p->transport;
 }
 
-tsr_transport tsr_transport_default(void)
+size_t tsr_transport_init(tsr_transport *transport_out, size_t size)
 {
-    return (tsr_transport){.size = sizeof(tsr_transport), .n_ranks = 1};
+    const tsr_transport defaults = {.n_ranks = 1};
+    return tsr_config_write(&defaults, sizeof defaults, transport_out, size);
 }
 
 static tsr_status check_transport(const tsr_transport *t)

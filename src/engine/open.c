@@ -19,7 +19,7 @@ static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_config *conf
                              tsr_fit **fit_out, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
-    tsr_model_config fitted;
+    tsr_model_config fitted = {.size = sizeof fitted};
     if (!planner->config.plan.fit)
         return tsr_planner_plan(planner, plan_out);
     TSR_TRY(tsr_planner_limit_to_free(planner, rt));

@@ -136,9 +136,10 @@ static tsr_status index_tensors(tsr_gguf *gguf)
     return status;
 }
 
-tsr_gguf_config tsr_gguf_config_default(void)
+size_t tsr_gguf_config_init(tsr_gguf_config *config_out, size_t size)
 {
-    return (tsr_gguf_config){.size = sizeof(tsr_gguf_config)};
+    const tsr_gguf_config defaults = {0};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gguf **gguf_out)

@@ -50,9 +50,10 @@ tsr_tensor *tsr_kv_store(tsr_graph *graph, tsr_kv_inputs *inputs, int layer, tsr
     return &node->tensor;
 }
 
-tsr_attention_config tsr_attention_config_default(void)
+size_t tsr_attention_config_init(tsr_attention_config *config_out, size_t size)
 {
-    return (tsr_attention_config){.size = sizeof(tsr_attention_config)};
+    const tsr_attention_config defaults = {0};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 /* Why this cannot be an attention of q; NULL: it can. */

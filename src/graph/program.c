@@ -233,10 +233,10 @@ out:
     return status;
 }
 
-tsr_program_config tsr_program_config_default(void)
+size_t tsr_program_config_init(tsr_program_config *config_out, size_t size)
 {
-    return (tsr_program_config){
-        .size = sizeof(tsr_program_config), .reduction = TSR_REDUCTION_EXACT, .activation_bits = 16};
+    const tsr_program_config defaults = {.reduction = TSR_REDUCTION_EXACT, .activation_bits = 16};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 static tsr_status check_config(const tsr_program_config *config)

@@ -24,10 +24,9 @@ static tsr_status check_kv_type(const char *name, tsr_type type)
     return tsr_fail(TSR_ERR_INVALID, "%s is %s; use F32, F16, BF16, Q8_0 or Q4_0", name, tsr_type_name(type));
 }
 
-tsr_model_config tsr_model_config_default(void)
+size_t tsr_model_config_init(tsr_model_config *config_out, size_t size)
 {
-    return (tsr_model_config){
-        .size = sizeof(tsr_model_config),
+    const tsr_model_config defaults = {
         .split = {.mode = TSR_SPLIT_MODE_TENSOR, .experts = TSR_EXPERT_SPLIT_AUTO},
         .offload = {.n_gpu_layers = -1},
         .session =
@@ -35,6 +34,7 @@ tsr_model_config tsr_model_config_default(void)
         .compute = {.reduction = TSR_REDUCTION_EXACT, .activation_bits = 16},
         .workload = {.n_prompt = 512, .n_new = 128},
     };
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 tsr_status tsr_model_config_read(const tsr_model_config *config, tsr_model_config *config_out)

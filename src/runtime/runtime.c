@@ -182,9 +182,10 @@ out:
     return status;
 }
 
-tsr_runtime_config tsr_runtime_config_default(void)
+size_t tsr_runtime_config_init(tsr_runtime_config *config_out, size_t size)
 {
-    return (tsr_runtime_config){.size = sizeof(tsr_runtime_config)};
+    const tsr_runtime_config defaults = {0};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 static tsr_status begin(const tsr_runtime_config *config, tsr_runtime **rt_out, tsr_runtime **made_out)

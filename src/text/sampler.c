@@ -115,15 +115,15 @@ static tsr_status check_config(const tsr_sampler_config *c, int64_t n_vocab)
     return TSR_OK;
 }
 
-tsr_sampler_config tsr_sampler_config_default(void)
+size_t tsr_sampler_config_init(tsr_sampler_config *config_out, size_t size)
 {
-    return (tsr_sampler_config){.size = sizeof(tsr_sampler_config),
-                                .temperature = 0.8f,
-                                .top_k = 40,
-                                .top_p = 0.95f,
-                                .min_p = 0.05f,
-                                .repeat_penalty = 1.0f,
-                                .repeat_last_n = 64};
+    const tsr_sampler_config defaults = {.temperature = 0.8f,
+                                         .top_k = 40,
+                                         .top_p = 0.95f,
+                                         .min_p = 0.05f,
+                                         .repeat_penalty = 1.0f,
+                                         .repeat_last_n = 64};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 tsr_status tsr_sampler_create(const tsr_sampler_config *config, int64_t n_vocab, tsr_sampler **sampler_out)

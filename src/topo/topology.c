@@ -86,9 +86,10 @@ out:
     return status;
 }
 
-tsr_topology_config tsr_topology_config_default(void)
+size_t tsr_topology_config_init(tsr_topology_config *config_out, size_t size)
 {
-    return (tsr_topology_config){.size = sizeof(tsr_topology_config)};
+    const tsr_topology_config defaults = {0};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 tsr_status tsr_topo_config_read(const tsr_topology_config *config, tsr_topology_config *config_out)

@@ -166,7 +166,7 @@ static void check_cuts(const question *q, const tsr_fit *fit, const tsr_gguf *gg
                        const tsr_device_list *list)
 {
     tsr_fit_info info;
-    tsr_model_config result;
+    tsr_model_config result = {.size = sizeof result};
     tsr_fit_get_info(fit, &info);
     tsr_fit_result(fit, &result);
     assert_int_equal(result.session.n_ctx, info.chosen.n_ctx);
@@ -277,7 +277,7 @@ void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topolog
         check_cuts(&q, fit, gguf, list);
         check_order(&q, fit, gguf, list);
         look->n_offloaded += info.chosen.n_gpu_layers < info.wanted.n_gpu_layers;
-        tsr_model_config result;
+        tsr_model_config result = {.size = sizeof result};
         tsr_plan *plan;
         tsr_fit_result(fit, &result);
         runner_ok(tsr_plan_create(gguf, list, &result, &plan), "with the result");

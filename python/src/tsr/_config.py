@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Sequence, TypedDict
 
-from ._library import enum_value, ffi, lib
+from ._library import default, enum_value, ffi
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack  # the type checker's own, nothing to install
@@ -59,7 +59,7 @@ class Config:
     """A C config with the memory that it points to."""
 
     def __init__(self, name: str) -> None:
-        self.pointer = ffi.new(f"{name} *", getattr(lib, f"{name}_default")())
+        self.pointer = default(name)
         self._kept: list[Any] = []
 
     def keep(self, value: Any) -> Any:
@@ -119,7 +119,7 @@ def _set_progress(config: Config, load: Any, progress: Callable[[float], None]) 
 
 def fit_config(config: Config, options: FitConfig) -> Any:
     """The tsr_fit_config of a fit's options; kept by `config`."""
-    fit = config.keep(ffi.new("tsr_fit_config *", lib.tsr_fit_config_default()))
+    fit = config.keep(default("tsr_fit_config"))
     given: dict[str, Any] = {**options}
     for name, value in given.items():
         if name not in FitConfig.__annotations__:

@@ -27,16 +27,24 @@ def _load() -> tuple[Any, Any]:
     lib = ffi.dlopen(library)
     # A config starts with its own size: a library of other headers has another one.
     for config in ("model_config", "runtime_config", "fit_config", "program_config"):
-        theirs = getattr(lib, f"tsr_{config}_default")().size
-        if theirs != ffi.sizeof(f"tsr_{config}"):
+        size = ffi.sizeof(f"tsr_{config}")
+        theirs = getattr(lib, f"tsr_{config}_init")(ffi.new(f"tsr_{config} *"), size)
+        if theirs != size:
             raise ImportError(
-                f"{library}: tsr_{config} has {theirs} bytes, but {ffi.sizeof(f'tsr_{config}')} by {declarations}; "
+                f"{library}: tsr_{config} has {theirs} bytes, but {size} by {declarations}; "
                 "give a library and declarations of one version"
             )
     return ffi, lib
 
 
 ffi, lib = _load()
+
+
+def default(name: str) -> Any:
+    """A pointer to a config with its defaults."""
+    config = ffi.new(f"{name} *")
+    getattr(lib, f"{name}_init")(config, ffi.sizeof(name))
+    return config
 
 
 def check(status: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 from ._config import Config, ModelConfig, model_config
-from ._library import check, enum_names, ffi, lib, path_bytes, printed, text
+from ._library import check, default, enum_names, ffi, lib, path_bytes, printed, text
 from ._topology import Topology, open_machine
 from ._values import FitChoice, FitStep, PlanDevice, PlanInfo, copy
 
@@ -93,8 +93,7 @@ class Fit:
 
 
 def _result(pointer: Any) -> ModelConfig:
-    config = ffi.new("tsr_model_config *")
-    config.size = ffi.sizeof("tsr_model_config")
+    config = default("tsr_model_config")
     lib.tsr_fit_result(pointer, config)
     types = enum_names("tsr_type")
     result: ModelConfig = {
@@ -113,7 +112,7 @@ def _result(pointer: Any) -> ModelConfig:
 def _inputs(path: str | os.PathLike[str], devices: str | None, machine: Topology | str | None) -> Iterator[Any]:
     """The header of a file, and the devices of a machine."""
     file, list_ = ffi.new("tsr_gguf **"), ffi.new("tsr_device_list **")
-    gguf_config = ffi.new("tsr_gguf_config *", lib.tsr_gguf_config_default())
+    gguf_config = default("tsr_gguf_config")
     gguf_config.header_only = True
     spec = Config("tsr_runtime_config").text(devices) if devices is not None else ffi.NULL
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ._errors import InvalidError
 from ._handle import Object
-from ._library import check, ffi, lib
+from ._library import check, default, ffi, lib
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Sampler(Object):
         repeat_last_n: int | None = None,
         seed: int = 0,
     ) -> None:
-        config = ffi.new("tsr_sampler_config *", lib.tsr_sampler_config_default())
+        config = default("tsr_sampler_config")
         config.seed = seed
         options = {
             "temperature": temperature,

@@ -90,9 +90,10 @@ const tsr_buffer_type *tsr_replicated_buffer_type(tsr_runtime *rt)
     return intern(&type);
 }
 
-tsr_split_buffer_config tsr_split_buffer_config_default(void)
+size_t tsr_split_buffer_config_init(tsr_split_buffer_config *config_out, size_t size)
 {
-    return (tsr_split_buffer_config){.size = sizeof(tsr_split_buffer_config), .axis = 1};
+    const tsr_split_buffer_config defaults = {.axis = 1};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 const tsr_buffer_type *tsr_split_buffer_type(tsr_runtime *rt, int main_device, const float *tensor_split,

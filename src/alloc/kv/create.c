@@ -8,13 +8,11 @@
 #include "core/mem.h"
 #include "core/tensor.h"
 
-tsr_kv_config tsr_kv_config_default(void)
+size_t tsr_kv_config_init(tsr_kv_config *config_out, size_t size)
 {
-    return (tsr_kv_config){.size = sizeof(tsr_kv_config),
-                           .type_k = TSR_TYPE_F16,
-                           .type_v = TSR_TYPE_F16,
-                           .n_batch = 512,
-                           .n_seq_max = 1};
+    const tsr_kv_config defaults = {
+        .type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .n_batch = 512, .n_seq_max = 1};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 static tsr_status refuse(int index, const tsr_tensor *wk, const char *problem)

@@ -23,12 +23,11 @@ tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_c
 
 /* -- limits -- */
 
-tsr_fit_config tsr_fit_config_default(void)
+size_t tsr_fit_config_init(tsr_fit_config *config_out, size_t size)
 {
-    return (tsr_fit_config){.size = sizeof(tsr_fit_config),
-                            .n_ctx_min = TSR_FIT_CTX_MIN,
-                            .type_k = TSR_TYPE_F32,
-                            .type_v = TSR_TYPE_F32};
+    const tsr_fit_config defaults = {
+        .n_ctx_min = TSR_FIT_CTX_MIN, .type_k = TSR_TYPE_F32, .type_v = TSR_TYPE_F32};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
@@ -298,5 +297,5 @@ tsr_plan *tsr_fit_take_plan(tsr_fit *fit)
 
 void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out)
 {
-    *config_out = fit->config;
+    tsr_config_write(&fit->config, sizeof fit->config, config_out, config_out->size);
 }
