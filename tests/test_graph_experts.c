@@ -70,12 +70,12 @@ static tsr_status lower(const division *before, const division *shared, const di
     fake_runtime_open(&b.fake, N_DEVICES, NULL);
     load(&b, before, shared ? shared : &none, experts);
     assert_int_equal(tsr_graph_create(&b.fake.rt, &b.graph), TSR_OK);
-    const tsr_routing_rule rule = {.n_used = 2, .scale = 1};
-    const tsr_expert_weights w = {.gate = &b.weights[GATE],
+    tsr_routing_config rule = tsr_routing_config_default();
+    rule.n_used = 2;
+    const tsr_experts_config w = {.size = sizeof w,
+                                  .gate = &b.weights[GATE],
                                   .up = &b.weights[UP],
                                   .down = &b.weights[DOWN],
-                                  .n_experts = N_EXPERTS,
-                                  .n_ff = N_FF,
                                   .granule = N_FF};
     tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, 1, "x");
     tsr_tensor *logits = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EXPERTS, 1, "logits");

@@ -118,6 +118,7 @@ static void check_table(const experts_case *c, const tsr_kernel_set *set, tsr_ro
     tsr_op op = experts_case_route_op(c, c->logits, c->choice_bias, words);
     op.route.table = table;
     op.route.ids = ids;
+    op.route.n_ids = c->s.n_tokens;
     for (int shift = 0; shift < 2; shift++) {
         experts_case_table(c, routing.expert, shift, table, ids);
         assert_false(kernel_run(set, &op, 2));

@@ -13,6 +13,7 @@
 #include <tsr/chat.h>
 #include <tsr/config.h>
 #include <tsr/device_list.h>
+#include <tsr/experts.h>
 #include <tsr/fit.h>
 #include <tsr/gguf.h>
 #include <tsr/graph.h>

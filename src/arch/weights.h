@@ -196,7 +196,7 @@ tsr_status tsr_weights_declare_heads(tsr_weights *weights, int layer, int64_t ne
 
 /* Declare the matrices of n_experts experts, [ne0, ne1, n_experts] in the file, required. The role is
  * TSR_WEIGHT_EXPERT_ROWS or _COLUMNS; `by_expert`: whole experts are divided. tensor.ne is as
- * tsr_expert_weights needs it (graph/graph.h). With `all_rows` the file has [ne0, all_rows, n_experts], and
+ * tsr/experts.h needs it. With `all_rows` the file has [ne0, all_rows, n_experts], and
  * the matrices are the ne1 rows from first_row on of each; the role is then TSR_WEIGHT_EXPERT_ROWS. */
 typedef struct tsr_weight_experts {
     int64_t ne0, ne1, n_experts;

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/experts.h>
 #include <tsr/ops.h>
 #include <tsr/sampler.h>
 #include <tsr/types.h>
@@ -462,13 +463,6 @@ typedef struct tsr_op_copy {
     int64_t n, n_rows;
 } tsr_op_copy;
 
-/* Conversion of a router's logits to probabilities. */
-typedef enum tsr_gating {
-    TSR_GATING_SOFTMAX = 0,  /* over all experts */
-    TSR_GATING_SIGMOID,      /* each expert independently */
-    TSR_GATING_SQRT_SOFTPLUS /* each independently: sqrt(ln(1 + exp(logit))) */
-} tsr_gating;
-
 /* Selects the experts of each token: the n_used largest logits, or, with a bias, the largest probability +
  * bias; the lower index first among equals, and a NaN is less than any number. The weights are the
  * selected experts' probabilities, divided by their sum (`normalize`; a softmax over all becomes one over
@@ -486,9 +480,10 @@ typedef struct tsr_op_route {
     float scale;
     int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
     const float *factors;            /* [n_experts]; NULL: 1 */
-    const int32_t *table;            /* [vocabulary][n_used] experts of each token id, which are then the
-                                      * selected ones; a number out of range is 0; NULL: none */
+    const int32_t *table;            /* [n_ids][n_used] experts of each token id, which are then the selected
+                                      * ones; an expert or an id out of range is 0; NULL: none */
     const int32_t *ids;              /* [n_tokens] with a table */
+    int64_t n_ids;
 } tsr_op_route;
 
 /* One matrix of every expert that a device holds, starting with the first of them. */

@@ -12,11 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most experts of a layer, and the size of an array of the host's kernel. */
-enum { TSR_MAX_EXPERTS = 4096 };
-
-/* The most groups of experts; kernels keep a bit of each. */
-enum { TSR_MAX_EXPERT_GROUPS = 64 };
+#include <tsr/experts.h>
 
 /* Lower bound of the sum of selected probabilities, which avoids a division by zero (modeling_deepseek.py
  * of huggingface.co/deepseek-ai/DeepSeek-V3). */

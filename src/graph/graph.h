@@ -2,6 +2,7 @@
 #ifndef TSR_GRAPH_GRAPH_H
 #define TSR_GRAPH_GRAPH_H
 
+#include <tsr/experts.h>
 #include <tsr/graph.h>
 #include <tsr/ops.h>
 
@@ -59,39 +60,6 @@ static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
                                             : TSR_REDUCE_EXACT;
 }
 
-/* The matrices of a mixture of experts, divided over devices by columns or by experts.
- *
- * By columns, gate and up are [n_embd * n_ff, n_experts], an expert's n_ff rows in one row of the tensor,
- * SPLIT by columns, n_embd elements for every column of down; down is [n_ff, n_embd * n_experts], SPLIT by
- * columns. By experts, all are [n_embd * n_ff, n_experts], SPLIT by rows. So a part of every expert, or some
- * whole experts, is a shard like that of any other tensor.
- *
- * Biases of gate and up are F32 [n_ff, n_experts], SPLIT like down. Biases of down are F32 [n_embd,
- * n_experts] and always SPLIT by rows, so that one device adds each bias; by experts, the device that holds
- * the expert. */
-typedef struct tsr_expert_weights {
-    tsr_tensor *gate, *up, *down;
-    tsr_tensor *gate_bias, *up_bias, *down_bias; /* NULL: none */
-    int64_t n_experts, n_ff;
-    int64_t granule; /* columns of down that are summed as one granule */
-    tsr_glu_kind glu;
-    float limit; /* of TSR_GLU_CAPPED and TSR_GLU_BOUNDED */
-} tsr_expert_weights;
-
-/* The rule by which a router's logits choose experts: the arguments of ROUTE (core/op.h). */
-typedef struct tsr_routing_rule {
-    int64_t n_used; /* experts per token */
-    tsr_gating gating;
-    bool normalize;
-    float scale;
-    tsr_tensor *bias;                /* F32 weight [n_experts], whole on every device; NULL: none */
-    int64_t n_groups, n_groups_used; /* 0 or 1: no groups */
-    tsr_tensor *factors;             /* of the experts, a tensor like the bias; NULL: none */
-    bool weigh_inputs;               /* weights are factors of the experts' inputs */
-    tsr_tensor *table, *ids;         /* I32 weight [n_used, ids], whole: the experts of each id; and the ids
-                                      * of the tokens, I32 [n_tokens]; NULL: the best experts */
-} tsr_routing_rule;
-
 /* The rule by which a token's blocks of positions are selected: the arguments of SELECT (core/op.h). */
 typedef struct tsr_select_rule {
     int64_t n_heads, n_blocks, block, n_local;
@@ -147,12 +115,13 @@ typedef struct tsr_node_args {
     bool silu;                          /* CONV */
     tsr_weight_parts parts;             /* MUL_MAT, CONV; n 0: one, the first operand */
     tsr_recurrence_operands recurrence; /* RECURRENCE */
-    tsr_routing_rule route;             /* ROUTE */
+    tsr_routing_config route;           /* ROUTE */
     int64_t k;                          /* TOP_K */
     int64_t n_used;                     /* ROUTE, EXPERTS_*: experts per token */
     int64_t n_experts;                  /* ROUTE, EXPERTS_* */
-    bool weigh_inputs;                  /* EXPERTS_*: of the routing's rule */
-    tsr_expert_weights experts;         /* EXPERTS_* */
+    bool weigh_inputs;                  /* EXPERTS_*: of the routing */
+    tsr_experts_config experts;         /* EXPERTS_*: gate and its bias are set */
+    int64_t n_ff;                       /* EXPERTS_*: columns of an expert's down */
 } tsr_node_args;
 
 /* One allocation per node: the public tensor first, so that a tsr_tensor * of a graph is its node. */
@@ -185,14 +154,35 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
 void *tsr_graph_refuse(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why);
 
-/* Whether one of n operands is NULL: after an earlier failure, or by a bug of the caller, which is then
- * recorded. */
+/* Whether one of n operands is NULL or of another graph: after an earlier failure, or by a bug of the caller,
+ * which is then recorded. */
 bool tsr_graph_misses(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n);
 
 /* Whether a tensor is F32, of at most two dimensions. */
 static inline bool tsr_tensor_is_f32(const tsr_tensor *x)
 {
     return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
+}
+
+/* Columns of down that are one granule, of experts whose weights are placed. */
+static inline int64_t tsr_experts_granule(const tsr_node_args *args)
+{
+    const tsr_placement *down = &args->experts.down->placement;
+    return args->experts.granule > 0 ? args->experts.granule
+           : down->axis == 0         ? down->map->granule
+                                     : args->n_ff;
+}
+
+/* The number n of entries of src in use: src[0 .. n). */
+int tsr_node_n_src(const tsr_tensor *tensor);
+
+/* Whether a tensor is a weight: placed by a buffer, not computed and not an input. */
+bool tsr_tensor_is_weight(const tsr_tensor *tensor);
+
+/* Whether a tensor is F32, of at most two dimensions, and no weight. */
+static inline bool tsr_tensor_is_activation(const tsr_tensor *x)
+{
+    return tsr_tensor_is_f32(x) && !tsr_tensor_is_weight(x);
 }
 
 /* RMS norm, or LayerNorm (`center`) without a bias, over each head of x, with a weight [ne0 of x] that has
@@ -254,29 +244,10 @@ tsr_tensor *tsr_select(tsr_graph *graph, tsr_kv_inputs *inputs, int layer, tsr_t
 tsr_tensor *tsr_attention_extend(tsr_graph *graph, tsr_tensor *attention, tsr_kv_inputs *inputs,
                                  tsr_tensor *selection, int more_layer);
 
-/* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row. */
-tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule);
-
 /* The k largest elements of every row of x with their columns (TOP_K in core/op.h): an I32 tensor [2 *
  * TSR_MAX_CANDIDATES, n_tokens] that begins with [n_tokens][k] candidates; k 0: none are computed, in the
  * same memory. Of a divided x every device finds those of its columns, and the caller merges:
  * placement.devices says which ones there are, and shards[d].data where. Only a graph's output. */
 tsr_tensor *tsr_top_k(tsr_graph *graph, tsr_tensor *x, int64_t k);
-
-/* Per token, the sum over its experts e in `routing` of weight * down_e (act(gate_e x) * (up_e x)): [n_embd,
- * n_tokens], a PARTIAL. */
-tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing,
-                        const tsr_expert_weights *weights);
-
-/* Add `other` to the sum of experts, so that one all-reduce sums both over the devices. `other` is the
- * result of the shared experts: a product of a divided weight on the same devices, made before the experts
- * and used by no other node. NULL: nothing is added. Returns the sum. */
-tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *other);
-
-/* The number n of entries of src in use: src[0 .. n). */
-int tsr_node_n_src(const tsr_tensor *tensor);
-
-/* Whether a tensor is a weight: placed by a buffer, not computed and not an input. */
-bool tsr_tensor_is_weight(const tsr_tensor *tensor);
 
 #endif

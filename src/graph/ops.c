@@ -11,12 +11,21 @@ static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const ts
                                           (long long)b->ne[0], (long long)b->ne[1], why));
 }
 
+static bool is_node(const tsr_graph *graph, const tsr_tensor *x)
+{
+    return x->index >= 0 && x->index < graph->n_nodes && &graph->nodes[x->index]->tensor == x;
+}
+
 bool tsr_graph_misses(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (operands[i])
+        tsr_tensor *x = operands[i];
+        if (x && (tsr_tensor_is_weight(x) || is_node(graph, x)))
             continue;
-        if (graph->status == TSR_OK)
+        if (x)
+            tsr_graph_refuse(graph, op, x,
+                             "it is of another graph; pass operands of this graph, and weights");
+        else if (graph->status == TSR_OK)
             tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
         return true;
     }

@@ -90,6 +90,7 @@ static void check_table(placed *p)
         experts_case_table(&p->c, p->routing_back.expert, shift, table, ids);
         op.route.table = gpu_put(p->g, table, (size_t)n * sizeof *table, false);
         op.route.ids = gpu_put(p->g, ids, (size_t)s->n_tokens * sizeof *ids, false);
+        op.route.n_ids = s->n_tokens;
         assert_false(gpu_run(p->g, &op));
         void *back = bytes_back(words, bytes);
         const tsr_routing routing = tsr_routing_at(back, s->n_tokens, s->n_used, s->n_experts);

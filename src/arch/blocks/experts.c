@@ -91,7 +91,7 @@ static tsr_glu_kind activation(const tsr_layer *at)
 /* The chosen experts between two matrices of their own. Their sum is one all-reduce, that of the shared
  * experts another. */
 static tsr_tensor *in_latent_space(const tsr_layer *at, tsr_tensor *h, tsr_tensor *routing,
-                                   const tsr_expert_weights *weights)
+                                   const tsr_experts_config *weights)
 {
     tsr_graph *graph = at->step->graph;
     tsr_tensor *x = tsr_mul_mat(graph, at->w->expert_in, h);
@@ -102,25 +102,25 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h, tsr_tensor *ro
 {
     const tsr_hparams *hp = at->hp;
     tsr_graph *graph = at->step->graph;
-    const tsr_routing_rule rule = {.n_used = hp->n_expert_used,
-                                   .gating = hp->expert_gating,
-                                   .normalize = hp->expert_normalize,
-                                   .scale = hp->expert_scale,
-                                   .bias = at->w->choice_bias,
-                                   .factors = at->w->expert_scales,
-                                   .n_groups = hp->n_expert_groups,
-                                   .n_groups_used = hp->n_expert_groups_used,
-                                   .weigh_inputs = hp->weigh_expert_inputs,
-                                   .table = at->w->expert_table,
-                                   .ids = at->w->expert_table ? at->step->tokens : NULL};
-    const tsr_expert_weights weights = {.gate = at->w->expert_gate,
+    const tsr_routing_config rule = {.size = sizeof rule,
+                                     .n_used = hp->n_expert_used,
+                                     .gating = hp->expert_gating,
+                                     .normalize = hp->expert_normalize,
+                                     .scale = hp->expert_scale,
+                                     .bias = at->w->choice_bias,
+                                     .factors = at->w->expert_scales,
+                                     .n_groups = hp->n_expert_groups,
+                                     .n_groups_used = hp->n_expert_groups_used,
+                                     .weigh_inputs = hp->weigh_expert_inputs,
+                                     .table = at->w->expert_table,
+                                     .ids = at->w->expert_table ? at->step->tokens : NULL};
+    const tsr_experts_config weights = {.size = sizeof weights,
+                                        .gate = at->w->expert_gate,
                                         .up = at->w->expert_up,
                                         .down = at->w->expert_down,
                                         .gate_bias = at->w->expert_gate_bias,
                                         .up_bias = at->w->expert_up_bias,
                                         .down_bias = at->w->expert_down_bias,
-                                        .n_experts = hp->n_expert,
-                                        .n_ff = hp->n_ff,
                                         .granule = at->ffn_columns,
                                         .glu = activation(at),
                                         .limit = at->kind->expert_limit};

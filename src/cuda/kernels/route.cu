@@ -151,11 +151,12 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
         row.open = route_open(op, row, lane);
     int32_t *const expert = r.expert + t * n_used;
     float *const weight = r.weight + t * n_used;
+    const int64_t id = op.table && op.ids[t] >= 0 && op.ids[t] < op.n_ids ? op.ids[t] : 0;
     float sum = TSR_ROUTE_LEAST_SUM;
     route_pick pick = {INFINITY, -1}; /* before all experts */
     for (int j = 0; j < n_used; j++) {
         if (op.table) {
-            const int32_t e = op.table[(int64_t)op.ids[t] * n_used + j];
+            const int32_t e = op.table[id * n_used + j];
             pick.index = e >= 0 && e < (int)op.routing.n_experts ? e : 0;
         } else {
             pick = route_next(op, row, pick, lane);

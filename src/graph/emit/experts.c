@@ -14,7 +14,7 @@ static tsr_routing routing_at(const tsr_emission *e, int value, int64_t n_tokens
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
 {
     int64_t n_tokens = tsr_emit_in_value(e, 0)->ne1;
-    const tsr_routing_rule *rule = &e->instr->args->route;
+    const tsr_routing_config *rule = &e->instr->args->route;
     op->route = (tsr_op_route){.logits = tsr_emit_in(e, 0),
                                .bias = rule->bias ? rule->bias->shards[e->d].data : NULL,
                                .routing = routing_at(e, e->instr->out, n_tokens),
@@ -25,7 +25,8 @@ bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
                                .n_groups = rule->n_groups,
                                .n_groups_used = rule->n_groups_used,
                                .table = rule->table ? rule->table->shards[e->d].data : NULL,
-                               .ids = rule->table ? tsr_emit_in(e, 1) : NULL};
+                               .ids = rule->table ? tsr_emit_in(e, 1) : NULL,
+                               .n_ids = rule->table ? tsr_tensor_rows(rule->table) : 0};
     return n_tokens > 0;
 }
 
@@ -86,8 +87,8 @@ bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
                               .routing = routing_at(e, e->instr->in[1], x->ne1),
                               .x = tsr_emit_in(e, 0),
                               .y = tsr_emit_address(e->emitter, e->instr->out, e->d)};
-    a->gate = matrix(e, args->experts.gate, a->k, args->experts.n_ff);
-    a->up = matrix(e, args->experts.up, a->k, args->experts.n_ff);
+    a->gate = matrix(e, args->experts.gate, a->k, args->n_ff);
+    a->up = matrix(e, args->experts.up, a->k, args->n_ff);
     a->gate_bias = bias_of(e, args->experts.gate_bias, a->held);
     a->up_bias = bias_of(e, args->experts.up_bias, a->held);
     return x->ne1 > 0 && a->n_rows > 0 && a->held.end > a->held.begin;
@@ -96,14 +97,15 @@ bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
 bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
 {
     const tsr_node_args *args = e->instr->args;
-    const tsr_expert_weights *w = &args->experts;
+    const tsr_experts_config *w = &args->experts;
     const tsr_value *x = tsr_emit_in_value(e, 0);
     bool onto =
         e->instr->n_in > 2 && tsr_device_set_has(e->emitter->low->values[e->instr->in[2]].contributors, e->d);
-    int64_t n_parts = (w->n_ff + w->granule - 1) / w->granule + (w->down_bias != NULL);
+    const int64_t granule = tsr_experts_granule(args);
+    int64_t n_parts = (args->n_ff + granule - 1) / granule + (w->down_bias != NULL);
     tsr_op_experts_down *a = &op->experts_down;
     *a = (tsr_op_experts_down){.x_bits = e->emitter->x_bits,
-                               .down = matrix(e, w->down, w->n_ff, e->out->ne0),
+                               .down = matrix(e, w->down, args->n_ff, e->out->ne0),
                                .bias = bias_of_down(e, w->down_bias),
                                .held = held(e),
                                .n_rows = e->out->ne0,
@@ -111,7 +113,7 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
                                .routing = routing_at(e, e->instr->in[1], e->out->ne1),
                                .x = tsr_emit_in(e, 0),
                                .reduce = e->emitter->reduce,
-                               .granule = w->granule,
+                               .granule = granule,
                                .limit = tsr_fixed_limit(n_parts * args->n_used),
                                .onto = onto,
                                .y = tsr_emit_address(e->emitter, e->instr->out, e->d)};

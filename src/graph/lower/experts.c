@@ -56,65 +56,80 @@ static bool cuts_like(const tsr_shard_map *map, const tsr_shard_map *like, int64
     return true;
 }
 
-static tsr_status check_matrix(const tsr_tensor *w, const tsr_expert_weights *e, int64_t n_embd)
+static tsr_status check_matrix(const tsr_tensor *w)
 {
     if (w->placement.sharding != TSR_SHARDING_SPLIT || !w->shards)
         return tsr_fail(TSR_ERR_INVALID, "experts: weight %s is not allocated, or not divided", w->name);
-    const int64_t elements = w->ne[0] * tsr_tensor_rows(w);
-    if (elements != n_embd * e->n_ff * e->n_experts)
-        return tsr_fail(TSR_ERR_INVALID, "experts: weight %s has %lld elements; %lld experts have %lld",
-                        w->name, (long long)elements, (long long)e->n_experts,
-                        (long long)(n_embd * e->n_ff * e->n_experts));
     return TSR_OK;
 }
 
-/* Biases of gate and up are divided like down; biases of down by experts. */
-static tsr_status check_bias(const tsr_tensor *bias, const tsr_expert_weights *e, int64_t n, int axis,
-                             const tsr_shard_map *map)
+/* Biases of gate and up, and by experts those of down, are divided like down. */
+static tsr_status check_bias(const tsr_tensor *bias, const tsr_tensor *down)
 {
     if (!bias)
         return TSR_OK;
     const tsr_placement *place = &bias->placement;
-    if (bias->type != TSR_TYPE_F32 || bias->ne[0] != n || tsr_tensor_rows(bias) != e->n_experts)
-        return tsr_fail(TSR_ERR_INVALID, "experts: bias %s must be F32 [%lld, %lld]", bias->name,
-                        (long long)n, (long long)e->n_experts);
-    if (place->sharding != TSR_SHARDING_SPLIT || !bias->shards || place->axis != axis ||
-        place->devices != e->down->placement.devices || (map && !tsr_shard_map_equal(place->map, map)))
+    if (place->sharding != TSR_SHARDING_SPLIT || !bias->shards || place->axis != down->placement.axis ||
+        place->devices != down->placement.devices || !tsr_shard_map_equal(place->map, down->placement.map))
         return tsr_fail(TSR_ERR_INVALID, "experts: bias %s and weight %s are divided differently", bias->name,
-                        e->down->name);
+                        down->name);
     return TSR_OK;
 }
 
-static tsr_status check_biases(const tsr_expert_weights *e, int64_t n_embd)
+/* By columns, biases of down are divided by experts over devices that have columns. */
+static tsr_status check_rows(const tsr_tensor *bias, const tsr_tensor *down)
+{
+    if (!bias)
+        return TSR_OK;
+    const tsr_placement *place = &bias->placement;
+    if (place->sharding != TSR_SHARDING_SPLIT || !bias->shards || place->axis != 1 ||
+        (tsr_lowering_holders(place) & ~tsr_lowering_holders(&down->placement)))
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "experts: bias %s is not divided by rows over devices that have columns of %s; divide it "
+            "by the bytes of %s on each device",
+            bias->name, down->name, down->name);
+    return TSR_OK;
+}
+
+static tsr_status check_biases(const tsr_experts_config *e)
 {
     tsr_status status = TSR_OK;
-    const tsr_placement *down = &e->down->placement;
-    TSR_TRY(check_bias(e->gate_bias, e, e->n_ff, down->axis, down->map));
-    TSR_TRY(check_bias(e->up_bias, e, e->n_ff, down->axis, down->map));
-    TSR_TRY(check_bias(e->down_bias, e, n_embd, 1, down->axis == 1 ? down->map : NULL));
+    TSR_TRY(check_bias(e->gate_bias, e->down));
+    TSR_TRY(check_bias(e->up_bias, e->down));
+    return e->down->placement.axis == 1 ? check_bias(e->down_bias, e->down)
+                                        : check_rows(e->down_bias, e->down);
 out:
     return status;
 }
 
-static tsr_status check_experts(const tsr_expert_weights *e, int64_t n_embd)
+/* Devices begin at whole granules, so that every device sums the granules of all splits. */
+static tsr_status check_experts(const tsr_node_args *args, int64_t n_embd)
 {
     tsr_status status = TSR_OK;
+    const tsr_experts_config *e = &args->experts;
     const tsr_tensor *const rows[] = {e->gate, e->up};
-    TSR_TRY(check_matrix(e->down, e, n_embd));
+    TSR_TRY(check_matrix(e->down));
     const tsr_placement *down = &e->down->placement;
     bool by_columns = down->axis == 0;
-    if (e->down->ne[0] != (by_columns ? e->n_ff : n_embd * e->n_ff))
+    if (e->down->ne[0] != (by_columns ? args->n_ff : n_embd * args->n_ff))
         return tsr_fail(TSR_ERR_INVALID, "experts: weight %s is divided inside its experts' rows",
                         e->down->name);
+    if (by_columns && down->map->granule % tsr_experts_granule(args) != 0)
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "experts: weight %s is divided by granules of %lld columns, which are no multiple of the "
+            "granule of %lld that is summed",
+            e->down->name, (long long)down->map->granule, (long long)tsr_experts_granule(args));
     for (int i = 0; i < 2; i++) {
-        TSR_TRY(check_matrix(rows[i], e, n_embd));
+        TSR_TRY(check_matrix(rows[i]));
         const tsr_placement *place = &rows[i]->placement;
-        if (rows[i]->ne[0] != n_embd * e->n_ff || place->axis != down->axis ||
+        if (rows[i]->ne[0] != n_embd * args->n_ff || place->axis != down->axis ||
             place->devices != down->devices || !cuts_like(place->map, down->map, by_columns ? n_embd : 1))
             return tsr_fail(TSR_ERR_INVALID, "experts: weights %s and %s are divided differently",
                             rows[i]->name, e->down->name);
     }
-    TSR_TRY(check_biases(e, n_embd));
+    TSR_TRY(check_biases(e));
 out:
     return status;
 }
@@ -126,7 +141,7 @@ static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
     const tsr_placement *down = &args->experts.down->placement;
     return (tsr_value){.name = args->experts.up->name,
                        .type = TSR_TYPE_F32,
-                       .ne0 = args->experts.n_ff,
+                       .ne0 = args->n_ff,
                        .ne1 = node->ne[1] * args->n_used,
                        .sharding = down->axis == 0 ? TSR_SHARDING_SPLIT : TSR_SHARDING_REPLICATED,
                        .devices = down->devices,
@@ -158,12 +173,15 @@ tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
     tsr_instr glu = {.kind = TSR_OP_EXPERTS_GLU, .args = args, .n_in = 2};
     tsr_instr sum = {.kind = TSR_OP_EXPERTS_DOWN, .args = args, .weight = args->experts.down, .n_in = 2};
 
-    TSR_TRY(check_experts(&args->experts, node->ne[0]));
+    TSR_TRY(check_experts(args, node->ne[0]));
     for (int i = 0; i < 2; i++)
         TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), down->devices,
                                         &glu.in[i]));
     TSR_TRY(append(low, hidden_value(args, node), glu, &sum.in[0]));
     sum.in[1] = glu.in[1];
+    if (node->src[2] && low->n_uses[node->src[2]->index] > 1)
+        return tsr_fail(TSR_ERR_INVALID, "experts_onto: %s is used by another op, too; add it with tsr_add()",
+                        node->src[2]->name);
     if (node->src[2])
         other = tsr_lowering_value_of(low, node->src[2]);
     tsr_value value = {.name = node->name,

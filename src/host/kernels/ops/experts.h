@@ -130,8 +130,9 @@ static void route_token(const tsr_op_route *op, int64_t t)
         keys[e] = route_key(op->bias ? key + op->bias[e] : key);
     }
     route_open(op, keys, &groups);
+    const int64_t id = op->table && op->ids[t] >= 0 && op->ids[t] < op->n_ids ? op->ids[t] : 0;
     for (int64_t j = 0; op->table && j < r->n_used; j++) {
-        const int32_t e = op->table[(int64_t)op->ids[t] * r->n_used + j];
+        const int32_t e = op->table[id * r->n_used + j];
         chosen[j] = e >= 0 && e < r->n_experts ? e : 0;
     }
     if (!op->table)
