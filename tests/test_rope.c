@@ -409,24 +409,45 @@ static void public_tables_are_those_of_models(void **state)
     (void)state;
     enum { N_ROT = 64, N_POSITIONS = 5 };
     static const int32_t positions[N_POSITIONS] = {0, 1, 511, 8192, 1000000};
-    float factors[N_ROT / 2], rows[N_POSITIONS][N_ROT], row[N_ROT];
-    tsr_rope_params hp = plain(N_ROT, 500000);
-    tsr_rope_tables tables;
-    tsr_rope_config config = tsr_rope_config_default();
+    static float rows[4][N_POSITIONS][N_ROT];
+    float factors[N_ROT / 2], row[N_ROT];
     for (int i = 0; i < N_ROT / 2; i++)
         factors[i] = 1 + 0.25f * (float)i;
-    hp.scaling = TSR_ROPE_SCALING_LINEAR;
-    hp.factor = config.factor = 4;
-    config.n_rot = N_ROT;
-    config.base = 500000;
-    config.factors = factors;
-    runner_ok(tsr_rope_tables_create(&hp, factors, &tables), "tables");
-    runner_ok(tsr_rope_fill(&config, positions, N_POSITIONS, rows[0]), "fill");
-    for (int p = 0; p < N_POSITIONS; p++) {
-        tsr_rope_row(&tables, positions[p], row);
-        assert_memory_equal(rows[p], row, sizeof row);
+    for (int kind = 0; kind < 4; kind++) { /* linear, YaRN, YaRN with a growth of its own, LongRoPE */
+        tsr_rope_params hp = plain(N_ROT, 500000);
+        tsr_rope_tables tables;
+        tsr_rope_config config = tsr_rope_config_default();
+        const bool yarn = kind == 1 || kind == 2;
+        hp.scaling = kind == 0 ? TSR_ROPE_SCALING_LINEAR
+                     : yarn    ? TSR_ROPE_SCALING_YARN
+                               : TSR_ROPE_SCALING_LONGROPE;
+        hp.factor = config.factor = kind == 3 ? 1 : 4;
+        hp.attn_factor = config.magnitude = kind == 0 ? 1 : 1.5;
+        hp.yarn_magnitude = config.yarn_growth = kind == 2 ? 1.25 : 0;
+        if (yarn) {
+            config.yarn_n_ctx = hp.n_ctx_orig;
+            hp.beta_fast = config.yarn_beta_fast = 24;
+            hp.beta_slow = config.yarn_beta_slow = 2;
+        }
+        config.n_rot = N_ROT;
+        config.base = 500000;
+        config.factors = factors;
+        runner_ok(tsr_rope_tables_create(&hp, factors, &tables), "tables");
+        runner_ok(tsr_rope_fill(&config, positions, N_POSITIONS, rows[kind][0]), "fill");
+        for (int p = 0; p < N_POSITIONS; p++) {
+            tsr_rope_row(&tables, positions[p], row);
+            assert_memory_equal(rows[kind][p], row, sizeof row);
+        }
+        for (int other = 0; other < kind; other++)
+            assert_memory_not_equal(rows[kind], rows[other], sizeof rows[kind]);
+        tsr_rope_tables_free(&tables);
+        if (kind == 0) { /* the config of a program that knows no more of it */
+            config.size = offsetof(tsr_rope_config, magnitude);
+            config.magnitude = -1;
+            runner_ok(tsr_rope_fill(&config, positions, N_POSITIONS, rows[1][0]), "fill");
+            assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+        }
     }
-    tsr_rope_tables_free(&tables);
 }
 
 static void public_tables_refuse_what_has_no_angles(void **state)
@@ -453,6 +474,14 @@ static void public_tables_refuse_what_has_no_angles(void **state)
     REFUSE(factor, NAN, "factor nan");
     REFUSE(factors, factors, "factor 1 is 0");
     REFUSE(size, 1, "tsr_rope_config");
+    REFUSE(magnitude, 0, "magnitude 0");
+    REFUSE(yarn_n_ctx, -1, "yarn_n_ctx -1");
+    good.yarn_n_ctx = 4096;
+    REFUSE(yarn_beta_fast, 0, "yarn_beta_fast 0");
+    REFUSE(yarn_beta_slow, NAN, "yarn_beta_slow nan");
+    REFUSE(yarn_growth, -2, "yarn_growth -2");
+    REFUSE(base, 1, "base 1");
+    good.yarn_n_ctx = 0;
     assert_int_equal(tsr_rope_fill(NULL, positions, 2, rows), TSR_ERR_INVALID);
     assert_int_equal(tsr_rope_fill(&good, NULL, 2, rows), TSR_ERR_INVALID);
     assert_int_equal(tsr_rope_fill(&good, positions, 2, NULL), TSR_ERR_INVALID);

@@ -101,20 +101,31 @@ TSR_API tsr_tensor *tsr_attention(tsr_graph *graph, tsr_kv_inputs *inputs, int l
 /* -- rotary embedding -- */
 
 /** The angles of a rotary embedding: pair i of position p turns by p / factor * base^(-2i / n_rot) /
- * factors[i]. */
+ * factors[i]. LongRoPE (arXiv:2402.13753) is such factors, of short or of long contexts, and a magnitude.
+ *
+ * With YaRN (arXiv:2309.00071, section 3.2) the division by `factor` is for slow pairs only: pairs that make
+ * yarn_beta_fast turns and more over the trained context turn as trained, those of yarn_beta_slow and fewer
+ * are divided, with a ramp between; and cos and sin grow by 0.1 ln(factor) + 1. */
 typedef struct tsr_rope_config {
     size_t size;          /**< sizeof(tsr_rope_config) */
     int64_t n_rot;        /**< leading elements of a head that are rotated; even */
     double base;          /**< more than 0 */
     double factor;        /**< linear scaling: positions are divided by it; more than 0 */
     const float *factors; /**< [n_rot / 2] of each pair (rope_freqs.weight of Llama 3); NULL: ones */
+    double magnitude;     /**< factor on cos and sin, besides the growth; more than 0 */
+    double yarn_n_ctx;    /**< YaRN: tokens of the context that the model was trained for; 0: no YaRN */
+    double yarn_beta_fast, yarn_beta_slow; /**< turns that bound the ramp; more than 0 */
+    /** The growth of cos and sin; 0: that of `factor`. Where scores have a part m of it already (DeepSeek) it
+     * is (1 + g) / (1 + m g), g being 0.1 ln(factor) */
+    double yarn_growth;
 } tsr_rope_config;
 
 /** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
  * has in this library. */
 TSR_API size_t tsr_rope_config_init(tsr_rope_config *config_out, size_t size);
 
-/** The defaults: base 10000, factor 1, no factors; n_rot 0, which the caller sets. */
+/** The defaults: base 10000, factor 1, no factors, magnitude 1, no YaRN (turns 32 and 1, the growth of the
+ * factor); n_rot 0, which the caller sets. */
 static inline tsr_rope_config tsr_rope_config_default(void)
 {
     tsr_rope_config config;

@@ -4,6 +4,7 @@
 #include "arch/rope.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #include <tsr/ops.h>
 
@@ -110,8 +111,35 @@ void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
 
 size_t tsr_rope_config_init(tsr_rope_config *config_out, size_t size)
 {
-    const tsr_rope_config defaults = {.base = 10000, .factor = 1};
+    const tsr_rope_config defaults = {
+        .base = 10000, .factor = 1, .magnitude = 1, .yarn_beta_fast = 32, .yarn_beta_slow = 1};
     return tsr_config_write(&defaults, sizeof defaults, config_out, size);
+}
+
+static bool is_positive(double x)
+{
+    return x > 0 && x < INFINITY;
+}
+
+static tsr_status check_yarn(const tsr_rope_config *config)
+{
+    if (!is_positive(config->magnitude))
+        return tsr_fail(TSR_ERR_INVALID, "tsr_rope_fill: magnitude %g; it must be finite and more than 0",
+                        config->magnitude);
+    if (config->yarn_n_ctx == 0)
+        return TSR_OK;
+    if (!is_positive(config->yarn_n_ctx) || !is_positive(config->yarn_beta_fast) ||
+        !is_positive(config->yarn_beta_slow) || !(config->base > 1))
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "tsr_rope_fill: yarn_n_ctx %g, yarn_beta_fast %g, yarn_beta_slow %g, base %g; with YaRN "
+            "the first three must be finite and more than 0, and the base more than 1",
+            config->yarn_n_ctx, config->yarn_beta_fast, config->yarn_beta_slow, config->base);
+    if (config->yarn_growth != 0 && !is_positive(config->yarn_growth))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_rope_fill: yarn_growth %g; it must be finite and more than 0, or 0",
+                        config->yarn_growth);
+    return TSR_OK;
 }
 
 static tsr_status check_config(const tsr_rope_config *config, const int32_t *positions, int64_t n_tokens,
@@ -120,7 +148,7 @@ static tsr_status check_config(const tsr_rope_config *config, const int32_t *pos
     if (config->n_rot < 2 || config->n_rot % 2 != 0)
         return tsr_fail(TSR_ERR_INVALID, "tsr_rope_fill: n_rot is %lld; it must be even and at least 2",
                         (long long)config->n_rot);
-    if (!(config->base > 0 && config->base < INFINITY && config->factor > 0 && config->factor < INFINITY))
+    if (!is_positive(config->base) || !is_positive(config->factor))
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_rope_fill: base %g and factor %g; both must be finite and more than 0",
                         config->base, config->factor);
@@ -139,17 +167,25 @@ tsr_status tsr_rope_fill(const tsr_rope_config *given, const int32_t *positions,
 {
     tsr_status status = TSR_OK;
     tsr_rope_config config = tsr_rope_config_default();
-    TSR_TRY(tsr_config_read("tsr_rope_config", given, sizeof config, &config, sizeof config));
+    TSR_TRY(tsr_config_read("tsr_rope_config", given, offsetof(tsr_rope_config, magnitude), &config,
+                            sizeof config));
     TSR_TRY(check_config(&config, positions, n_tokens, rows));
+    TSR_TRY(check_yarn(&config));
+    const bool yarn = config.yarn_n_ctx > 0;
     const tsr_rope_params params = {.n_rot = config.n_rot,
                                     .base = config.base,
                                     .factor = config.factor,
-                                    .scaling = TSR_ROPE_SCALING_LINEAR};
+                                    .scaling = yarn ? TSR_ROPE_SCALING_YARN : TSR_ROPE_SCALING_LINEAR,
+                                    .n_ctx_orig = config.yarn_n_ctx,
+                                    .yarn_magnitude = config.yarn_growth,
+                                    .beta_fast = config.yarn_beta_fast,
+                                    .beta_slow = config.yarn_beta_slow};
+    const double magnitude = config.magnitude * (yarn ? yarn_magnitude(&params) : 1);
     for (int64_t i = 0; i < config.n_rot / 2; i++) {
         const double factor = config.factors ? (double)config.factors[i] : 1;
         const double frequency = frequency_of(&params, factor, i);
         for (int64_t t = 0; t < n_tokens; t++)
-            turn(1, (double)positions[t] * frequency, false, rows + t * config.n_rot + 2 * i);
+            turn(magnitude, (double)positions[t] * frequency, false, rows + t * config.n_rot + 2 * i);
     }
 out:
     return status;
