@@ -74,6 +74,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"plan -m LICENSE", 1, "not a GGUF file"},
         {"plan -m " MODEL " --machine-file /nope.xml", 1, "No such file"},
         {RUN "-f /nope.txt", 1, "cannot read the prompt from /nope.txt: No such file"},
+        {RUN "-p hi --trace /nope/t", 1, "/nope/t cannot be written: No such file or directory"},
         {RUN "-f .", 1, "cannot read the prompt from .: Is a directory"},
         {RUN "-p 'one two three four' -c 2", 1, "the context holds 2; use -c 6 or more, or a shorter prompt"},
         {RUN "-p hi -n 4 > /dev/full 2> /dev/null", 1, ""},
@@ -549,6 +550,42 @@ static void ctrl_c_in_a_prompt_counts_the_computed_tokens(void **state)
     assert_int_equal(n_prompt, n_used);
 }
 
+/* Events of a trace by process: the phases, and two devices. */
+static void a_trace_has_the_spans_of_every_device(void **state)
+{
+    (void)state;
+    char path[DIRECTORY_PATH], line[512];
+    int n_phases = 0, n_reduces[2] = {0}, n_names[3] = {0};
+    double end[2] = {0};
+    size_t i;
+    json_t *event;
+    snprintf(path, sizeof path, "%s/trace.json", directory_path());
+    snprintf(line, sizeof line, RUN "-p 'a b' -n 3 --devices host:2,threads=1 -ts 3,1 -q --trace %s", path);
+    program_check(line, 0, "", next_text, sizeof next_text);
+    json_t *root = program_json_file(path);
+    assert_int_equal(program_json_integer(json_object_get(root, "otherData"), "dropped_spans"), 0);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        const int pid = (int)program_json_integer(event, "pid");
+        const char *kind = json_string_value(json_object_get(event, "cat"));
+        assert_in_range(pid, 0, 2);
+        n_names[pid] +=
+            !kind && strcmp(json_string_value(json_object_get(event, "name")), "process_name") == 0;
+        n_phases += kind && strcmp(kind, "phase") == 0;
+        if (pid == 0 || !kind || strcmp(kind, "copy") == 0)
+            continue;
+        const double begin = json_real_value(json_object_get(event, "ts"));
+        assert_true(begin > end[pid - 1] - 1e-6); /* spans are in order, in whole nanoseconds */
+        end[pid - 1] = begin + json_real_value(json_object_get(event, "dur"));
+        n_reduces[pid - 1] += strcmp(kind, "reduce") == 0;
+    }
+    assert_int_equal(n_phases, 3); /* the prompt, and all tokens but the last */
+    assert_true(n_reduces[0] > 0 && n_reduces[1] == n_reduces[0]);
+    assert_true(n_names[0] == 1 && n_names[1] == 1 && n_names[2] == 1);
+    json_decref(root);
+    unlink(path);
+}
+
 int main(void)
 {
     setenv("XDG_CACHE_HOME", "/nowhere", 1); /* no measured rates */
@@ -567,6 +604,7 @@ int main(void)
         cmocka_unit_test(the_report_is_on_stderr),
         cmocka_unit_test(generation_ends_where_the_context_does),
         cmocka_unit_test(text_on_a_terminal_has_no_control_characters),
+        cmocka_unit_test(a_trace_has_the_spans_of_every_device),
         cmocka_unit_test(ctrl_c_ends_with_the_report),
         cmocka_unit_test(stages_get_several_batches_in_a_call),
         cmocka_unit_test(ctrl_c_in_a_prompt_counts_the_computed_tokens),

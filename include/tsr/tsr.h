@@ -2,9 +2,9 @@
  * The whole library in one include.
  *
  * In layers, the lowest first: status, log, bytes and types; topology, machine, device_list, links, rates,
- * isa and split (machines and proportions); runtime, memory, transport, tensor, buffer and graph (devices,
- * and computing on them); gguf, config, plan, fit, model, session, tokenizer, chat and sampler (language
- * models). An engine that brings its own model code needs the first three layers only. */
+ * isa and split (machines and proportions); runtime, trace, memory, transport, tensor, buffer and graph
+ * (devices, and computing on them); gguf, config, plan, fit, model, session, tokenizer, chat and sampler
+ * (language models). An engine that brings its own model code needs the first three layers only. */
 #ifndef TSR_TSR_H
 #define TSR_TSR_H
 
@@ -35,6 +35,7 @@
 #include <tsr/tensor.h>
 #include <tsr/tokenizer.h>
 #include <tsr/topology.h>
+#include <tsr/trace.h>
 #include <tsr/transport.h>
 #include <tsr/types.h>
 #include <tsr/version.h>

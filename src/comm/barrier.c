@@ -47,9 +47,9 @@ void tsr_barrier_reset(tsr_barrier *barrier)
 
 tsr_participant tsr_participant_of(tsr_barrier *barrier, tsr_device *device, int thread, int n_threads)
 {
-    return (tsr_participant){barrier,       device->index,
-                             thread,        n_threads,
-                             device->polls, thread == 0 && device->clock.on ? &device->clock : NULL};
+    return (tsr_participant){
+        barrier,   device->index, thread,
+        n_threads, device->polls, thread == 0 && tsr_clock_runs(&device->clock) ? &device->clock : NULL};
 }
 
 /* Whether all awaited ranks have arrived; records those that have. */
@@ -76,7 +76,7 @@ bool tsr_barrier_await(const tsr_participant *me, tsr_device_set ranks, uint64_t
     uint64_t begin = me->clock ? tsr_clock_ns() : 0;
     tsr_event_wait(&me->barrier->raised, all_there_or_aborted, &wait, me->polls, TSR_FOREVER);
     if (me->clock)
-        me->clock->wait_ns += tsr_clock_ns() - begin;
+        tsr_clock_note_wait(me->clock, begin);
     return wait.remaining == 0;
 }
 

@@ -19,6 +19,7 @@
 #include "core/pool.h"
 #include "core/processes.h"
 #include "core/status.h"
+#include "core/time/clock.h"
 #include "core/wait/watch.h"
 
 typedef struct tsr_device tsr_device;
@@ -127,14 +128,6 @@ typedef struct tsr_accounting {
 
 /* The place of a GPU that has no memory but the host's: it shares memory with every host device, too. */
 enum { TSR_PLACE_HOST = -1 };
-
-/* Time in collectives, as the first thread of a host device sees it. Written by that thread while a program
- * runs, by others while none does. */
-typedef struct tsr_device_clock {
-    bool on;
-    uint64_t collective_ns; /* in all-reduces, all-gathers and transfers */
-    uint64_t wait_ns;       /* part of collective_ns before all others had arrived */
-} tsr_device_clock;
 
 /* The part common to all kinds of devices; a kind embeds it as its first member. */
 struct tsr_device {

@@ -138,7 +138,7 @@ static void copy_by_team(void *argument, int thread, int n_threads)
 enum { TEAM_COPY_BYTES = 1 << 20 };
 
 static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, const void *src,
-                            size_t src_stride, size_t width, size_t height)
+                            size_t src_stride, size_t width, size_t height, const char *what)
 {
     tsr_host_device *host = tsr_host(device);
     if (dst_stride == width && src_stride == width) { /* dense: one row */
@@ -149,12 +149,36 @@ static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, co
     if (status != TSR_OK || width == 0 || height == 0)
         return status;
     host->copy = (tsr_host_copy){dst, src, dst_stride, src_stride, width, height};
+    tsr_trace *trace = device->clock.trace;
+    const uint64_t begin = trace ? tsr_clock_ns() : 0;
     if (device->n_threads == 1 || width < TEAM_COPY_BYTES / height) {
         copy_share(&host->copy, &host->threads[0], 0, 1);
-        return TSR_OK;
+    } else {
+        status = tsr_team_submit(host->team, copy_by_team, host);
+        if (status == TSR_OK)
+            status = tsr_host_await(host, "a copy");
     }
-    status = tsr_team_submit(host->team, copy_by_team, host);
-    return status == TSR_OK ? tsr_host_await(host, "a copy") : status;
+    if (trace)
+        tsr_trace_add(trace, TSR_SPAN_COPY, what, NULL, begin, tsr_clock_ns());
+    return status;
+}
+
+static tsr_status host_upload(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                              size_t src_stride, size_t width, size_t height)
+{
+    return copy_rows(device, dst, dst_stride, src, src_stride, width, height, "upload");
+}
+
+static tsr_status host_download(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                                size_t src_stride, size_t width, size_t height)
+{
+    return copy_rows(device, dst, dst_stride, src, src_stride, width, height, "download");
+}
+
+static tsr_status host_move(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                            size_t src_stride, size_t width, size_t height)
+{
+    return copy_rows(device, dst, dst_stride, src, src_stride, width, height, "move");
 }
 
 static void host_destroy(tsr_device *device)
@@ -182,9 +206,9 @@ static const struct tsr_device_ops host_ops = {
     .memory_info = host_memory_info,
     .wrap = host_wrap,
     .unwrap = host_unwrap,
-    .upload = copy_rows,
-    .download = copy_rows,
-    .copy = copy_rows,
+    .upload = host_upload,
+    .download = host_download,
+    .copy = host_move,
     .program_create = tsr_host_program_create,
     .program_destroy = tsr_host_program_destroy,
     .launch = tsr_host_program_launch,

@@ -269,12 +269,14 @@ static void rest(const tsr_host_device *host, tsr_host_thread *self, uint64_t wo
 static void run_collective(tsr_host_device *host, const tsr_op *op, const tsr_kernel_env *env)
 {
     tsr_comm *comm = tsr_op_collective(op)->comm;
-    const bool timed = env->thread == 0 && host->base.clock.on;
-    const uint64_t begin = timed ? tsr_clock_ns() : 0;
+    tsr_device_clock *clock =
+        env->thread == 0 && tsr_clock_runs(&host->base.clock) ? &host->base.clock : NULL;
+    if (clock)
+        tsr_clock_begin_collective(clock, op);
     if (!comm->ops->run(comm, &host->base, op, env->thread, env->n_threads))
         atomic_store_explicit(&host->aborted, true, memory_order_relaxed);
-    if (timed)
-        host->base.clock.collective_ns += tsr_clock_ns() - begin;
+    if (clock)
+        tsr_clock_end_collective(clock);
 }
 
 static void run_kernels(const tsr_device_program *program, const step *s, const tsr_kernel_env *env)
@@ -282,7 +284,8 @@ static void run_kernels(const tsr_device_program *program, const step *s, const 
     tsr_host_device *host = program->host;
     const tsr_op *op = &program->ops[s->op];
     tsr_host_thread *self = &host->threads[env->thread];
-    uint64_t begin = host->duty_percent < 100 ? tsr_clock_ns() : 0;
+    tsr_trace *trace = env->thread == 0 ? host->base.clock.trace : NULL;
+    const uint64_t begin = trace || host->duty_percent < 100 ? tsr_clock_ns() : 0;
     if (s->packs)
         host->kernels->pack(op, env);
     else if (s->fusion != TSR_HOST_FUSION_NONE)
@@ -291,6 +294,8 @@ static void run_kernels(const tsr_device_program *program, const step *s, const 
         host->kernels->run[op->kind](op, env);
     if (host->duty_percent < 100)
         rest(host, self, tsr_clock_ns() - begin);
+    if (trace)
+        tsr_trace_add_op(trace, TSR_SPAN_COMPUTE, op, begin, tsr_clock_ns());
     if (atomic_load_explicit(&self->range_fault, memory_order_relaxed)) {
         atomic_store_explicit(&self->range_fault, 0, memory_order_relaxed);
         if (self->fault_op < 0) {
@@ -324,11 +329,26 @@ static int run_serial_steps(const tsr_device_program *program, int i)
     return i;
 }
 
+/* The first thread waits at the barrier after an op: its time until all have arrived, as the last one to
+ * arrive sees it. */
+static void note_team_wait(tsr_host_device *host, const tsr_op *op)
+{
+    const tsr_device_clock *clock = &host->base.clock;
+    const uint64_t now = tsr_clock_ns();
+    if (now > clock->arrived_ns)
+        tsr_trace_add(clock->trace, TSR_SPAN_WAIT, "barrier", op->name, clock->arrived_ns, now);
+}
+
 /* The barrier after step i. False: the program ends here. */
 static bool meet_after(const tsr_device_program *program, int i, int thread)
 {
     tsr_host_device *host = program->host;
+    const bool traced = host->base.clock.trace && host->base.n_threads > 1;
+    if (traced && thread == 0)
+        host->base.clock.arrived_ns = tsr_clock_ns();
     if (tsr_team_gather(host->team, thread)) {
+        if (traced)
+            note_team_wait(host, &program->ops[program->steps[i].op]);
         for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
             atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);

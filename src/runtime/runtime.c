@@ -18,6 +18,7 @@
 #include "runtime/isa.h"
 #include "runtime/device_props.h"
 #include "runtime/memory.h"
+#include "runtime/trace.h"
 #include "topo/pin.h"
 #include "topo/topo.h"
 
@@ -235,6 +236,7 @@ void tsr_runtime_close(tsr_runtime *rt)
         if (rt->devices[d])
             tsr_device_trim(rt->devices[d]);
     tsr_runtime_report_leaks(rt);
+    tsr_runtime_drop_trace(rt);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         tsr_device_destroy(rt->devices[d]);
     if (tsr_watch_has_abandoned(rt->watch))

@@ -14,7 +14,9 @@ void tsr_runtime_time_collectives(tsr_runtime *rt, bool on)
 {
     for (int d = 0; d < rt->n_devices; d++) {
         wait_idle(rt->devices[d]);
-        rt->devices[d]->clock = (tsr_device_clock){.on = on};
+        tsr_device_clock *clock = &rt->devices[d]->clock;
+        clock->on = on;
+        clock->collective_ns = clock->wait_ns = 0;
     }
 }
 

@@ -14,6 +14,8 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
+#include <tsr/trace.h>
+
 #include "cuda/simulated.h"
 #include "support/directory.h"
 #include "support/random.h"
@@ -239,6 +241,43 @@ static void collectives_change_no_bit(void **state)
     unlink(path);
 }
 
+/* Sums through host memory are seen by the GPUs' host threads, and change no bit. */
+static void a_trace_shows_staged_sums(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {5, 291, 100, 3, 44};
+    enum { N = sizeof tokens / sizeof *tokens };
+    char path[DIRECTORY_PATH];
+    runner r;
+    write_small_model(path);
+    assert_true(machine_for("staged", 2, true));
+    runner_open_with(&r, path, "cuda", "staged", "3,1", NULL);
+    float *logits = malloc(2 * (size_t)r.n_vocab * sizeof *logits);
+    runner_decode(&r, tokens, N, 0, false, logits);
+    runner_ok(tsr_session_trim(r.session, 0, 0), "trimming");
+    runner_ok(tsr_trace_start(r.rt, 1000), "starting a trace");
+    runner_decode(&r, tokens, N, 0, false, logits + r.n_vocab);
+    assert_memory_equal(logits, logits + r.n_vocab, (size_t)r.n_vocab * sizeof *logits);
+    for (int d = 0; d < 2; d++) {
+        tsr_device_trace trace;
+        size_t n[4] = {0};
+        uint64_t end = 0;
+        runner_ok(tsr_trace_read(r.rt, d, &trace), "reading a trace");
+        for (size_t i = 0; i < trace.n_spans; i++) {
+            n[trace.spans[i].kind]++;
+            if (trace.spans[i].kind == TSR_SPAN_COPY)
+                continue;
+            assert_true(trace.spans[i].begin_ns >= end && trace.spans[i].end_ns >= trace.spans[i].begin_ns);
+            end = trace.spans[i].end_ns;
+        }
+        assert_true(n[TSR_SPAN_COMPUTE] > 0 && n[TSR_SPAN_COPY] > 0);
+        assert_true(n[TSR_SPAN_REDUCE] > 0 && n[TSR_SPAN_WAIT] >= n[TSR_SPAN_REDUCE]);
+    }
+    free(logits);
+    runner_close(&r);
+    unlink(path);
+}
+
 /* GPUs and host devices round differently, so what each family holds matters; who of a family holds it, with
  * how many threads and in which chunks, does not. */
 static void mixed_bits_depend_on_what_each_family_holds(void **state)
@@ -284,6 +323,7 @@ int main(void)
         cmocka_unit_test(every_architecture_has_the_logits_of_the_host),
         cmocka_unit_test(several_devices_on_one_gpu_mixed_and_without_peers),
         cmocka_unit_test(collectives_change_no_bit),
+        cmocka_unit_test(a_trace_shows_staged_sums),
         cmocka_unit_test(mixed_bits_depend_on_what_each_family_holds),
     };
     return cmocka_run_group_tests_name("models over simulated GPUs", tests, NULL, NULL);

@@ -379,7 +379,13 @@ static tsr_status run_collective(tsr_device_program *program, const segment *seg
     const tsr_op *op = &program->staged[seg->after].op;
     tsr_collective *collective = tsr_op_collective(op);
     char missing[256];
-    if (collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1))
+    tsr_device_clock *clock = tsr_clock_runs(&cuda->base.clock) ? &cuda->base.clock : NULL;
+    if (clock)
+        tsr_clock_begin_collective(clock, op);
+    const bool done = collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1);
+    if (clock)
+        tsr_clock_end_collective(clock);
+    if (done)
         return TSR_OK;
     cuda->outcome.aborted = true;
     tsr_comm_describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index),
@@ -392,12 +398,16 @@ static tsr_status run_segment(tsr_device_program *program, segment *seg)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
+    tsr_trace *trace = cuda->base.clock.trace;
+    const uint64_t begin = trace ? tsr_clock_ns() : 0;
     atomic_fetch_add_explicit(&cuda->n_steps, 1, memory_order_relaxed);
     if (seg->graph)
         TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
     else
         TSR_TRY(enqueue_segment(program, seg, false));
     TSR_TRY(tsr_cuda_drain(cuda));
+    if (trace && seg->begin < seg->end)
+        tsr_trace_add_op(trace, TSR_SPAN_COMPUTE, &program->ops[seg->begin], begin, tsr_clock_ns());
     if (seg->after >= 0) {
         atomic_store(&cuda->running_op, seg->after_op);
         TSR_TRY(run_collective(program, seg));

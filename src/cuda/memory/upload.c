@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/event.h"
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"
@@ -216,6 +217,8 @@ tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, c
     transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
     arrival last = {0}, next = {0};
     tsr_status status = tsr_cuda_enter_to_copy(cuda);
+    tsr_trace *trace = device->clock.trace;
+    const uint64_t begin = trace ? tsr_clock_ns() : 0;
     if (status != TSR_OK)
         return status;
     while (next_piece(&t, &next.piece)) {
@@ -230,6 +233,8 @@ tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, c
     }
     TSR_TRY(finish_download(&t, &last));
 out:
+    if (trace)
+        tsr_trace_add(trace, TSR_SPAN_COPY, "download", NULL, begin, tsr_clock_ns());
     give_slot(last.slot);
     give_slot(next.slot);
     tsr_cuda_leave(cuda);
