@@ -51,11 +51,14 @@ static void close_engine(run_engine *engine)
 static int run(const run_options *options, tool_engine *devices, const tool_processes *processes,
                const char *prompt, size_t prompt_bytes)
 {
-    run_engine engine = {0};
+    tool_trace trace = {.command = "run", .path = options->trace};
+    run_engine engine = {.trace = &trace};
     run_result result = {0};
     int code;
     double start = tool_clock();
     tsr_status status = open_engine(options, devices, processes, &engine);
+    if (status == TSR_OK)
+        status = tool_trace_begin(&trace, devices->rt);
     result.load_s = tool_clock() - start;
     if (status != TSR_OK) {
         code = tool_fail("run", status);
@@ -66,6 +69,8 @@ static int run(const run_options *options, tool_engine *devices, const tool_proc
     }
     if (code == TOOL_EXIT_OK && !options->engine.quiet)
         run_report(devices->rt, &engine, options, &result);
+    const int of_trace = tool_trace_end(&trace, options->engine.quiet);
+    code = code == TOOL_EXIT_OK ? of_trace : code;
     close_engine(&engine);
     return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
 }

@@ -14,6 +14,7 @@
 #include <tsr/session.h>
 
 #include "engine.h"
+#include "trace_file.h"
 
 typedef struct run_options {
     tool_engine_options engine;
@@ -24,6 +25,7 @@ typedef struct run_options {
     tool_list stop;                   /* stop strings */
     uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
     int n_predict;       /* -1: no limit */
+    const char *trace; /* file of the trace; NULL: none */
     bool interactive, no_history, hide_prompt, ignore_eos;
 } run_options;
 
@@ -41,6 +43,7 @@ typedef struct run_engine {
     tsr_session *session;
     tsr_sampler *sampler;
     const tsr_chat *chat; /* NULL: prompts are used without a template */
+    tool_trace *trace;
 } run_engine;
 
 typedef struct run_result {

@@ -145,6 +145,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
 {
     tsr_status status = TSR_OK;
     double start = tool_clock();
+    const uint64_t traced = tool_trace_now(d->engine->trace);
     int64_t n_done = 0;
     tool_progress_show(0, &d->reading);
     while (n_done < n && status == TSR_OK && !tool_interrupted) {
@@ -157,6 +158,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
         tool_progress_show((double)n_done / (double)n, &d->reading);
     }
     tool_progress_end(&d->reading);
+    tool_trace_add_phase(d->engine->trace, traced, "prompt");
     for (int64_t i = 0; i < n_done; i++)
         tsr_sampler_accept(d->engine->sampler, tokens[i]);
     d->result->prompt_s += tool_clock() - start;
@@ -167,8 +169,10 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
 static tsr_status compute_token(run_decoder *d, int32_t token)
 {
     double start = tool_clock();
+    const uint64_t traced = tool_trace_now(d->engine->trace);
     tsr_batch batch = {.n_tokens = 1, .tokens = &token};
     tsr_status status = decode(d, &batch);
+    tool_trace_add_phase(d->engine->trace, traced, "token");
     d->result->decode_s += tool_clock() - start;
     d->result->n_decoded += status == TSR_OK;
     return status;

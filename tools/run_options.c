@@ -46,6 +46,8 @@ static int check_mpi(const run_options *o)
         wrong = "-i cannot be used with --mpi: only one process has a terminal";
     else if (strcmp(o->prompt ? o->prompt : o->prompt_file, "-") == 0)
         wrong = "with --mpi only one process has standard input; give the prompt with -p TEXT or in a file";
+    else if (o->trace)
+        wrong = "--trace cannot be used with --mpi: every process would write the file";
     if (!wrong)
         return TOOL_GO_ON;
     fprintf(stderr, "tsr run: %s\n", wrong);
@@ -133,6 +135,8 @@ static void add_messages(rows *all, run_options *o)
 {
     const tool_option options[] = {
         TOOL_MESSAGE_ROWS(o->engine, "show no progress, and no tables at the end"),
+        {NULL, "--trace", TOOL_STRING, &o->trace, "FILE",
+         "write what each device did when: JSON for ui.perfetto.dev, chrome://tracing", 0, 0},
     };
     add(all, options, TOOL_COUNT(options));
 }
@@ -162,5 +166,7 @@ int run_options_read(int argc, char **argv, run_options *o)
         code = check_text(o);
     if (code == TOOL_GO_ON && o->engine.mpi)
         code = check_mpi(o);
-    return code == TOOL_GO_ON ? tool_engine_check("run", &o->engine) : code;
+    if (code == TOOL_GO_ON)
+        code = tool_engine_check("run", &o->engine);
+    return code == TOOL_GO_ON ? tool_trace_check(&(tool_trace){.command = "run", .path = o->trace}) : code;
 }

@@ -8,6 +8,7 @@
  *     split_text.c    a division as text for -ts
  *     engine.c        a model opened with one division after another
  *     measure.c       rounds of tests within a budget of time
+ *     trace.c         one more round, with a trace
  *     synthetic.c     models of random weights, and extrapolation of layers
  *     report.c        the results; all formats are derived from them:
  *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c  advice.c
@@ -38,7 +39,7 @@ typedef struct bench_options {
                                           * budget */
     int n_rounds;
     int budget_s; /* 0: none */
-    const char *output, *save, *plot, *html, *show, *compare;
+    const char *output, *save, *plot, *html, *show, *compare, *trace;
     bool verbose, quiet, keep_rates, stored_rates;
 } bench_options;
 
@@ -110,6 +111,10 @@ tsr_status bench_measure(bench *b, int first);
 
 /* Further repetitions for some rows, in turn. */
 tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repetitions);
+
+/* Record a trace of one more repetition of every test with every row, as one file. TOOL_EXIT_OK, or an exit
+ * code after an error message. */
+int bench_trace(bench *b);
 
 /* Search the best division, starting with the planner's and the even one. Adds and measures rows. */
 tsr_status bench_search(bench *b);

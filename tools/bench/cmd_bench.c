@@ -11,6 +11,7 @@
 #include "machine_options.h"
 #include "measured.h"
 #include "replace_file.h"
+#include "trace_file.h"
 
 /* -- opening -- */
 
@@ -114,7 +115,7 @@ static int try_files(const bench_options *o)
     for (int i = 0; i < N_FILES; i++)
         if (files[i].path && !tool_file_can_replace(files[i].path))
             return fail_file(files[i].path);
-    return TOOL_GO_ON;
+    return tool_trace_check(&(tool_trace){.command = "bench", .path = o->trace});
 }
 
 /* One output that fails does not keep the others from being written. */
@@ -173,13 +174,15 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     tsr_status status = bench_measure(b, 0);
     if (status == TSR_OK && o->ratios && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
         status = bench_search(b);
+    const int of_trace = status == TSR_OK ? bench_trace(b) : TOOL_EXIT_OK; /* of the whole model */
     if (status == TSR_OK && synthetic->n_layers_half)
         status = bench_extrapolate(b, synthetic);
     tool_progress_end(&b->loading);
     if (status != TSR_OK)
         return tool_fail("bench", status);
     bench_report_judge(&b->report);
-    return write_results(o, &b->report, before);
+    const int code = write_results(o, &b->report, before);
+    return code == TOOL_EXIT_OK ? of_trace : code;
 }
 
 /* Devices are opened before a synthetic model is made, since that takes seconds. */
@@ -239,6 +242,8 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("-ts is one split and --ratios are several; give only one of the two");
     if (!printer(o->output))
         return refuse("-o takes table, md, csv or json");
+    if (o->trace && o->show)
+        return refuse("--show measures nothing: leave out --trace");
     if (o->model.model && o->show)
         return refuse("--show measures nothing: leave out -m");
     if (o->model.model && o->model.synthetic)
@@ -248,7 +253,7 @@ static int check(const bench_options *o, const bench_report *report)
     if (o->n_layers && !o->model.synthetic)
         return refuse("--layers needs --synthetic");
     if (!o->model.model && !o->model.synthetic && !o->show &&
-        (o->plot || o->html || o->save || o->compare || strcmp(o->output, "table") != 0))
+        (o->plot || o->html || o->save || o->compare || o->trace || strcmp(o->output, "table") != 0))
         return refuse("a report needs a model: add -m or --synthetic, or show a saved report with --show");
     for (int t = 0; t < report->n_tests; t++) {
         int tokens = report->tests[t].depth + bench_test_tokens(&report->tests[t]) + 1;
@@ -334,6 +339,8 @@ int tsr_cmd_bench(int argc, char **argv)
         {NULL, "--show", TOOL_STRING, &o.show, "FILE", "measure nothing, show the JSON of an earlier run", 0,
          0},
         {NULL, "--compare", TOOL_STRING, &o.compare, "FILE", "compare with the JSON of an earlier run", 0, 0},
+        {NULL, "--trace", TOOL_STRING, &o.trace, "FILE",
+         "trace each test and split once more: JSON for ui.perfetto.dev, chrome://tracing", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
         {"-q", "--quiet", TOOL_FLAG, &o.quiet, NULL, "show no progress", 0, 0},
     };
