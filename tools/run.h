@@ -25,7 +25,7 @@ typedef struct run_options {
     tool_list stop;                   /* stop strings */
     uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
     int n_predict;       /* -1: no limit */
-    const char *trace; /* file of the trace; NULL: none */
+    const char *trace;   /* file of the trace; NULL: none */
     bool interactive, no_history, hide_prompt, ignore_eos;
 } run_options;
 
