@@ -82,9 +82,18 @@ typedef struct tsr_routing_config {
     tsr_tensor *ids; /**< with a table: I32 [n_tokens], the ids of the tokens */
 } tsr_routing_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_routing_config_init(tsr_routing_config *config_out, size_t size);
+
 /** The defaults: softmax, weights with a sum of 1, scale 1, no bias, groups, factors or table; n_used 0,
  * which the caller sets. */
-TSR_API tsr_routing_config tsr_routing_config_default(void);
+static inline tsr_routing_config tsr_routing_config_default(void)
+{
+    tsr_routing_config config;
+    tsr_routing_config_init(&config, sizeof config);
+    return config;
+}
 
 /** Choose the experts of each token by its logits [n_experts, n_tokens]: those with the n_used largest
  * logits, or, with a bias, probabilities + bias; the lower number first among equals, and a NaN is less than
@@ -113,8 +122,17 @@ typedef struct tsr_experts_config {
     float limit;      /**< of TSR_GLU_CAPPED and TSR_GLU_BOUNDED: more than 0 */
 } tsr_experts_config;
 
+/** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
+ * has in this library. */
+TSR_API size_t tsr_experts_config_init(tsr_experts_config *config_out, size_t size);
+
 /** The defaults: TSR_GLU_SILU, no biases, granule 0; no matrices, which the caller sets. */
-TSR_API tsr_experts_config tsr_experts_config_default(void);
+static inline tsr_experts_config tsr_experts_config_default(void)
+{
+    tsr_experts_config config;
+    tsr_experts_config_init(&config, sizeof config);
+    return config;
+}
 
 /** The sum over the experts e of each token in `routing` of weight * (down_e (act(gate_e x) * up_e x +
  * biases)): a PARTIAL [n_embd, n_tokens] over the devices of the weights. x is F32 [n_embd, n_tokens] and

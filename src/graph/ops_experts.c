@@ -12,9 +12,10 @@ static bool is_vector(const tsr_tensor *w, int64_t n)
            (w->type == TSR_TYPE_F32 && tsr_tensor_is_weight(w) && w->ne[0] == n && tsr_tensor_rows(w) == 1);
 }
 
-tsr_routing_config tsr_routing_config_default(void)
+size_t tsr_routing_config_init(tsr_routing_config *config_out, size_t size)
 {
-    return (tsr_routing_config){.size = sizeof(tsr_routing_config), .normalize = true, .scale = 1};
+    const tsr_routing_config defaults = {.normalize = true, .scale = 1};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 /* experts x tokens is bounded so that every size in a routing fits int32_t, its element type. */
@@ -68,9 +69,10 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_co
     return &node->tensor;
 }
 
-tsr_experts_config tsr_experts_config_default(void)
+size_t tsr_experts_config_init(tsr_experts_config *config_out, size_t size)
 {
-    return (tsr_experts_config){.size = sizeof(tsr_experts_config)};
+    const tsr_experts_config defaults = {.glu = TSR_GLU_SILU};
+    return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
 /* Whether a matrix of all experts has n_ff * n_embd * n_experts elements. */
