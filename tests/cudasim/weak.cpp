@@ -62,7 +62,7 @@ static void see_late(const Device &device, uintptr_t va, View &view)
         return;
     for (size_t i = 0; i < view.mine.size(); i++)
         if (late->second.is[i])
-            view.mine[i] = late->second.bytes[i];
+            view.mine[i] = view.before[i] = late->second.bytes[i];
 }
 
 static Device &device_of(const Grid &grid)
@@ -130,29 +130,40 @@ void view_leave()
     m.viewing = NULL;
 }
 
-/* Bytes [begin, end) of a region, or those of them that the kernel has not stored into. */
-static void load(View &view, unsigned char *memory, size_t begin, size_t end)
+/* What the device's kernels that have ended stored into the region and did not release; NULL: nothing. */
+static Late *late_of(const Region &region)
 {
+    auto &all = device_of(*machine().viewing).late;
+    auto late = all.find(region.va);
+    return late != all.end() && late->second.bytes.size() == region.size ? &late->second : NULL;
+}
+
+/* Bytes [begin, end) of a region, or those of them that neither the kernel nor one before it on its device
+ * has stored into and not released. */
+static void load(const Region &region, View &view, unsigned char *memory, size_t begin, size_t end)
+{
+    const Late *late = late_of(region);
     for (size_t i = begin; i < end; i++)
-        if (memory[i] == view.before[i])
+        if (memory[i] == view.before[i] && !(late != NULL && late->is[i]))
             memory[i] = view.before[i] = view.shared[i];
 }
 
-static void store(View &view, unsigned char *memory, size_t begin, size_t end)
+static void store(const Region &, View &view, unsigned char *memory, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++)
         if (memory[i] != view.before[i])
             view.shared[i] = view.before[i] = memory[i];
 }
 
-static void for_all(void (*work)(View &view, unsigned char *memory, size_t begin, size_t end))
+static void for_all(void (*work)(const Region &region, View &view, unsigned char *memory, size_t begin,
+                                 size_t end))
 {
     for (const auto &[va, region] : machine().regions) {
         View *view = view_of(region);
         unsigned char *memory = memory_of(region);
         if (view != NULL && (memcmp(view->before.data(), view->shared.data(), region.size) != 0 ||
                              memcmp(view->before.data(), memory, region.size) != 0))
-            work(*view, memory, 0, region.size);
+            work(region, *view, memory, 0, region.size);
     }
 }
 
@@ -210,15 +221,14 @@ static void on_bytes(const volatile void *address, size_t bytes, bool stored)
     size_t begin = (uintptr_t)address - region->va, end = std::min(begin + bytes, region->size);
     unsigned char *memory = memory_of(*region);
     if (!stored) {
-        load(*view, memory, begin, end);
+        load(*region, *view, memory, begin, end);
         return;
     }
-    auto &lates = device_of(*machine().viewing).late;
-    auto late = lates.find(region->va);
+    Late *late = late_of(*region);
     for (size_t i = begin; i < end; i++) { /* also where the value is the old one */
         view->shared[i] = view->before[i] = memory[i];
-        if (late != lates.end() && late->second.is.size() == region->size)
-            late->second.is[i] = false; /* older */
+        if (late != NULL)
+            late->is[i] = false; /* older */
     }
 }
 

@@ -266,12 +266,56 @@ static void kernels_that_follow_one_another_see_everything(void **)
     stop();
 }
 
+/* Kernels of one device, whose stores no kernel releases: a later one stores what was there before the
+ * first, and one that began between the two takes neither back when it ends. `flag` is in host memory. */
+__global__ void put(int *data, int value)
+{
+    data[threadIdx.x] = value;
+}
+
+__global__ void linger(uint32_t *flag, int *out)
+{
+    if (threadIdx.x == 0)
+        while (tsr_load_acquire_u32(flag) == 0)
+            tsr_spin_pause();
+    __syncthreads();
+    out[threadIdx.x] = NEW + (int)threadIdx.x;
+}
+
+static void a_later_store_replaces_an_earlier_one(void **)
+{
+    enum { ALONE, WITH_ANOTHER_KERNEL, N_WAYS };
+    for (int way = 0; way < N_WAYS; way++)
+        for (int seed = 0; seed < ROUNDS; seed++) {
+            const int last = OLD + seed % 2;
+            int got[N];
+            start(1, (uint64_t)seed);
+            uint32_t *flag;
+            OK(cudaHostAlloc((void **)&flag, sizeof *flag, 0));
+            *flag = 0;
+            OK(TSR_LAUNCH(put, 1, N, 0, all.streams[0], all.data[0], OLD + 2));
+            OK(cudaStreamSynchronize(all.streams[0]));
+            if (way == WITH_ANOTHER_KERNEL)
+                OK(TSR_LAUNCH(linger, 1, N, 0, all.streams[1], flag, all.out));
+            OK(TSR_LAUNCH(put, 1, N, 0, all.streams[0], all.data[0], last));
+            OK(cudaStreamSynchronize(all.streams[0]));
+            __atomic_store_n(flag, 1u, __ATOMIC_RELEASE);
+            OK(cudaStreamSynchronize(all.streams[1]));
+            OK(cudaMemcpy(got, all.data[0], sizeof got, cudaMemcpyDeviceToHost));
+            for (int value : got)
+                assert_int_equal(value, last);
+            OK(cudaFreeHost(flag));
+            stop();
+        }
+}
+
 int main()
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_follows_a_flag_with_release_and_acquire),
         cmocka_unit_test(the_barrier_of_devices_needs_its_acquire_and_release),
         cmocka_unit_test(kernels_that_follow_one_another_see_everything),
+        cmocka_unit_test(a_later_store_replaces_an_earlier_one),
     };
     return cmocka_run_group_tests_name("weak memory", tests, NULL, NULL);
 }
