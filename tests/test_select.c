@@ -23,6 +23,8 @@
 
 enum { N = 3 };
 
+static const tsr_comm_budget tight = {.smaller_ns = UINT64_MAX}, unlimited = {UINT64_MAX, UINT64_MAX};
+
 /* -- communicators with properties -- */
 
 typedef struct odd_comm {
@@ -32,6 +34,7 @@ typedef struct odd_comm {
     long delay_us;     /* of those */
     bool forgets;      /* leaves a partial out */
     bool stalls;
+    long make_us;       /* to make a collective */
     bool partial_only;  /* does not serve all devices */
     int64_t fails_from; /* elements; 0: never */
     tsr_status failure; /* of those */
@@ -48,6 +51,8 @@ static tsr_status odd_create(tsr_comm *base, const tsr_collective_desc *desc, ts
 {
     odd_comm *odd = (odd_comm *)base;
     tsr_collective_desc changed = *desc;
+    const struct timespec pause = {.tv_nsec = odd->make_us * 1000};
+    nanosleep(&pause, NULL);
     if (odd->fails_from && desc->n >= odd->fails_from)
         return tsr_fail(odd->failure, "no more of this");
     if (odd->forgets)
@@ -193,7 +198,7 @@ static void each_size_goes_to_the_fastest(void **state)
                          make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 150000}),
                          make_odd(&last, (odd_comm){.delay_us = 12000})};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 3, UINT64_MAX, &logger, &choice), TSR_OK);
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 3, unlimited, &logger, &choice), TSR_OK);
     int n = tsr_comm_select_rows(choice, rows);
     assert_true(n >= 4);
     for (int r = 0; r < n; r++) {
@@ -224,14 +229,14 @@ static void wrong_sums_and_none_at_all_are_found_out(void **state)
         tsr_comm *comms[] = {bad ? make_odd(&stuck, (odd_comm){.stalls = true})
                                  : make_odd(&wrong, (odd_comm){.forgets = true}),
                              make_odd(&good, (odd_comm){.delay_us = 1})};
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
         assert_non_null(strstr(heard[0], bad ? "stuck is not used" : "wrong is not used"));
         assert_non_null(strstr(heard[0], bad ? "did not" : "wrong sum"));
         assert_string_equal(kind_for(choice, 100, 7), "good");
         tsr_comm_destroy(choice);
         /* With nothing else there is no communicator. */
         tsr_comm *alone = make_odd(&wrong, (odd_comm){.forgets = true});
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, 0, &logger, &choice),
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, tight, &logger, &choice),
                          TSR_ERR_DEVICE);
         assert_non_null(strstr(tsr_last_error(), "wrong sum"));
         tsr_runtime_close(rt);
@@ -248,14 +253,14 @@ static void one_that_fails_is_left_out(void **state)
         tsr_runtime *rt = open_hosts();
         tsr_comm *choice = NULL;
         tsr_comm *comms[] = {make_odd(&broken, properties), make_odd(&good, (odd_comm){.delay_us = 2000})};
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
         assert_non_null(strstr(heard[0], "broken is not used: no more of this; "));
         assert_non_null(strstr(heard[0], "--collectives"));
         assert_string_equal(kind_for(choice, 100, 7), "good");
         assert_string_equal(kind_for(choice, (int64_t)1 << 20, 7), "good");
         tsr_comm_destroy(choice);
         tsr_comm *alone = make_odd(&broken, (odd_comm){.fails_from = 1, .failure = TSR_ERR_DEVICE});
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, 0, &logger, &choice),
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, tight, &logger, &choice),
                          TSR_ERR_DEVICE);
         assert_string_equal(tsr_last_error(), "collectives: broken: no more of this");
         tsr_runtime_close(rt);
@@ -270,7 +275,7 @@ static void a_lost_device_ends_the_opening_with_advice(void **state)
     tsr_runtime *rt = open_hosts();
     tsr_comm *choice = NULL;
     tsr_comm *comms[] = {make_odd(&deadly, properties), make_odd(&good, (odd_comm){.delay_us = 1})};
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice),
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice),
                      TSR_ERR_DEVICE_LOST);
     assert_non_null(strstr(tsr_last_error(), "'deadly': no more of this; "));
     assert_non_null(strstr(tsr_last_error(), "start again with --collectives staged"));
@@ -288,7 +293,7 @@ static void sizes_beyond_the_budget_follow_their_neighbours(void **state)
     tsr_comm *comms[] = {make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 20000}),
                          make_odd(&steady, (odd_comm){.delay_us = 2000})};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
     int n = tsr_comm_select_rows(choice, rows), found = 0;
     for (int r = 0; r < n; r++)
         if (rows[r].latency_ns > 0)
@@ -302,6 +307,41 @@ static void sizes_beyond_the_budget_follow_their_neighbours(void **state)
     tsr_runtime_close(rt);
 }
 
+/* As the largest that was measured: not in shares, and the report says so. Making does not count. */
+static void sizes_above_slow_ones_are_not_measured(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops quick = ops_named("quick");
+    struct tsr_comm_ops shares = ops_named("shares");
+    static const struct {
+        uint64_t smaller_ns;
+        const char *kind; /* of large sums */
+        const char *report;
+    } cases[] = {{1, "quick", "quick; not measured beyond 4 KiB, since smaller sums took too long"},
+                 {1000000000, "shares", "quick up to 16 KiB, shares above"}};
+    shares.in_shares = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_runtime *rt = open_hosts();
+        tsr_comm *choice = NULL;
+        tsr_comm *comms[] = {
+            make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 20000, .make_us = 20000}),
+            make_odd(&shares, (odd_comm){.delay_us = 2000, .make_us = 20000})};
+        const tsr_comm_budget budget = {.smaller_ns = cases[i].smaller_ns};
+        tsr_comm_row rows[TSR_COMM_MAX_ROWS];
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, budget, &logger, &choice), TSR_OK);
+        if (!strstr(heard[1], cases[i].report))
+            fail_msg("'%s' lacks '%s'", heard[1], cases[i].report);
+        const int n = tsr_comm_select_rows(choice, rows);
+        assert_int_equal(rows[n - 1].bytes, i == 0 ? 4 << 10 : 4 << 20);
+        assert_true(rows[n - 1].latency_ns > 0);
+        assert_string_equal(kind_for(choice, 512, 7), "quick");
+        assert_string_equal(kind_for(choice, 32768, 7), cases[i].kind);
+        assert_string_equal(kind_for(choice, (int64_t)1 << 24, 7), cases[i].kind);
+        tsr_comm_destroy(choice);
+        tsr_runtime_close(rt);
+    }
+}
+
 static void large_sizes_that_cannot_be_measured_go_in_shares(void **state)
 {
     (void)state;
@@ -312,7 +352,7 @@ static void large_sizes_that_cannot_be_measured_go_in_shares(void **state)
     shares.in_shares = true;
     tsr_comm *comms[] = {make_odd(&whole, (odd_comm){.fails_from = 8192, .failure = TSR_ERR_MEMORY}),
                          make_odd(&shares, (odd_comm){.delay_us = 5000})};
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
     assert_string_equal(heard[0], "");
     ((odd_comm *)comms[0])->fails_from = 0;
     assert_string_equal(kind_for(choice, 512, 7), "whole");
@@ -332,7 +372,7 @@ static void what_serves_some_devices_is_used_for_those(void **state)
     tsr_comm *comms[] = {make_odd(&pairs, (odd_comm){.partial_only = true}), NULL};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
     assert_int_equal(tsr_comm_local_create(N, &comms[1]), TSR_OK);
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
     assert_int_equal(tsr_comm_select_rows(choice, rows), 1);
     assert_string_equal(rows[0].kind, "staged");
     assert_int_equal(rows[0].latency_ns, 0); /* nothing to measure it against */
@@ -353,7 +393,7 @@ static void each_allocation_can_fail(void **state)
         tsr_comm *comms[] = {make_odd(&one, (odd_comm){.delay_us = 1}),
                              make_odd(&two, (odd_comm){.delay_us = 1})};
         failing_alloc_set(n);
-        tsr_status status = tsr_comm_select_create(rt->devices, N, comms, 2, 0, NULL, &choice);
+        tsr_status status = tsr_comm_select_create(rt->devices, N, comms, 2, tight, NULL, &choice);
         bool fired = failing_alloc_fired();
         failing_alloc_set(0);
         assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);
@@ -374,6 +414,7 @@ int main(void)
         cmocka_unit_test(one_that_fails_is_left_out),
         cmocka_unit_test(a_lost_device_ends_the_opening_with_advice),
         cmocka_unit_test(sizes_beyond_the_budget_follow_their_neighbours),
+        cmocka_unit_test(sizes_above_slow_ones_are_not_measured),
         cmocka_unit_test(large_sizes_that_cannot_be_measured_go_in_shares),
         cmocka_unit_test(what_serves_some_devices_is_used_for_those),
         cmocka_unit_test(each_allocation_can_fail),

@@ -135,8 +135,9 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
  *     "staged"         through host memory: works between any devices, GPUs and host devices included
  *
  * With "auto", the implementations that can serve the devices are timed when the runtime is opened, and the
- * fastest serves each size: 4 KiB, 256 KiB and 4 MiB in any case, other sizes while the collectives take less
- * than 0.1 s together. One that fails is left out with a warning. With "peer", its three forms are timed. */
+ * fastest serves each size: 4 KiB; 256 KiB and 4 MiB, unless smaller sizes took more than 0.25 s together;
+ * other sizes while the collectives take less than 0.1 s together. One that fails is left out with a warning.
+ * With "peer", its three forms are timed. */
 typedef struct tsr_collectives_row {
     size_t bytes;            /**< largest size of this row; of the last row: no limit */
     char implementation[16]; /**< as above */

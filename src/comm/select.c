@@ -27,6 +27,7 @@ typedef struct select_comm {
     tsr_comm *comms[TSR_COMM_MAX_MEMBERS];
     bool measured[TSR_COMM_MAX_MEMBERS];        /* the others do not serve all devices together */
     uint64_t ns[TSR_COMM_MAX_MEMBERS][N_SIZES]; /* what was measured; 0: nothing */
+    bool slow;                                  /* sizes were left out, since smaller ones took too long */
     int n_rows;
     select_row rows[N_SIZES];
 } select_comm;
@@ -228,10 +229,10 @@ out:
 
 /* -- the benchmark -- */
 
-/* The first three sizes are always measured: they are what decoding, small batches and prompts send. The
- * others follow within the budget. */
+/* The first three sizes are measured unless smaller ones are slow: they are what decoding, small batches and
+ * prompts send. The others follow within the budget. */
 static const int order[N_SIZES] = {0, 3, 5, 2, 1, 4};
-enum { N_ALWAYS = 3 };
+enum { N_FIRST = 3 };
 
 /* Small collectives follow one another as in a step; large ones are timed with few operations, or one. */
 enum { MOST_OPS = 8, BYTES_OF_ALL = 512 << 10 };
@@ -296,8 +297,17 @@ static int n_racers(const select_comm *selection)
     return n;
 }
 
+/* Whether sizes below `size` took so long that `size` and larger ones are left out. */
+static bool is_slow(const uint64_t run_ns[N_SIZES], int size, uint64_t smaller_ns)
+{
+    uint64_t spent = 0;
+    for (int i = 0; i < size; i++)
+        spent += run_ns[i];
+    return spent > smaller_ns;
+}
+
 /* Measure the sizes that the memory and the budget permit. */
-static tsr_status benchmark_all(select_comm *selection, tsr_device *const *devices, uint64_t budget_ns,
+static tsr_status benchmark_all(select_comm *selection, tsr_device *const *devices, tsr_comm_budget budget,
                                 const tsr_logger *logger)
 {
     uint64_t spent = 0, run_ns[N_SIZES] = {0};
@@ -306,9 +316,13 @@ static tsr_status benchmark_all(select_comm *selection, tsr_device *const *devic
         while (larger < N_SIZES && run_ns[larger] == 0)
             larger++;
         /* No size costs more than a larger one. */
-        if (k >= N_ALWAYS && (larger == N_SIZES || spent + run_ns[larger] > budget_ns))
+        if (k >= N_FIRST && (larger == N_SIZES || spent + run_ns[larger] > budget.all_ns))
             continue;
-        tsr_status status = benchmark(selection, devices, i, budget_ns, logger, &run_ns[i]);
+        if (k < N_FIRST && is_slow(run_ns, i, budget.smaller_ns)) {
+            selection->slow = true;
+            continue;
+        }
+        tsr_status status = benchmark(selection, devices, i, budget.all_ns, logger, &run_ns[i]);
         if (status == TSR_ERR_MEMORY)
             tsr_fail_clear();
         else if (status != TSR_OK)
@@ -331,7 +345,8 @@ static int fastest(const select_comm *selection, int size)
 }
 
 /* For a size that was not measured: as the next size that was, the larger one for large messages and the
- * smaller one for small ones. For large messages beyond all measured ones, in shares if it can be. */
+ * smaller one for small ones. For large messages beyond all measured ones, in shares if it can be, unless
+ * they were left out because smaller ones are slow. */
 static int guess(const select_comm *selection, int size)
 {
     bool large = sizes[size] >= MIN_SHARED_BYTES;
@@ -351,7 +366,8 @@ static int guess(const select_comm *selection, int size)
     if (larger >= 0 && (large || smaller < 0))
         return fastest(selection, larger);
     bool was_large = smaller >= 0 && sizes[smaller] >= MIN_SHARED_BYTES;
-    if (large && !was_large && shared >= 0 && selection->base.n_devices >= MIN_SHARED_PARTS)
+    if (large && !was_large && !selection->slow && shared >= 0 &&
+        selection->base.n_devices >= MIN_SHARED_PARTS)
         return shared;
     return smaller >= 0 ? fastest(selection, smaller) : first;
 }
@@ -378,7 +394,16 @@ static void fill_table(select_comm *selection)
             selection->rows[selection->n_rows++] = all[i];
 }
 
-/* "peer up to 64 KiB (6.1 us for 4 KiB), nccl above (35 us for 256 KiB)" */
+/* The largest size that was measured; -1: none. */
+static int largest_measured(const select_comm *selection)
+{
+    int i = N_SIZES - 1;
+    while (i >= 0 && fastest(selection, i) < 0)
+        i--;
+    return i;
+}
+
+/* "peer up to 64 KiB, nccl above; not measured beyond 256 KiB, since smaller sums took too long" */
 static void log_table(const select_comm *selection, const tsr_logger *logger)
 {
     char text[256] = "", bytes[TSR_BYTES_TEXT];
@@ -391,11 +416,16 @@ static void log_table(const select_comm *selection, const tsr_logger *logger)
         int n = snprintf(text + used, sizeof text - used, "%s%s", r ? ", " : "",
                          selection->comms[row->best]->ops->kind);
         used = TSR_MIN(used + (size_t)TSR_MAX(n, 0), sizeof text - 1);
+        n = 0;
         if (!last || r > 0)
             n = snprintf(text + used, sizeof text - used, last ? " above" : " up to %s",
                          tsr_bytes_text(selection->rows[next - 1].bytes, bytes));
         used = TSR_MIN(used + (size_t)TSR_MAX(n, 0), sizeof text - 1);
     }
+    if (selection->slow)
+        snprintf(text + used, sizeof text - used,
+                 "; not measured beyond %s, since smaller sums took too long",
+                 tsr_bytes_text(sizes[largest_measured(selection)], bytes));
     tsr_log(logger, TSR_LOG_INFO, "collectives between %d devices: %s", selection->base.n_devices, text);
 }
 
@@ -412,7 +442,7 @@ static bool serves_some(const select_comm *selection)
 }
 
 tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
-                                  int n_comms, uint64_t budget_ns, const tsr_logger *logger,
+                                  int n_comms, tsr_comm_budget budget, const tsr_logger *logger,
                                   tsr_comm **comm_out)
 {
     select_comm *selection = NULL;
@@ -432,7 +462,7 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
         selection->measured[c] = tsr_probe_serves(comms[c]);
     }
     TSR_TRY(try_all(selection, devices, logger));
-    TSR_TRY(benchmark_all(selection, devices, budget_ns, logger));
+    TSR_TRY(benchmark_all(selection, devices, budget, logger));
     if (!serves_some(selection))
         TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
                          "collectives: %s no longer serves these devices; use auto, pinned, nccl or staged",

@@ -26,13 +26,20 @@ typedef struct tsr_comm_row {
     uint64_t latency_ns; /* measured for `bytes`; 0: a guess */
 } tsr_comm_row;
 
+/* Time of the collectives that are measured, without that of making them. */
+typedef struct tsr_comm_budget {
+    uint64_t all_ns;     /* of all: sizes that would probably exceed it are not measured */
+    uint64_t smaller_ns; /* of the sizes below 256 KiB or 4 MiB, which are not measured if it is exceeded */
+} tsr_comm_budget;
+
 /* `comms`: the implementations, in the order of preference for unmeasured collectives. The last one serves
  * every collective; `serves` of the others is called. The new communicator owns them, even if this call
- * fails. `budget_ns`: for the collectives that are measured, without their creation. The smallest size, 256
- * KiB and the largest are measured in any case; others that would probably exceed the budget are not, and are
- * served as their neighbours. TSR_ERR_MEMORY, or a failure of a device or of the last implementation. */
+ * fails. 4 KiB are always measured, 256 KiB and 4 MiB unless smaller sizes took longer than
+ * budget.smaller_ns; they are then served as the largest size that was measured. Other sizes that would
+ * probably exceed budget.all_ns are served as their neighbours. TSR_ERR_MEMORY, or a failure of a device or
+ * of the last implementation. */
 tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
-                                  int n_comms, uint64_t budget_ns, const tsr_logger *logger,
+                                  int n_comms, tsr_comm_budget budget, const tsr_logger *logger,
                                   tsr_comm **comm_out);
 
 /* After a device was lost while the implementation `kind` was made or tried: say so in the stored sentence,

@@ -153,33 +153,6 @@ static void a_lost_device_names_the_way_around(void **state)
     assert_int_equal(n_advised, 6);
 }
 
-/* Eight GPUs, whose programs take longer to make than all collectives together may take: the sizes of
- * decoding and of prompts are measured nevertheless, and large sums go in shares. */
-static void slow_programs_do_not_keep_sizes_from_being_measured(void **state)
-{
-    (void)state;
-    static const size_t always[] = {4 << 10, 256 << 10, 4 << 20};
-    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
-    tsr_runtime *rt = NULL;
-    for (int tries = 0; tries < 5 && (tries == 0 || warnings.n > 0); tries++) {
-        tsr_runtime_close(rt); /* a busy machine has missed the deadline of a probe */
-        machine_of(8);
-        cudasim_slow_named("cudaGraphInstantiate", 12000);
-        assert_int_equal(open_runtime("peer", &rt), TSR_OK);
-        cudasim_slow_named(NULL, 0);
-    }
-    assert_string_equal(warnings.text, "");
-    int n = tsr_runtime_collectives(rt, rows), n_always = 0;
-    for (int r = 0; r < n; r++)
-        for (int i = 0; i < 3; i++)
-            n_always += rows[r].bytes == always[i] && rows[r].latency_ns > 0;
-    assert_int_equal(n_always, 3);
-    assert_int_equal(rows[n - 1].bytes, 4 << 20);
-    assert_string_equal(rows[n - 1].implementation, "peer two-shot");
-    tsr_runtime_close(rt);
-    nothing_is_left();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,7 +160,6 @@ int main(void)
         cmocka_unit_test(nccl_that_cannot_be_captured_serves_without_graphs),
         cmocka_unit_test(what_fails_is_left_out_and_the_next_is_taken),
         cmocka_unit_test(a_lost_device_names_the_way_around),
-        cmocka_unit_test(slow_programs_do_not_keep_sizes_from_being_measured),
     };
     return cmocka_run_group_tests_name("implementations that are left out", tests, NULL, NULL);
 }
