@@ -12,8 +12,7 @@
 #include "replace_file.h"
 #include "tsr.h"
 
-/* Of each device: 64 MiB of addresses, of which memory is used as spans are stored. A model of 32 layers takes
- * about 700 spans per token. */
+/* Of each device: 64 MiB of addresses, of which memory is used as spans are stored. */
 enum { N_SPANS = 1 << 20 };
 
 static int fail_file(const tool_trace *trace)

@@ -1,6 +1,6 @@
-/* --trace FILE: a trace of the runtime (tsr/trace.h) as trace events, which ui.perfetto.dev and chrome://tracing
- * show. Each device is a process with a thread of its programs and one of its copies; the phases of the command
- * (a prompt, a token, a test) are a process before them. */
+/* --trace FILE: a trace of the runtime (tsr/trace.h) as trace events, which ui.perfetto.dev and
+ * chrome://tracing show. Each device is a process with a thread of its programs and one of its copies; the
+ * phases of the command (a prompt, a token, a test) are a process before them. */
 #ifndef TSR_TOOLS_TRACE_FILE_H
 #define TSR_TOOLS_TRACE_FILE_H
 
@@ -29,8 +29,8 @@ tsr_status tool_trace_begin(tool_trace *trace, tsr_runtime *rt);
 uint64_t tool_trace_now(const tool_trace *trace);
 void tool_trace_add_phase(tool_trace *trace, uint64_t begin_ns, const char *name);
 
-/* End the trace, if it was begun, and write the file; `quiet`: without a line on stderr about it. TOOL_EXIT_OK,
- * or an exit code after an error message. */
+/* End the trace, if it was begun, and write the file; `quiet`: without a line on stderr about it.
+ * TOOL_EXIT_OK, or an exit code after an error message. */
 int tool_trace_end(tool_trace *trace, bool quiet);
 
 #endif

@@ -107,14 +107,15 @@ TSR_API tsr_tensor *tsr_attention(tsr_graph *graph, tsr_kv_inputs *inputs, int l
  * yarn_beta_fast turns and more over the trained context turn as trained, those of yarn_beta_slow and fewer
  * are divided, with a ramp between; and cos and sin grow by 0.1 ln(factor) + 1. */
 typedef struct tsr_rope_config {
-    size_t size;          /**< sizeof(tsr_rope_config) */
-    int64_t n_rot;        /**< leading elements of a head that are rotated; even */
-    double base;          /**< more than 0 */
-    double factor;        /**< linear scaling: positions are divided by it; more than 0 */
-    const float *factors; /**< [n_rot / 2] of each pair (rope_freqs.weight of Llama 3); NULL: ones */
-    double magnitude;     /**< factor on cos and sin, besides the growth; more than 0 */
-    double yarn_n_ctx;    /**< YaRN: tokens of the context that the model was trained for; 0: no YaRN */
-    double yarn_beta_fast, yarn_beta_slow; /**< turns that bound the ramp; more than 0 */
+    size_t size;           /**< sizeof(tsr_rope_config) */
+    int64_t n_rot;         /**< leading elements of a head that are rotated; even */
+    double base;           /**< more than 0 */
+    double factor;         /**< linear scaling: positions are divided by it; more than 0 */
+    const float *factors;  /**< [n_rot / 2] of each pair (rope_freqs.weight of Llama 3); NULL: ones */
+    double magnitude;      /**< factor on cos and sin, besides the growth; more than 0 */
+    double yarn_n_ctx;     /**< YaRN: tokens of the context that the model was trained for; 0: no YaRN */
+    double yarn_beta_fast; /**< turns above which a pair keeps its frequency; more than 0 */
+    double yarn_beta_slow; /**< turns below which positions are divided by `factor`; more than 0 */
     /** The growth of cos and sin; 0: that of `factor`. Where scores have a part m of it already (DeepSeek) it
      * is (1 + g) / (1 + m g), g being 0.1 ln(factor) */
     double yarn_growth;

@@ -14,9 +14,10 @@
  *
  * - Host devices: spans are times of the team's first thread, which takes part in every op. A compute span is
  *   an op, or several that run together; on a device with duty= its rest is included. A wait span is the time
- *   until the other threads of the team have finished the op, or, in a collective, until all participants have
- *   arrived. A reduce span is the rest of the collective, in which sums are added up or parts are copied. Of
- *   an op that one thread runs for the whole team, the time is that of this thread. Spans do not overlap.
+ *   until the other threads of the team have finished the op, or, in a collective, until all participants
+ *   have arrived. A reduce span is the rest of the collective, in which sums are added up or parts are
+ *   copied. Of an op that one thread runs for the whole team, the time is that of this thread. Spans do not
+ *   overlap.
  * - GPUs: spans are times of the host thread of the GPU, not of kernels. A compute span is a part of a
  *   program that is launched at a time, from its launch until the GPU has finished: up to a whole step, with
  *   the collectives and waits that the GPU executes itself ("peer", "pinned", "nccl"). Its name is that of

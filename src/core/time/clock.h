@@ -1,9 +1,9 @@
 /* Where a device's time goes: counters of its time in collectives, and spans for a trace (tsr/trace.h).
  *
  * The thread that runs a device's programs writes here while a program runs, other threads while none does;
- * of a host device it is the first thread of the team, or, between two barriers, the one that runs ops for the
- * whole team. Only copies of a GPU may be noted by the calling thread at the same time: a place for a span is
- * taken atomically. */
+ * of a host device it is the first thread of the team, or, between two barriers, the one that runs ops for
+ * the whole team. Only copies of a GPU may be noted by the calling thread at the same time: a place for a
+ * span is taken atomically. */
 #ifndef TSR_CORE_TIME_CLOCK_H
 #define TSR_CORE_TIME_CLOCK_H
 
@@ -46,8 +46,8 @@ void tsr_trace_add(tsr_trace *trace, tsr_span_kind kind, const char *op, const c
 void tsr_trace_add_op(tsr_trace *trace, tsr_span_kind kind, const tsr_op *op, uint64_t begin_ns,
                       uint64_t end_ns);
 
-/* Around a collective, on a clock that runs. A wait is noted by the barrier inside: the first wait counts from
- * the beginning of the collective, and what is no wait is reducing. */
+/* Around a collective, on a clock that runs. A wait is noted by the barrier inside: the first wait counts
+ * from the beginning of the collective, and what is no wait is reducing. */
 void tsr_clock_begin_collective(tsr_device_clock *clock, const tsr_op *op);
 void tsr_clock_note_wait(tsr_device_clock *clock, uint64_t begin_ns);
 void tsr_clock_end_collective(tsr_device_clock *clock);
