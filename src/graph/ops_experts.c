@@ -97,13 +97,11 @@ static const char *experts_fault(const tsr_experts_config *c, const tsr_tensor *
     if (n_ff < 1 || !is_mixture(c->gate, n_embd, n_ff, n_experts) ||
         !is_mixture(c->up, n_embd, n_ff, n_experts) || !is_mixture(c->down, n_embd, n_ff, n_experts))
         return "gate, up and down must be weights of two dimensions, each with ne[0] of x times n_ff "
-               "elements "
-               "for each expert of the routing";
+               "elements for each expert of the routing";
     if (!is_bias(c->gate_bias, n_ff, n_experts) || !is_bias(c->up_bias, n_ff, n_experts) ||
         !is_bias(c->down_bias, n_embd, n_experts))
         return "biases must be F32 weights with a row for each expert, of n_ff elements for gate and up and "
-               "ne[0] "
-               "of x for down";
+               "ne[0] of x for down";
     if (c->granule < 0 || c->granule % block != 0)
         return "the granule must be whole blocks of the type of down";
     if ((int)c->glu < TSR_GLU_SILU || c->glu > TSR_GLU_BOUNDED ||
