@@ -317,6 +317,7 @@ static void routers_that_cannot_be(void **state)
     for (int i = 0; i < 9; i++) {
         static const char *const words[] = {"n_used", "n_used",    "gating",    "bias",     "groups",
                                             "groups", "the table", "the scale", "no config"};
+        new_graph(&m);
         tsr_routing_config c = router_of(&m, GROUPS);
         c.n_used = i == 0 ? 0 : i == 1 ? N_EXPERTS + 1 : 2;
         c.gating = i == 2 ? (tsr_gating)3 : TSR_GATING_SIGMOID;
@@ -326,7 +327,6 @@ static void routers_that_cannot_be(void **state)
         c.table = i == 6 ? m.w[CHOICE_BIAS] : NULL;
         c.ids = i == 6 ? m.ids : NULL;
         c.scale = i == 7 ? NAN : 1;
-        new_graph(&m);
         assert_null(tsr_route(m.graph, m.logits, i == 8 ? NULL : &c));
         assert_says(i == 8 ? "n_used" : words[i]);
     }
