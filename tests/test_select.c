@@ -307,7 +307,7 @@ static void sizes_beyond_the_budget_follow_their_neighbours(void **state)
     tsr_runtime_close(rt);
 }
 
-/* As the largest that was measured: not in shares, and the report says so. Making does not count. */
+/* As the largest that was measured: not in shares, and the report says so. */
 static void sizes_above_slow_ones_are_not_measured(void **state)
 {
     (void)state;

@@ -203,6 +203,16 @@ double tsr_goal_hidden_ns(const tsr_goal *goal, const int64_t counts[][TSR_MAX_D
     return whole_ns - tsr_halves_ns(segments, 2, (int)repeats);
 }
 
+void tsr_goal_step_times(const tsr_goal *goal, const int64_t counts[][TSR_MAX_DEVICES], double *decode_ns_out,
+                         double *prompt_ns_out)
+{
+    tsr_cost_result decode, prompt;
+    tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
+    tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
+    *decode_ns_out = decode.total_ns;
+    *prompt_ns_out = prompt.total_ns - tsr_goal_hidden_ns(goal, counts);
+}
+
 /* -- the search -- */
 
 /* What a step of `cost` saves. */

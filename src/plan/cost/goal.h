@@ -26,6 +26,10 @@ double tsr_goal_ns(const tsr_goal *goal, double decode_ns, double prompt_ns);
  * step run beside the work of the other (docs/design/overlap.md); below 0 if halves lose more. */
 double tsr_goal_hidden_ns(const tsr_goal *goal, const int64_t counts[][TSR_MAX_DEVICES]);
 
+/* The time of a step of each kind where every layer is divided by `counts`. */
+void tsr_goal_step_times(const tsr_goal *goal, const int64_t counts[][TSR_MAX_DEVICES], double *decode_ns_out,
+                         double *prompt_ns_out);
+
 /* tsr_split_optimize() of one of the goal's costs, less what all-reduces beside work save: the better one of
  * the splits that are fastest if none or all of them did. */
 tsr_status tsr_goal_optimize(tsr_goal *goal, tsr_model_cost *cost, tsr_cost_result *result_out);

@@ -145,7 +145,8 @@ static tsr_status add_single_stage(modes *m, const char *name, target what, bool
 {
     tsr_status status = TSR_OK;
     tsr_cost_problem *p = &m->cost[what]->problem;
-    tsr_cost_result best = {.total_ns = 0}, result, decode, prompt;
+    tsr_cost_result best = {.total_ns = 0}, result;
+    double decode_ns, prompt_ns;
     char text[sizeof m->plan->alternatives->text];
     for (int d = 0; d < (alone ? p->n_devices : 1); d++) {
         bool found;
@@ -160,10 +161,8 @@ static tsr_status add_single_stage(modes *m, const char *name, target what, bool
             append_names(m->plan, best.devices, text, sizeof text);
         else
             append_shares(m, &best, text, sizeof text);
-        tsr_cost_evaluate(&m->goal->decode.problem, best.counts, &decode);
-        tsr_cost_evaluate(&m->goal->prompt.problem, best.counts, &prompt);
-        prompt.total_ns -= tsr_goal_hidden_ns(m->goal, (const int64_t(*)[TSR_MAX_DEVICES])best.counts);
-        add_alternative(m, text, decode.total_ns, prompt.total_ns);
+        tsr_goal_step_times(m->goal, (const int64_t(*)[TSR_MAX_DEVICES])best.counts, &decode_ns, &prompt_ns);
+        add_alternative(m, text, decode_ns, prompt_ns);
     }
 out:
     p->allowed = tsr_device_set_all(TSR_MAX_DEVICES);

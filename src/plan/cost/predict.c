@@ -218,18 +218,16 @@ static tsr_plan_effect add_alternative(predictor *p, const char *text, double de
 static tsr_plan_effect add_counts(predictor *p, const char *text, const tsr_goal *goal,
                                   const tsr_model_granules *granules, const int64_t counts[][TSR_MAX_DEVICES])
 {
-    tsr_cost_result decode, prompt;
+    double decode_ns, prompt_ns;
     char labelled[sizeof p->plan->alternatives->text];
     double parts[TSR_CLASS_COUNT][TSR_MAX_DEVICES];
     bool labels = text && p->plan->info.mode != TSR_SPLIT_MODE_TENSOR && !strstr(text, " alone");
-    tsr_cost_evaluate(&goal->decode.problem, counts, &decode);
-    tsr_cost_evaluate(&goal->prompt.problem, counts, &prompt);
-    prompt.total_ns -= tsr_goal_hidden_ns(goal, counts);
+    tsr_goal_step_times(goal, counts, &decode_ns, &prompt_ns);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         for (int d = 0; d < p->plan->info.n_devices; d++)
             parts[c][d] = granules->n[c] ? (double)counts[c][d] / (double)granules->n[c] : 0;
     snprintf(labelled, sizeof labelled, "%s%s", labels ? "tensor: " : "", text ? text : "");
-    return add_alternative(p, text ? labelled : NULL, decode.total_ns, prompt.total_ns, parts);
+    return add_alternative(p, text ? labelled : NULL, decode_ns, prompt_ns, parts);
 }
 
 /* Tensor mode by shares, memory aside. */
