@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "arch/weights.h"
+#include "model/place.h"
 #include "runtime/device_props.h"
 #include "support/directory.h"
 #include "support/gguf_writer.h"

@@ -166,6 +166,11 @@ TSR_NODISCARD TSR_API tsr_status tsr_shard_map_init(int64_t extent, int64_t gran
 TSR_NODISCARD TSR_API tsr_status tsr_split_layers(const double *shares, int n_devices, int64_t n_items,
                                                   const int64_t *max_items, tsr_shard_map *map_out);
 
+/** A map of another axis, of `extent` elements of which `granule` stay together: cut at the proportions of
+ * `like`, at the nearest whole granule. Axes of different lengths are then divided alike. */
+TSR_API void tsr_shard_map_scale(const tsr_shard_map *like, int64_t extent, int64_t granule,
+                                 tsr_shard_map *map_out);
+
 /** Whether both divide the same extent in the same way, granule size included. */
 TSR_API bool tsr_shard_map_equal(const tsr_shard_map *a, const tsr_shard_map *b);
 

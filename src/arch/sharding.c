@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "split/round.h"
 
 static tsr_status find_attention(const tsr_hparams *hp, const int64_t *blocks, tsr_model_granules *g)
 {
@@ -45,15 +44,6 @@ tsr_status tsr_model_granules_find(const tsr_hparams *hp, const int64_t attentio
     *granules_out = g;
 out:
     return status;
-}
-
-void tsr_shard_map_scale(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
-{
-    tsr_split_wide n = (tsr_split_wide)(extent / granule + (extent % granule > 0));
-    tsr_split_wide all = (tsr_split_wide)tsr_shard_map_n_granules(like);
-    *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
-    for (int d = 0; all > 0 && d <= like->n_devices; d++) /* to the nearest */
-        map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
 }
 
 /* The map of a class without granules in the group has no elements. */
@@ -218,20 +208,16 @@ out:
     return status;
 }
 
-/* Whether every device of a recurrent layer holds some of the layer's state whole. */
-static bool has_whole_states(const tsr_hparams *hp, const tsr_split_group *group,
-                             const tsr_model_granules *granules)
+bool tsr_kind_has_whole_states(const tsr_layer_kind *kind)
 {
-    for (int i = 0; i < hp->n_kinds; i++) {
-        tsr_shard_map maps[2];
-        tsr_kv_state_part parts[TSR_KV_STATE_PARTS] = {{0}};
-        if (!tsr_mixer_is_recurrent(hp->kinds[i].mixer) && hp->kinds[i].ratio == 0)
-            continue;
-        tsr_split_group_states(group, hp, granules, i, maps, parts);
-        for (int p = 0; p < TSR_KV_STATE_PARTS; p++)
-            if (parts[p].map && parts[p].whole)
-                return true;
-    }
+    return kind->ratio > 0 || (kind->mixer == TSR_MIXER_MAMBA && kind->n_groups != kind->n_head_kv);
+}
+
+static bool has_whole_states(const tsr_hparams *hp)
+{
+    for (int i = 0; i < hp->n_kinds; i++)
+        if (tsr_kind_has_whole_states(&hp->kinds[i]))
+            return true;
     return false;
 }
 
@@ -245,7 +231,7 @@ tsr_status tsr_model_split_add_prompt(const tsr_hparams *hp, const tsr_model_gra
     TSR_TRY(tsr_model_split_tensor(hp, granules, shares, split->n_devices, counts, split->prompt));
     split->prompt_tokens = prompt_tokens;
     tsr_split_group *group = &split->groups[0], *of_prompts = &split->prompt->groups[0];
-    if (has_whole_states(hp, group, granules))
+    if (has_whole_states(hp))
         group->devices = of_prompts->devices = group->devices | of_prompts->devices;
 out:
     return status;
@@ -336,40 +322,4 @@ void tsr_split_group_kv_heads(const tsr_split_group *group, const tsr_hparams *h
     else
         tsr_shard_map_scale(&group->kv_heads, hp->kinds[kind].n_head_kv, granules->kind_heads[kind],
                             heads_out);
-}
-
-void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hp,
-                            const tsr_model_granules *granules, int kind, tsr_shard_map *maps,
-                            tsr_kv_state_part *parts)
-{
-    const tsr_layer_kind *k = &hp->kinds[kind];
-    int64_t heads = granules->kind_heads[kind];
-    size_t kept = (size_t)(k->conv_kernel - 1) * sizeof(float);
-    if (k->mixer == TSR_MIXER_COMPRESSED) { /* three numbers of every channel, and of every half */
-        const int64_t halves = k->index_dim > 0 ? 2 : 1;
-        tsr_split_group_kv_heads(group, hp, granules, kind, &maps[0]);
-        parts[0] =
-            (tsr_kv_state_part){&maps[0], (size_t)(3 * halves * k->head_dim) * sizeof(float), .whole = true};
-        if (k->index_dim > 0)
-            parts[1] = (tsr_kv_state_part){&maps[0], (size_t)(3 * halves * k->index_dim) * sizeof(float),
-                                           .whole = true};
-        return;
-    }
-    if (k->mixer == TSR_MIXER_CONV) {
-        tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->head_dim, heads * k->head_dim, &maps[0]);
-        parts[0] = (tsr_kv_state_part){&maps[0], kept};
-        return;
-    }
-    int64_t values = k->n_head / k->parts / k->n_head_kv * k->head_dim; /* for a key head, in a part */
-    tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->key_dim, heads * k->key_dim, &maps[0]);
-    tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * values, heads * values, &maps[1]);
-    const bool whole = k->mixer == TSR_MIXER_MAMBA && k->n_groups != k->n_head_kv;
-    const size_t of_all = (size_t)(k->n_groups * k->key_dim) * kept;
-    parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] =
-        whole ? (tsr_kv_state_part){&maps[1], of_all, true} : (tsr_kv_state_part){&maps[0], kept, false};
-    for (int i = 0; i < (int)k->parts; i++) {
-        parts[TSR_STATE_CONV_V + i] = (tsr_kv_state_part){&maps[1], kept, false};
-        parts[TSR_STATE_CONV_V + k->parts + i] =
-            (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float), false};
-    }
 }

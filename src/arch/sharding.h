@@ -17,7 +17,6 @@
 #include <tsr/plan.h>
 #include <tsr/split.h>
 
-#include "alloc/kv/spec.h"
 #include "arch/hparams.h"
 #include "core/device_set.h"
 
@@ -124,18 +123,18 @@ tsr_status tsr_split_group_init_alone(const tsr_hparams *hparams, const tsr_mode
 /* The group of a block; `layer` is used for attention and FFN only. */
 const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_block block, int64_t layer);
 
-/* The parts of the state of a recurrent mixer of a kind: the inputs that the convolutions of queries, of keys
- * and of each part of the values keep, then the matrices of each part; of a short convolution its inputs
- * alone; of compressed positions the group of rows that is not full, then that of index keys. maps_out[2], of
- * keys and of a part of the values, must live as long as the parts. */
+/* The states of a recurrent mixer of a kind, by their numbers in the KV layer: the inputs that the
+ * convolutions of queries, of keys and of each part of the values keep, then the matrices of each part. A
+ * short convolution has its inputs alone, compressed positions the group of rows that is not full, then that
+ * of index keys. */
 enum {
     TSR_STATE_CONV_Q = 0,
     TSR_STATE_CONV_K,
     TSR_STATE_CONV_V
 }; /* the matrices: TSR_STATE_CONV_V + parts */
-void tsr_split_group_states(const tsr_split_group *group, const tsr_hparams *hparams,
-                            const tsr_model_granules *granules, int kind, tsr_shard_map *maps_out,
-                            tsr_kv_state_part *parts_out);
+
+/* Whether every device of a layer of the kind has some of the layer's states whole. */
+bool tsr_kind_has_whole_states(const tsr_layer_kind *kind);
 
 /* Groups of blocks that follow each other on devices of their own: the devices of the blocks before a stage
  * have no later block. At least 1. The embedding alone, or the output alone, is no stage: its time is too
@@ -154,10 +153,6 @@ int64_t tsr_stage_chunk_cost(bool any_gpu);
 
 /* The map that counts granules of a class in a group. */
 const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id);
-
-/* A map of another axis of the same class: cut at the proportions of `like`, at the nearest whole granule.
- * Axes of different lengths are then divided alike. */
-void tsr_shard_map_scale(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out);
 
 /* The KV heads of a kind on each device of a group. */
 void tsr_split_group_kv_heads(const tsr_split_group *group, const tsr_hparams *hparams,

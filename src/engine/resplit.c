@@ -19,6 +19,7 @@
 #include "model/hash.h"
 #include "engine/open.h"
 #include "model/load.h"
+#include "model/place.h"
 
 /* -- sessions -- */
 

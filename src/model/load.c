@@ -7,6 +7,7 @@
 
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
+#include "model/place.h"
 #include "model/session/session.h"
 
 /* The tensor of frequency factors, one per rotated pair: Llama 3's, or LongRoPE's for contexts as long as

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "split/round.h"
 
 tsr_status tsr_shard_map_init(int64_t extent, int64_t granule, int n_devices, const int64_t *counts,
                               tsr_shard_map *map_out)
@@ -29,6 +30,15 @@ tsr_status tsr_shard_map_init(int64_t extent, int64_t granule, int n_devices, co
                         (long long)map.begin[n_devices], (long long)n_granules);
     *map_out = map;
     return TSR_OK;
+}
+
+void tsr_shard_map_scale(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
+{
+    tsr_split_wide n = (tsr_split_wide)(extent / granule + (extent % granule > 0));
+    tsr_split_wide all = (tsr_split_wide)tsr_shard_map_n_granules(like);
+    *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
+    for (int d = 0; all > 0 && d <= like->n_devices; d++) /* to the nearest */
+        map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
 }
 
 tsr_status tsr_split_layers(const double *shares, int n_devices, int64_t n_items, const int64_t *max_items,

@@ -8,6 +8,44 @@
 
 /* -- creation -- */
 
+/* The states of a recurrent mixer (TSR_STATE_CONV_Q). maps[2] are of the elements of keys and of a part of
+ * the values. */
+static void find_states(const tsr_split_group *group, const tsr_hparams *hp,
+                        const tsr_model_granules *granules, int kind, tsr_shard_map *maps,
+                        tsr_kv_state_part *parts)
+{
+    const tsr_layer_kind *k = &hp->kinds[kind];
+    int64_t heads = granules->kind_heads[kind];
+    size_t kept = (size_t)(k->conv_kernel - 1) * sizeof(float);
+    if (k->mixer == TSR_MIXER_COMPRESSED) { /* three numbers of every channel, and of every half */
+        const int64_t halves = k->index_dim > 0 ? 2 : 1;
+        tsr_split_group_kv_heads(group, hp, granules, kind, &maps[0]);
+        parts[0] =
+            (tsr_kv_state_part){&maps[0], (size_t)(3 * halves * k->head_dim) * sizeof(float), .whole = true};
+        if (k->index_dim > 0)
+            parts[1] = (tsr_kv_state_part){&maps[0], (size_t)(3 * halves * k->index_dim) * sizeof(float),
+                                           .whole = true};
+        return;
+    }
+    if (k->mixer == TSR_MIXER_CONV) {
+        tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->head_dim, heads * k->head_dim, &maps[0]);
+        parts[0] = (tsr_kv_state_part){&maps[0], kept};
+        return;
+    }
+    int64_t values = k->n_head / k->parts / k->n_head_kv * k->head_dim; /* for a key head, in a part */
+    tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * k->key_dim, heads * k->key_dim, &maps[0]);
+    tsr_shard_map_scale(&group->kv_heads, k->n_head_kv * values, heads * values, &maps[1]);
+    const bool whole = tsr_kind_has_whole_states(k);
+    const size_t of_all = (size_t)(k->n_groups * k->key_dim) * kept;
+    parts[TSR_STATE_CONV_Q] = parts[TSR_STATE_CONV_K] =
+        whole ? (tsr_kv_state_part){&maps[1], of_all, true} : (tsr_kv_state_part){&maps[0], kept, false};
+    for (int i = 0; i < (int)k->parts; i++) {
+        parts[TSR_STATE_CONV_V + i] = (tsr_kv_state_part){&maps[1], kept, false};
+        parts[TSR_STATE_CONV_V + k->parts + i] =
+            (tsr_kv_state_part){&maps[1], (size_t)k->key_dim * sizeof(float), false};
+    }
+}
+
 /* The maps follow the layers in the same block of memory: of each layer those of the elements of keys and of
  * values of a recurrence, then that of the KV heads. KV layers of index keys and of compressed rows are
  * behind those of the layers. */
@@ -30,9 +68,8 @@ tsr_status tsr_session_kv_layers(const tsr_model_shape *shape, const tsr_model_s
         const bool one_row = latent || kind->mixer == TSR_MIXER_COMPRESSED;
         layers[l].devices = group->devices;
         if (recurs || kind->beside || kind->ratio > 0)
-            tsr_split_group_states(group, hp, &shape->granules,
-                                   kind->beside ? (int)kind->beside - 1 : hp->kind_of[l], &maps[3 * l],
-                                   layers[l].state);
+            find_states(group, hp, &shape->granules, kind->beside ? (int)kind->beside - 1 : hp->kind_of[l],
+                        &maps[3 * l], layers[l].state);
         if (recurs || kind->mixer == TSR_MIXER_NONE || tsr_hparams_kv_layer(hp, l) < l)
             continue;
         tsr_split_group_kv_heads(group, hp, &shape->granules, hp->kind_of[l], &maps[3 * l + 2]);

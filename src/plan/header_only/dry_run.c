@@ -7,6 +7,7 @@
 #include "alloc/buffer/buffer.h"
 #include "arch/families/families.h"
 #include "model/load.h"
+#include "model/place.h"
 #include "plan/header_only/header.h"
 #include "model/session/session.h"
 
