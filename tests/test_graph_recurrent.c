@@ -173,43 +173,6 @@ static void wrong_operands_are_refused(void **state)
     assert_null(tsr_mul_mat_joined(b.graph, b.w[2], b.x)); /* 96 do not divide 128 */
     assert_int_equal(b.graph->status, TSR_ERR_INVALID);
     bench_close(&b);
-    bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
-    const tsr_state_inputs inputs = {tsr_graph_input(b.graph, TSR_TYPE_I32, 3, 1, "rows"),
-                                     tsr_graph_input(b.graph, TSR_TYPE_I32, N_TOKENS, 1, "next")};
-    const tsr_weight_parts kernel = {.at = {b.w[0]}, .n = 1}; /* 96 elements per channel */
-    assert_null(tsr_conv(b.graph, b.x, &kernel, true, (tsr_state_part){0}, &inputs));
-    assert_int_equal(b.graph->status, TSR_ERR_INVALID);
-    bench_close(&b);
-}
-
-/* A recurrence has either a factor beta per token and head, or a skip per head. */
-static void a_recurrence_of_two_kinds_is_refused(void **state)
-{
-    (void)state;
-    for (int both = 0; both < 2; both++) {
-        bench b;
-        bench_open(&b, "host:1,threads=1", splits[0], 1, 8);
-        tsr_context *ctx;
-        runner_ok(tsr_context_create(b.rt, &ctx), "context");
-        tsr_tensor *per_head = tsr_tensor_2d(ctx, TSR_TYPE_F32, 2, 1, "per head");
-        tsr_tensor *two = tsr_graph_input(b.graph, TSR_TYPE_F32, 2, N_TOKENS, "alpha");
-        const tsr_state_inputs inputs = {tsr_graph_input(b.graph, TSR_TYPE_I32, 3, 1, "rows"),
-                                         tsr_graph_input(b.graph, TSR_TYPE_I32, N_TOKENS, 1, "next")};
-        const tsr_recurrence_operands o = {.q = b.x,
-                                           .k = b.x,
-                                           .v = b.x,
-                                           .alpha = two,
-                                           .beta = both ? two : NULL,
-                                           .a = {.at = {per_head}, .n = 1},
-                                           .dt_bias = {.at = {per_head}, .n = 1},
-                                           .skip = per_head,
-                                           .n_heads = 2,
-                                           .n_key_heads = 2};
-        tsr_tensor *y = tsr_recurrence(b.graph, &o, (tsr_state_part){0}, &inputs);
-        assert_true(both ? !y && b.graph->status == TSR_ERR_INVALID : y != NULL);
-        tsr_context_destroy(ctx);
-        bench_close(&b);
-    }
 }
 
 int main(void)
@@ -219,7 +182,6 @@ int main(void)
         cmocka_unit_test(parts_do_not_depend_on_the_division),
         cmocka_unit_test(one_device_gathers_nothing),
         cmocka_unit_test(wrong_operands_are_refused),
-        cmocka_unit_test(a_recurrence_of_two_kinds_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,12 +22,17 @@
  * Sequences are numbered from 0 and are empty at first. They grow with tsr_kv_inputs_append(). All memory is
  * reserved and counted when the region is created, and committed as sequences grow.
  *
+ * A layer may also have states, of the ops of tsr/states.h: numbers that every token of a sequence changes,
+ * instead of keys of each position. A step reads a sequence's states and writes them elsewhere, so a step
+ * that failed, and the last step that ran, can be undone; older states are lost.
+ *
  * The functions return TSR_ERR_INVALID for a region that is NULL and for a sequence that does not exist. One
  * thread at a time uses a region, together with its runtime; no program that uses the region may run then.
  */
 #ifndef TSR_KV_H
 #define TSR_KV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,15 +45,35 @@ TSR_BEGIN_DECLS
 /** Keys and values of all sequences. */
 typedef struct tsr_kv tsr_kv;
 
-/** One layer of a region. */
+/** The most states of a layer. */
+enum { TSR_KV_MAX_STATES = 18 };
+
+/** A state of a layer: F32 numbers of each sequence. The ops of tsr/states.h say which states they need. */
+typedef struct tsr_kv_state_config {
+    /** A weight that is divided as the state is: by rows, or a vector along its elements. A weight that is
+     * replicated: every device of the layer has the whole state. Read like wk */
+    const tsr_tensor *like;
+    int64_t n; /**< numbers for each row of `like` (each element of a vector), at least 1 */
+} tsr_kv_state_config;
+
+/** One layer of a region: keys and values, states, or both. */
 typedef struct tsr_kv_layer_config {
     /** The weight whose product is the layer's keys: k_dim rows for each KV head, allocated, and divided by
-     * rows between heads, or whole on one device. Only its place is read, and only by tsr_kv_create() */
+     * rows between heads, or whole on one device. Only its place is read, and only by tsr_kv_create(). NULL:
+     * the layer has states only */
     const tsr_tensor *wk;
     int64_t k_dim;  /**< elements of a head's key: whole blocks of type_k */
-    int64_t v_dim;  /**< elements of a head's value: whole blocks of type_v */
+    int64_t v_dim;  /**< elements of a head's value: whole blocks of type_v. 0, with `whole`: keys only */
     int64_t window; /**< positions that a token sees, its own included; 0: all. Layers with a window
                                keep window - 1 + n_batch positions of a sequence */
+    /** One KV head for all query heads, which every device with a part of wk has whole. wk is then any weight
+     * that is divided like the queries, W_q for example, or replicated */
+    bool whole;
+    /** A value is the first v_dim elements of its key: values take no memory, and type_v is type_k */
+    bool v_in_k;
+    int64_t ratio; /**< consecutive positions that have one key together; 0: 1. More only without a window */
+    const tsr_kv_state_config *states; /**< [n_states], read like `layers`; NULL: none */
+    int n_states;                      /**< 0 .. TSR_KV_MAX_STATES */
 } tsr_kv_layer_config;
 
 /** The size of a region. */
@@ -77,8 +102,8 @@ static inline tsr_kv_config tsr_kv_config_default(void)
 
 /** Make a region on the devices of `rt`, which must outlive it. TSR_ERR_INVALID: an argument is out of its
  * range, a weight is not allocated or is not divided between heads; the message names the layer.
- * TSR_ERR_UNSUPPORTED: another type, a head that is no whole number of its blocks, or more than 4 different
- * windows. TSR_ERR_MEMORY names the device and the bytes. */
+ * TSR_ERR_UNSUPPORTED: another type, values in keys of another type, a head that is no whole number of its
+ * blocks, or more than 4 different windows and ratios. TSR_ERR_MEMORY names the device and the bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out);
 
 /** NULL is fine. Programs of graphs that use the region must not run afterwards. */
@@ -88,11 +113,12 @@ TSR_API void tsr_kv_destroy(tsr_kv *kv);
 TSR_API int64_t tsr_kv_length(const tsr_kv *kv, int seq);
 
 /** The shortest length, other than 0, that a sequence can be cut to; 0: any length. More than 0 in regions
- * with windows only, where the last n_batch tokens can be cut off. */
+ * with windows, where the last n_batch tokens can be cut off, and with states, where the length is that
+ * before the last step; lengths between that and the present one are then not possible either. */
 TSR_API int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
 
-/** Shorten a sequence to its first `length` tokens. TSR_ERR_INVALID also if it has fewer tokens, or if
- * `length` is less than tsr_kv_min_length() and not 0. */
+/** Shorten a sequence to its first `length` tokens. TSR_ERR_INVALID also if it has fewer tokens, or if it
+ * cannot be cut to `length` (tsr_kv_min_length()). */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length);
 
 /** Make a sequence empty. */

@@ -53,7 +53,7 @@ typedef struct tsr_candidate {
     int32_t id;  /**< of the token; -1: none, in a list that is longer than the vocabulary */
 } tsr_candidate;
 
-/** The most candidates of a row of logits that tsr_session_decode_candidates() finds. */
+/** The most candidates of a row of logits that tsr_session_decode_candidates() and tsr_top_k() find. */
 enum { TSR_MAX_CANDIDATES = 256 };
 
 /** The state of sampling: random numbers and the last tokens. */

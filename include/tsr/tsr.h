@@ -31,6 +31,7 @@
 #include <tsr/sampler.h>
 #include <tsr/session.h>
 #include <tsr/split.h>
+#include <tsr/states.h>
 #include <tsr/status.h>
 #include <tsr/tensor.h>
 #include <tsr/tokenizer.h>

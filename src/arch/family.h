@@ -3,12 +3,14 @@
 #ifndef TSR_ARCH_FAMILY_H
 #define TSR_ARCH_FAMILY_H
 
+#include <tsr/experts.h>
 #include <tsr/gguf.h>
+#include <tsr/graph.h>
+#include <tsr/ops.h>
+#include <tsr/states.h>
 
 #include "arch/hparams.h"
 #include "arch/weights.h"
-#include "graph/graph.h"
-#include "graph/kv_inputs.h"
 
 /* The step that a graph is built for, and its inputs. */
 typedef struct tsr_step_graph {

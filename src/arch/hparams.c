@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "core/op.h"
 
 static void copy_string(const tsr_gguf *gguf, const char *key, char *out, size_t capacity)
 {

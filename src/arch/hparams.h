@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <tsr/experts.h>
+
 #include "arch/keys.h"
-#include "core/op.h"
 
 typedef enum tsr_rope_scaling {
     TSR_ROPE_SCALING_NONE = 0,

@@ -3,10 +3,10 @@
 #define TSR_ARCH_WEIGHTS_H
 
 #include <tsr/gguf.h>
+#include <tsr/states.h>
 
-#include "core/tensor.h"
 #include "arch/sharding.h"
-#include "graph/graph.h"
+#include "core/tensor.h"
 
 /* The block that a tensor belongs to, and how the tensor is divided in the block's group. */
 typedef enum tsr_weight_role {

@@ -3,7 +3,8 @@
  * A compiled program is, per device, an array of these. Activations are f32, token-major: element (i, t) of a
  * [n, n_tokens] tensor is x[t * stride + i], strides counted in elements. Every op is defined so that its
  * result for one token does not depend on which other tokens share the call, nor on how rows, heads or
- * granules are divided over devices and threads: that is what makes the output independent of the split. */
+ * granules are divided over devices and threads: that is what makes the output independent of the split.
+ * Kernels keep what has a TSR_MAX_... of the public headers in fixed tiles, and refuse more. */
 #ifndef TSR_CORE_OP_H
 #define TSR_CORE_OP_H
 
@@ -271,10 +272,6 @@ static inline int64_t tsr_kv_write_dim(const tsr_kv_view *kv)
     return kv->v_in_k ? kv->k_dim - kv->v_dim : kv->k_dim;
 }
 
-/* The longest keys and values of attention: kernels keep whole heads in fixed tiles, and refuse longer
- * ones. */
-enum { TSR_MAX_HEAD_DIM = 1024 };
-
 /* Which positions each token sees, in blocks of `block` consecutive ones: the numbers of its blocks,
  * ascending, in a list for every KV head of the op's, or one list for all. Entries behind the last are
  * TSR_NO_BLOCK. */
@@ -314,10 +311,6 @@ typedef struct tsr_op_attention {
     tsr_attention_more more;
 } tsr_op_attention;
 
-/* The most heads of index queries, elements of an index key, and entries of all lists of a token: kernels
- * keep these in fixed tiles, and refuse more. */
-enum { TSR_MAX_INDEX_HEADS = 64, TSR_MAX_INDEX_DIM = 256, TSR_MAX_SELECTED = 8192 };
-
 /* Selects the blocks of positions that each token attends to (tsr_selection), by scores of a cache of index
  * keys, one head, written like other keys. With a ratio of the cache, its keys are what is called positions
  * here, and a token may see none. With weights there is one list, otherwise one for each head:
@@ -339,9 +332,6 @@ typedef struct tsr_op_select {
 
 /* Whether kernels take an op of this size; otherwise *what_out names what there is too much of. */
 bool tsr_op_select_fits(const tsr_op_select *op, const char **what_out);
-
-/* The most residual streams: kernels keep the weights of a token in fixed arrays. */
-enum { TSR_MAX_STREAMS = 8 };
 
 /* The weights of n residual streams (hyper-connections, arXiv:2409.19606, with a mixing that is doubly
  * stochastic, arXiv:2512.24880): of their sum that a block reads, of the block's result in each of them, and

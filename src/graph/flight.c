@@ -1,6 +1,8 @@
 /* Running programs (flight.h). */
 #include "graph/flight.h"
 
+#include "graph/kv_inputs.h"
+
 #include <stdio.h>
 
 /* -- after a failure -- */
@@ -186,6 +188,10 @@ static tsr_status run_here(tsr_program *program)
     TSR_TRY(tsr_flight_begin(&flight, program));
     TSR_TRY(tsr_flight_launch(&flight, ~(tsr_device_set)0));
     TSR_TRY(tsr_flight_end(&flight));
+    for (tsr_kv_inputs *inputs = program->graph->kv_inputs; inputs; inputs = inputs->next) {
+        tsr_kv_finish_step(inputs->kv);
+        tsr_kv_begin_call(inputs->kv); /* a run is a call: states can go back to those before it */
+    }
 out:
     return status;
 }

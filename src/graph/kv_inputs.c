@@ -110,19 +110,41 @@ tsr_kv_inputs *tsr_graph_kv_inputs(tsr_graph *graph, tsr_kv *kv, int64_t n_token
     return inputs;
 }
 
+static bool are_of(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, const tsr_tensor *x)
+{
+    if (inputs && inputs->graph == graph)
+        return true;
+    if (inputs || graph->status == TSR_OK)
+        tsr_graph_refuse(graph, op, x, "the KV inputs must be a tsr_graph_kv_inputs() of the same graph");
+    return false;
+}
+
 bool tsr_kv_inputs_check(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, int layer,
                          const tsr_tensor *x)
 {
-    if (!inputs && graph->status != TSR_OK)
+    if (!are_of(graph, op, inputs, x))
         return false;
-    if (!inputs || inputs->graph != graph)
-        tsr_graph_refuse(graph, op, x, "the KV inputs must be a tsr_graph_kv_inputs() of the same graph");
-    else if (tsr_kv_group_of(inputs->kv, layer) < 0)
+    if (tsr_kv_group_of(inputs->kv, layer) < 0)
         tsr_graph_refuse(graph, op, x, "there is no such KV layer");
     else if (x->ne[1] != inputs->n_tokens)
         tsr_graph_refuse(graph, op, x, "it must have a row for each token of the KV inputs");
     else
         return true;
+    return false;
+}
+
+bool tsr_kv_inputs_check_states(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, int layer,
+                                int state, int n, const tsr_tensor *x)
+{
+    if (!are_of(graph, op, inputs, x))
+        return false;
+    if (state >= 0 && state <= tsr_kv_n_states(inputs->kv, layer) - n)
+        return true;
+    tsr_graph_fail(graph,
+                   tsr_fail(TSR_ERR_INVALID,
+                            "%s: layer %d of the KV region has %d states, and %d from number %d on are "
+                            "used; list them in its tsr_kv_layer_config.states",
+                            op, layer, tsr_kv_n_states(inputs->kv, layer), n, state));
     return false;
 }
 

@@ -9,6 +9,12 @@
 #include "alloc/kv/kv.h"
 #include "graph/graph.h"
 
+/* The inputs of a step with the states of its sequences (tsr_state_index), both I32. */
+typedef struct tsr_state_inputs {
+    tsr_tensor *rows; /* [3, rows] tsr_state_row */
+    tsr_tensor *next; /* [n_tokens, 1] */
+} tsr_state_inputs;
+
 /* Owned by its graph. All inputs are I32. */
 struct tsr_kv_inputs {
     tsr_graph *graph;
@@ -39,6 +45,11 @@ tsr_status tsr_kv_inputs_set(tsr_kv_inputs *inputs, const int32_t *seqs, const i
  * Otherwise the graph's failure is recorded. */
 bool tsr_kv_inputs_check(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, int layer,
                          const tsr_tensor *x);
+
+/* Whether the inputs are of this graph, and the layer has the states `state` .. `state` + n - 1. Otherwise
+ * the graph's failure is recorded. */
+bool tsr_kv_inputs_check_states(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, int layer,
+                                int state, int n, const tsr_tensor *x);
 
 /* The page table of a KV layer. */
 static inline tsr_tensor *tsr_kv_inputs_table(const tsr_kv_inputs *inputs, int layer)

@@ -43,8 +43,9 @@ static tsr_node *unary(tsr_graph *graph, tsr_op_kind op, tsr_tensor *x)
     const char *name = tsr_op_kind_name(op);
     if (operands_missing(graph, name, x, x))
         return NULL;
-    if (!tsr_tensor_is_f32(x))
-        return bad(graph, name, x, x, "the operand must be F32 of at most two dimensions");
+    if (!tsr_tensor_is_activation(x))
+        return bad(graph, name, x, x,
+                   "the operand must be F32 of at most two dimensions, and an input or computed");
     tsr_node *node = tsr_graph_append(graph, op, TSR_TYPE_F32, x->ne[0], x->ne[1], name);
     if (node)
         node->tensor.src[0] = x;
@@ -72,8 +73,9 @@ tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
 {
     if (operands_missing(graph, "mul_mat", w, x))
         return NULL;
-    if (!tsr_tensor_is_f32(x))
-        return bad(graph, "mul_mat", w, x, "the second operand must be F32 of at most two dimensions");
+    if (!tsr_tensor_is_activation(x))
+        return bad(graph, "mul_mat", w, x,
+                   "the second operand must be F32 of at most two dimensions, and an input or computed");
     if (w->ne[0] != x->ne[0])
         return bad(graph, "mul_mat", w, x, "ne[0] of both must be equal");
     if (w->ne[2] != 1 || w->ne[3] != 1)
@@ -92,8 +94,9 @@ tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x, int64_
 {
     if (operands_missing(graph, "mul_heads", w, x))
         return NULL;
-    if (!tsr_tensor_is_f32(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1)
-        return bad(graph, "mul_heads", w, x, "the operands must be a weight and F32, of two dimensions");
+    if (!tsr_tensor_is_activation(x) || !tsr_tensor_is_weight(w) || w->ne[2] != 1 || w->ne[3] != 1)
+        return bad(graph, "mul_heads", w, x,
+                   "the operands must be a weight and a computed F32, of two dimensions");
     if (n_heads < 1 || w->ne[1] % n_heads != 0 || x->ne[0] % n_heads != 0 || x->ne[0] / n_heads < w->ne[0])
         return bad(graph, "mul_heads", w, x,
                    "the heads must divide ne[1] of the weight and ne[0] of x, with ne[0] of the weight at "
@@ -195,7 +198,7 @@ tsr_tensor *tsr_glu(tsr_graph *graph, tsr_glu_kind kind, float limit, tsr_tensor
     const bool has_limit = kind == TSR_GLU_CAPPED || kind == TSR_GLU_BOUNDED;
     if ((int)kind < TSR_GLU_SILU || kind > TSR_GLU_BOUNDED || (has_limit && !(limit > 0)))
         return bad(graph, "glu", gate, up, "the kind must be a tsr_glu_kind, and its limit more than 0");
-    if (!tsr_tensor_is_f32(up) || gate->ne[0] != up->ne[0] || gate->ne[1] != up->ne[1])
+    if (!tsr_tensor_is_activation(up) || gate->ne[0] != up->ne[0] || gate->ne[1] != up->ne[1])
         return bad(graph, "glu", gate, up, "both must be F32 of one shape");
     tsr_node *node = unary(graph, TSR_OP_GLU, gate);
     if (!node)
@@ -277,7 +280,8 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate)
 {
     if (operands_missing(graph, "gate", x, gate))
         return NULL;
-    if (!tsr_tensor_is_f32(gate) || gate->ne[0] < 1 || x->ne[0] % gate->ne[0] != 0 || gate->ne[1] != x->ne[1])
+    if (!tsr_tensor_is_activation(gate) || gate->ne[0] < 1 || x->ne[0] % gate->ne[0] != 0 ||
+        gate->ne[1] != x->ne[1])
         return bad(
             graph, "gate", x, gate,
             "the second operand must be F32 with as many rows, and its ne[0] divide that of the first");
@@ -305,15 +309,4 @@ tsr_tensor *tsr_argmax(tsr_graph *graph, tsr_tensor *x)
     node->tensor.type = TSR_TYPE_I32;
     node->tensor.ne[0] = 1;
     return &node->tensor;
-}
-
-tsr_tensor *tsr_top_k(tsr_graph *graph, tsr_tensor *x, int64_t k)
-{
-    tsr_node *node = unary(graph, TSR_OP_TOP_K, x);
-    if (!node)
-        return NULL;
-    node->tensor.type = TSR_TYPE_I32;
-    node->tensor.ne[0] = 2 * TSR_MAX_CANDIDATES;
-    node->args.k = k;
-    return tsr_graph_output(graph, &node->tensor);
 }

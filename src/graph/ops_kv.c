@@ -18,7 +18,7 @@ static void take_inputs(tsr_node *node, const tsr_kv_inputs *inputs, int layer, 
 
 static bool are_heads(const tsr_tensor *x, const tsr_tensor *like, int64_t n_heads, int64_t dim)
 {
-    return tsr_tensor_is_f32(x) && x->ne[0] == n_heads * dim && x->ne[1] == like->ne[1];
+    return tsr_tensor_is_activation(x) && x->ne[0] == n_heads * dim && x->ne[1] == like->ne[1];
 }
 
 /* Whether k and v are what a layer stores. */
@@ -56,12 +56,14 @@ size_t tsr_attention_config_init(tsr_attention_config *config_out, size_t size)
     return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
-/* Why this cannot be an attention of q; NULL: it can. */
+/* Why this cannot be an attention of q to one layer; NULL: it can. */
 static const char *find_fault(const tsr_kv_rows *rows, const tsr_tensor *q,
                               const tsr_attention_config *config)
 {
     const tsr_tensor *sinks = config->sinks;
-    if (!tsr_tensor_is_f32(q) || q->ne[0] % (rows->k_dim * rows->n_heads) != 0)
+    if (rows->v_dim == 0)
+        return "the KV layer has keys only";
+    if (!tsr_tensor_is_activation(q) || q->ne[0] % (rows->k_dim * rows->n_heads) != 0)
         return "it must be F32 and have k_dim elements for each head, and as many heads for each KV head of "
                "the layer";
     if (!isfinite(config->scale) || !isfinite(config->softcap) || config->softcap < 0)
@@ -72,21 +74,66 @@ static const char *find_fault(const tsr_kv_rows *rows, const tsr_tensor *q,
     return NULL;
 }
 
+static bool same_rows(const tsr_kv_rows *a, const tsr_kv_rows *b)
+{
+    return a->k_dim == b->k_dim && a->v_dim == b->v_dim && a->n_heads == b->n_heads && a->whole == b->whole &&
+           a->v_in_k == b->v_in_k;
+}
+
+/* The same of its selection, and of one layer more. */
+static const char *find_fault_of_more(const tsr_kv *kv, int layer, const tsr_attention_config *config,
+                                      const tsr_tensor *q)
+{
+    const tsr_tensor *selection = config->selection;
+    const tsr_kv_rows *rows = tsr_kv_layer_rows(kv, layer);
+    const int group = tsr_kv_group_of(kv, layer), more = config->more_layer;
+    const int selected = config->sees_more ? tsr_kv_group_of(kv, more) : group;
+    const int64_t page = tsr_kv_page_positions(kv, selected);
+    if (tsr_kv_ratio_of(kv, group) > 1)
+        return "the KV layer has a ratio, so the first positions see no key; pass it as more_layer";
+    if (config->sees_more && !same_rows(rows, tsr_kv_layer_rows(kv, more)))
+        return "more_layer must have heads, keys and values of the sizes of the attention's own layer";
+    if (tsr_kv_window(kv, selected) > 0 && (config->sees_more || selection))
+        return "more_layer, and a layer whose positions are selected, must see all positions";
+    if (!selection)
+        return NULL;
+    const tsr_node_args *args = &((const tsr_node *)selection)->args;
+    if (selection->op != TSR_OP_SELECT || selection->ne[1] != q->ne[1])
+        return "the selection must be a tsr_select() for every token";
+    if (args->n_lists != 1 && args->n_lists != rows->n_heads)
+        return "the selection must have one list, or one for each KV head";
+    if (args->kv != kv || tsr_kv_page_positions(kv, tsr_kv_group_of(kv, args->layer)) != page)
+        return "the selection must be of a layer of the same region and ratio";
+    return NULL;
+}
+
+/* Whether the operands are those of an attention; otherwise the graph's failure is recorded. */
+static bool check_attention(tsr_graph *graph, const tsr_kv_inputs *inputs, int layer, tsr_tensor *q,
+                            const tsr_attention_config *config)
+{
+    if (tsr_graph_misses(graph, "attention", &q, 1) ||
+        (config->selection && tsr_graph_misses(graph, "attention", &config->selection, 1)) ||
+        !tsr_kv_inputs_check(graph, "attention", inputs, layer, q) ||
+        (config->sees_more && !tsr_kv_inputs_check(graph, "attention", inputs, config->more_layer, q)))
+        return false;
+    const char *fault = find_fault(tsr_kv_layer_rows(inputs->kv, layer), q, config);
+    fault = fault ? fault : find_fault_of_more(inputs->kv, layer, config, q);
+    if (fault)
+        tsr_graph_refuse(graph, "attention", q, fault);
+    return !fault;
+}
+
 tsr_tensor *tsr_attention(tsr_graph *graph, tsr_kv_inputs *inputs, int layer, tsr_tensor *q,
                           const tsr_attention_config *given)
 {
     tsr_attention_config config = tsr_attention_config_default();
-    const tsr_status status =
-        tsr_config_read("tsr_attention_config", given, sizeof config, &config, sizeof config);
+    const tsr_status status = tsr_config_read(
+        "tsr_attention_config", given, offsetof(tsr_attention_config, selection), &config, sizeof config);
     if (status != TSR_OK)
         return tsr_graph_fail(graph, status);
-    if (tsr_graph_misses(graph, "attention", &q, 1) ||
-        !tsr_kv_inputs_check(graph, "attention", inputs, layer, q))
+    if (!check_attention(graph, inputs, layer, q, &config))
         return NULL;
     const tsr_kv_rows *rows = tsr_kv_layer_rows(inputs->kv, layer);
-    const char *fault = find_fault(rows, q, &config);
-    if (fault)
-        return tsr_graph_refuse(graph, "attention", q, fault);
     tsr_node *node = tsr_graph_append(graph, TSR_OP_ATTENTION, TSR_TYPE_F32,
                                       q->ne[0] / rows->k_dim * rows->v_dim, q->ne[1], "attention");
     if (!node)
@@ -98,37 +145,15 @@ tsr_tensor *tsr_attention(tsr_graph *graph, tsr_kv_inputs *inputs, int layer, ts
     node->args.window = tsr_kv_window(inputs->kv, tsr_kv_group_of(inputs->kv, layer));
     node->args.chunked = config.chunked;
     node->args.sinks = config.sinks;
+    node->args.has_more = config.sees_more;
+    node->args.more_layer = config.more_layer;
+    if (config.sees_more)
+        node->tensor.src[4] = tsr_kv_inputs_table(inputs, config.more_layer);
+    if (config.selection) {
+        const tsr_node_args *of_selection = &((const tsr_node *)config.selection)->args;
+        node->tensor.src[config.sees_more ? 5 : 4] = config.selection;
+        node->args.select = of_selection->select;
+        node->args.n_lists = of_selection->n_lists;
+    }
     return &node->tensor;
-}
-
-static bool same_rows(const tsr_kv_rows *a, const tsr_kv_rows *b)
-{
-    return a->k_dim == b->k_dim && a->v_dim == b->v_dim && a->n_heads == b->n_heads && a->whole == b->whole &&
-           a->v_in_k == b->v_in_k;
-}
-
-tsr_tensor *tsr_attention_extend(tsr_graph *graph, tsr_tensor *attention, tsr_kv_inputs *inputs,
-                                 tsr_tensor *selection, int more_layer)
-{
-    if (!attention)
-        return NULL;
-    tsr_node_args *args = &((tsr_node *)attention)->args;
-    if (selection && (selection->op != TSR_OP_SELECT || selection->ne[1] != attention->ne[1]))
-        return tsr_graph_refuse(graph, "attention", selection, "it must be a selection for every token");
-    if (more_layer >= 0) {
-        if (!tsr_kv_inputs_check(graph, "attention", inputs, more_layer, attention))
-            return NULL;
-        if (!same_rows(tsr_kv_layer_rows(args->kv, args->layer), tsr_kv_layer_rows(inputs->kv, more_layer)))
-            return tsr_graph_refuse(graph, "attention", attention,
-                                    "both KV layers must have keys and values of one size");
-        args->has_more = true;
-        args->more_layer = more_layer;
-        attention->src[4] = tsr_kv_inputs_table(inputs, more_layer);
-    }
-    if (selection) {
-        attention->src[args->has_more ? 5 : 4] = selection;
-        args->select = ((const tsr_node *)selection)->args.select;
-        args->n_lists = ((const tsr_node *)selection)->args.n_lists;
-    }
-    return attention;
 }

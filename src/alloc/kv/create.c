@@ -1,4 +1,4 @@
-/* Regions whose heads are where the rows of the weights of keys are (tsr/kv.h). */
+/* Regions whose heads and states are where the rows of weights are (tsr/kv.h). */
 #include <tsr/kv.h>
 
 #include <stddef.h>
@@ -15,41 +15,51 @@ size_t tsr_kv_config_init(tsr_kv_config *config_out, size_t size)
     return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
-static tsr_status refuse(int index, const tsr_tensor *wk, const char *problem)
+static tsr_status refuse(int index, const tsr_tensor *w, const char *problem)
 {
-    return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: weight of keys %s [%lld, %lld] %s", index,
-                    wk->name, (long long)wk->ne[0], (long long)wk->ne[1], problem);
+    return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: weight %s [%lld, %lld] %s", index, w->name,
+                    (long long)w->ne[0], (long long)w->ne[1], problem);
 }
 
-/* The heads on one device that has the whole weight. */
-static tsr_status whole_heads(const tsr_tensor *wk, int64_t n_heads, tsr_shard_map *heads_out)
+static tsr_status check_weight(tsr_runtime *rt, int index, const tsr_tensor *w)
 {
-    int64_t counts[TSR_MAX_DEVICES];
-    for (int d = 0; d < wk->rt->n_devices; d++)
-        counts[d] = tsr_device_set_has(wk->placement.devices, d) ? n_heads : 0;
-    return tsr_shard_map_init(n_heads, 1, wk->rt->n_devices, counts, heads_out);
+    if (w->rt != rt)
+        return refuse(index, w, "is of another runtime; pass the runtime of the weights");
+    if (w->op != TSR_OP_NONE || (w->flags & TSR_TENSOR_INPUT))
+        return refuse(index, w, "is a tensor of a graph; pass the weight");
+    if (w->placement.sharding == TSR_SHARDING_NONE)
+        return refuse(index, w, "is not allocated; call tsr_tensors_alloc() before");
+    return TSR_OK;
+}
+
+/* n units on every device that has a part of the weight. */
+static tsr_status on_holders(const tsr_tensor *w, int64_t n, tsr_shard_map *map_out)
+{
+    int64_t counts[TSR_MAX_DEVICES], extent = 0;
+    for (int d = 0; d < w->rt->n_devices; d++) {
+        counts[d] = tsr_placement_bytes(w, &w->placement, d) > 0 ? n : 0;
+        extent += counts[d];
+    }
+    return tsr_shard_map_init(extent, 1, w->rt->n_devices, counts, map_out);
 }
 
 static tsr_status find_heads(tsr_runtime *rt, int index, const tsr_kv_layer_config *layer,
                              tsr_shard_map *heads_out)
 {
+    tsr_status status = TSR_OK;
     const tsr_tensor *wk = layer->wk;
-    if (!wk)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: the weight of keys (wk) is NULL", index);
     const tsr_placement *place = &wk->placement;
     const int64_t n_rows = tsr_tensor_rows(wk);
-    if (wk->rt != rt)
-        return refuse(index, wk, "is of another runtime; pass the runtime of the weights");
-    if (wk->op != TSR_OP_NONE || (wk->flags & TSR_TENSOR_INPUT))
-        return refuse(index, wk, "is a tensor of a graph; pass the weight");
-    if (place->sharding == TSR_SHARDING_NONE)
-        return refuse(index, wk, "is not allocated; call tsr_tensors_alloc() before");
-    if (layer->k_dim < 1 || layer->v_dim < 1)
+    const bool keys_only = layer->whole && layer->v_dim == 0 && !layer->v_in_k;
+    TSR_TRY(check_weight(rt, index, wk));
+    if (layer->k_dim < 1 || (layer->v_dim < 1 && !keys_only))
         return refuse(index, wk, "needs a k_dim and a v_dim of at least 1");
+    if (layer->whole)
+        return on_holders(wk, 1, heads_out);
     if (n_rows % layer->k_dim != 0)
         return refuse(index, wk, "has rows that are no whole number of heads; correct k_dim");
     if (place->sharding == TSR_SHARDING_REPLICATED && tsr_device_set_count(place->devices) == 1)
-        return whole_heads(wk, n_rows / layer->k_dim, heads_out);
+        return on_holders(wk, n_rows / layer->k_dim, heads_out);
     if (place->sharding != TSR_SHARDING_SPLIT || place->axis != 1)
         return refuse(index, wk, "is neither divided by rows nor on one device only");
     if (place->map->granule % layer->k_dim != 0)
@@ -57,7 +67,68 @@ static tsr_status find_heads(tsr_runtime *rt, int index, const tsr_kv_layer_conf
     *heads_out = *place->map;
     heads_out->extent /= layer->k_dim;
     heads_out->granule /= layer->k_dim;
-    return TSR_OK;
+out:
+    return status;
+}
+
+/* A state is divided like its weight, or whole on all devices of the layer. */
+static tsr_status find_state(tsr_runtime *rt, int index, const tsr_kv_state_config *state, tsr_shard_map *map,
+                             tsr_kv_state_part *part_out)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *like = state->like;
+    if (!like)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_kv_create: layer %d: a state has no weight that it is divided like (like)",
+                        index);
+    TSR_TRY(check_weight(rt, index, like));
+    const tsr_placement *place = &like->placement;
+    const int64_t n_rows = tsr_tensor_rows(like), n_units = n_rows > 1 ? n_rows : like->ne[0];
+    const bool whole = place->sharding == TSR_SHARDING_REPLICATED;
+    if (!whole && n_rows > 1 && place->axis != 1)
+        return refuse(index, like, "has a state and is divided by columns; pass a weight divided by rows");
+    if (state->n < 1 || state->n > PTRDIFF_MAX / (int64_t)sizeof(float) / n_units)
+        return refuse(index, like, "needs a number n, at least 1, of its state that fits the address space");
+    if (whole)
+        TSR_TRY(on_holders(like, 1, map));
+    else
+        *map = *place->map;
+    *part_out =
+        (tsr_kv_state_part){.map = map,
+                            .unit_bytes = (size_t)(whole ? n_units * state->n : state->n) * sizeof(float),
+                            .whole = whole};
+out:
+    return status;
+}
+
+/* maps[0] is that of the heads, the others those of the states. */
+static tsr_status find_layer(tsr_runtime *rt, int index, const tsr_kv_layer_config *config,
+                             tsr_shard_map *maps, tsr_kv_layer *layer)
+{
+    tsr_status status = TSR_OK;
+    if (!config->wk && (config->n_states == 0 || config->k_dim > 0))
+        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: the weight of keys (wk) is NULL", index);
+    if (config->n_states < 0 || config->n_states > TSR_KV_MAX_STATES ||
+        (config->n_states > 0 && !config->states))
+        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: %d states at %p; 0 to %d are possible",
+                        index, config->n_states, (const void *)config->states, TSR_KV_MAX_STATES);
+    if (config->wk) {
+        TSR_TRY(find_heads(rt, index, config, maps));
+        *layer = (tsr_kv_layer){.devices = config->wk->placement.devices,
+                                .kv_heads = maps,
+                                .k_dim = config->k_dim,
+                                .v_dim = config->v_dim,
+                                .window = config->window,
+                                .whole = config->whole,
+                                .v_in_k = config->v_in_k,
+                                .ratio = config->ratio};
+    }
+    for (int i = 0; i < config->n_states; i++) {
+        TSR_TRY(find_state(rt, index, &config->states[i], &maps[1 + i], &layer->state[i]));
+        layer->devices |= config->states[i].like->placement.devices;
+    }
+out:
+    return status;
 }
 
 static tsr_status check_config(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out)
@@ -77,20 +148,15 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **
 {
     tsr_status status = TSR_OK;
     tsr_kv_layer *layers = NULL;
+    tsr_shard_map *maps = NULL;
     tsr_kv_config own = tsr_kv_config_default();
     TSR_TRY(tsr_config_read("tsr_kv_config", config, sizeof own, &own, sizeof own));
     TSR_TRY(check_config(rt, &own, kv_out));
     const size_t n = (size_t)own.n_layers;
-    TSR_TRY(tsr_mem_array(n, sizeof *layers + sizeof(tsr_shard_map), "KV layers", &layers));
-    tsr_shard_map *heads = (tsr_shard_map *)(layers + n); /* behind the layers, in one block of memory */
-    for (int l = 0; l < own.n_layers; l++) {
-        TSR_TRY(find_heads(rt, l, &own.layers[l], &heads[l]));
-        layers[l] = (tsr_kv_layer){.devices = own.layers[l].wk->placement.devices,
-                                   .kv_heads = &heads[l],
-                                   .k_dim = own.layers[l].k_dim,
-                                   .v_dim = own.layers[l].v_dim,
-                                   .window = own.layers[l].window};
-    }
+    TSR_TRY(tsr_mem_array(n, sizeof *layers, "KV layers", &layers));
+    TSR_TRY(tsr_mem_array(n, (1 + TSR_KV_MAX_STATES) * sizeof *maps, "KV layers", &maps));
+    for (int l = 0; l < own.n_layers; l++)
+        TSR_TRY(find_layer(rt, l, &own.layers[l], &maps[l * (1 + TSR_KV_MAX_STATES)], &layers[l]));
     const tsr_kv_spec spec = {.n_layers = own.n_layers,
                               .layers = layers,
                               .type_k = own.type_k,
@@ -100,6 +166,7 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **
                               .n_batch = own.n_batch};
     TSR_TRY(tsr_kv_create_spec(rt, &spec, kv_out));
 out:
+    tsr_mem_free(maps);
     tsr_mem_free(layers);
     return status;
 }

@@ -435,6 +435,16 @@ void tsr_kv_state_view_of(const tsr_kv *kv, int device, int layer, int part, tsr
         view_out->base = (float *)(void *)(region->base + p->k_offset);
 }
 
+int tsr_kv_n_states(const tsr_kv *kv, int layer)
+{
+    return layer >= 0 && layer < kv->n_layers ? kv->states.n_parts[layer] : 0;
+}
+
+size_t tsr_kv_state_bytes_on(const tsr_kv *kv, int device, int layer, int state)
+{
+    return kv->states.regions[device].parts[kv->states.first_part[layer] + state].k_bytes;
+}
+
 bool tsr_kv_has_states(const tsr_kv *kv)
 {
     return tsr_kv_states_any(&kv->states);
@@ -488,6 +498,11 @@ int tsr_kv_group_of(const tsr_kv *kv, int layer)
 int64_t tsr_kv_window(const tsr_kv *kv, int group)
 {
     return kv->groups[group].window;
+}
+
+int64_t tsr_kv_ratio_of(const tsr_kv *kv, int group)
+{
+    return kv->groups[group].ratio;
 }
 
 int64_t tsr_kv_page_positions(const tsr_kv *kv, int group)

@@ -61,6 +61,10 @@ void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_o
  * as long as the region. */
 void tsr_kv_state_view_of(const tsr_kv *kv, int device, int layer, int part, tsr_state_view *view_out);
 
+/* The states of a layer (0 also for a layer that does not exist), and the bytes of one on a device. */
+int tsr_kv_n_states(const tsr_kv *kv, int layer);
+size_t tsr_kv_state_bytes_on(const tsr_kv *kv, int device, int layer, int state);
+
 /* Whether there are recurrent layers, and the slots of a sequence for a step that append() has made room
  * for. */
 bool tsr_kv_has_states(const tsr_kv *kv);
@@ -79,6 +83,7 @@ int tsr_kv_n_groups(const tsr_kv *kv);
 int tsr_kv_group_of(const tsr_kv *kv, int layer);           /* -1: no layer with KV heads */
 int64_t tsr_kv_window(const tsr_kv *kv, int group);         /* 0: its layers see all positions */
 int64_t tsr_kv_page_positions(const tsr_kv *kv, int group); /* positions of a page */
+int64_t tsr_kv_ratio_of(const tsr_kv *kv, int group);       /* positions of a key */
 
 /* The page table of a sequence in a group. Entries [first, end) are set; end is ceil(length /
  * page_positions), at most tsr_kv_max_pages() = ceil(n_ctx / page_positions). Valid until the sequence

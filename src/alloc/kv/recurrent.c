@@ -12,7 +12,7 @@
 static int count_parts(const tsr_kv_layer *layer)
 {
     int n = 0;
-    while (n < TSR_KV_STATE_PARTS && layer->state[n].map)
+    while (n < TSR_KV_MAX_STATES && layer->state[n].map)
         n++;
     return n;
 }
@@ -77,10 +77,12 @@ tsr_status tsr_kv_states_open(tsr_kv_states *states, tsr_runtime *rt, const tsr_
     size_t n_layers = (size_t)spec->n_layers, n_seq = (size_t)spec->n_seq_max;
     *states =
         (tsr_kv_states){.n_devices = rt->n_devices, .n_layers = spec->n_layers, .n_seq_max = spec->n_seq_max};
-    TSR_TRY(tsr_mem_array(n_layers, sizeof *states->first_part, "recurrent layers", &states->first_part));
+    TSR_TRY(tsr_mem_array(n_layers, 2 * sizeof *states->first_part, "recurrent layers", &states->first_part));
+    states->n_parts = states->first_part + n_layers;
     for (int l = 0; l < spec->n_layers; l++) {
         int n = count_parts(&spec->layers[l]);
         states->first_part[l] = n > 0 ? n_parts : -1;
+        states->n_parts[l] = n;
         n_parts += n;
     }
     if (n_parts == 0)

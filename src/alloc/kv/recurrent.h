@@ -29,6 +29,7 @@ typedef struct tsr_kv_states {
     int n_devices, n_layers, n_seq_max, n_slots, n_touched;
     uint64_t call_number;
     int *first_part;        /* [n_layers] of the layer in regions[].parts; -1: no recurrent layer */
+    int *n_parts;           /* [n_layers] behind them in one block of memory */
     int32_t *references;    /* [n_slots] */
     tsr_kv_state *seqs;     /* [n_seq_max] */
     tsr_kv_region *regions; /* [n_devices] a page is a slot */

@@ -27,7 +27,7 @@ static tsr_status check_type(const char *what, tsr_type type, int64_t head_dim)
 static tsr_status check_states(const tsr_runtime *rt, const tsr_kv_spec *spec, int index)
 {
     const tsr_kv_layer *layer = &spec->layers[index];
-    for (int p = 0; p < TSR_KV_STATE_PARTS && layer->state[p].map; p++) {
+    for (int p = 0; p < TSR_KV_MAX_STATES && layer->state[p].map; p++) {
         const tsr_shard_map *map = layer->state[p].map;
         bool good = map->n_devices == rt->n_devices && map->extent > 0 && layer->state[p].unit_bytes > 0 &&
                     layer->state[p].unit_bytes % sizeof(float) == 0;

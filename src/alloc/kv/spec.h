@@ -5,13 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <tsr/kv.h>
 #include <tsr/split.h>
 #include <tsr/types.h>
 
 #include "core/device_set.h"
 #include "core/runtime.h"
 
-enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4, TSR_KV_STATE_PARTS = 18 };
+enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4 };
 
 /* A part of a recurrent layer's state: unit_bytes for each element of the map; with `whole`, all of the part
  * is one unit, and every device of the layer holds it. */
@@ -35,7 +36,7 @@ typedef struct tsr_kv_layer {
     int64_t window;                /* positions that a token sees, its own included; 0: all */
     bool whole, v_in_k;
     int64_t ratio; /* consecutive positions that have one key together; 0: 1. More only without a window */
-    tsr_kv_state_part state[TSR_KV_STATE_PARTS]; /* of a layer with a recurrence: its parts, in order */
+    tsr_kv_state_part state[TSR_KV_MAX_STATES]; /* of a layer with a recurrence: its parts, in order */
 } tsr_kv_layer;
 
 typedef struct tsr_kv_spec {

@@ -147,8 +147,9 @@ tsr_tensor *tsr_block_rotate(const tsr_layer *at, tsr_tensor *x, int64_t head_di
  * a failure. */
 static tsr_tensor *gate(const tsr_layer *at, tsr_tensor *x, tsr_tensor *gates)
 {
-    return x && gates && gates->ne[0] == x->ne[0] ? tsr_glu(at->step->graph, TSR_GLU_SIGMOID, 0, gates, x)
-                                                  : tsr_gate(at->step->graph, x, gates);
+    return x && gates && tsr_tensor_ne(gates)[0] == tsr_tensor_ne(x)[0]
+               ? tsr_glu(at->step->graph, TSR_GLU_SIGMOID, 0, gates, x)
+               : tsr_gate(at->step->graph, x, gates);
 }
 
 /* The queries, or the gates, of a product with both for each head. */
@@ -201,10 +202,9 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     q = norm_and_rotate(at, q, w->q_norm, at->kind->rope_q);
     if (k)
         store_kv(at, norm_and_rotate(at, k, w->k_norm, at->kind->rope_k), v);
-    const tsr_attention_config config = tsr_block_attention_config(at, at->kind->head_dim);
-    tsr_tensor *selection = tsr_block_select(at, h, h);
+    tsr_attention_config config = tsr_block_attention_config(at, at->kind->head_dim);
+    config.selection = tsr_block_select(at, h, h);
     tsr_tensor *a = tsr_attention(step->graph, step->kv_inputs, kv_layer, q, &config);
-    a = tsr_attention_extend(step->graph, a, step->kv_inputs, selection, -1);
     if (w->attn_gate)
         gates = tsr_mul_mat(step->graph, w->attn_gate, h);
     a = gates ? gate(at, a, gates) : a;

@@ -90,8 +90,7 @@ static tsr_tensor *rows(const tsr_layer *at, tsr_tensor *h, const tsr_compressor
     const tsr_compress_rule rule = {
         .ratio = at->kind->ratio, .overlap = at->kind->index_dim > 0, .bias = w->bias};
     tsr_tensor *x = tsr_mul_mat(step->graph, w->x, h), *gate = tsr_mul_mat(step->graph, w->gate, h);
-    x = tsr_compress(step->graph, x, gate, step->kv_inputs->position, &rule,
-                     (tsr_state_part){step->kv_inputs->kv, at->index, part}, &step->kv_inputs->states);
+    x = tsr_compress(step->graph, step->kv_inputs, at->index, part, x, gate, &rule);
     return tsr_block_rotate(at, tsr_block_norm(at, x, w->norm), dim, slot);
 }
 
@@ -108,8 +107,7 @@ static tsr_tensor *select_rows(const tsr_layer *at, tsr_tensor *h, tsr_tensor *q
     const int64_t dim = at->kind->index_dim;
     const int layer = (int)tsr_hparams_index_layer(at->hp, at->index);
     const tsr_index_weights *w = &at->w->index;
-    const tsr_select_rule rule = {
-        .n_heads = at->hp->indexer.n_heads, .n_blocks = at->kind->n_selected, .block = 1};
+    const tsr_select_rule rule = {.n_blocks = at->kind->n_selected, .block = 1};
     if (dim == 0)
         return NULL;
     store(at, layer, rows(at, h, &at->w->index_compressor, 1, dim, TSR_ROPE_INDEX_ROWS));
@@ -124,14 +122,14 @@ tsr_tensor *tsr_block_compressed(const tsr_layer *at, tsr_tensor *h)
     const tsr_layer_kind *kind = at->kind;
     const tsr_layer_weights *w = at->w;
     const int64_t dim = kind->head_dim;
-    const tsr_attention_config config = tsr_block_attention_config(at, dim);
-    const int rows_layer = kind->ratio > 0 ? (int)tsr_hparams_rows_layer(at->hp, at->index) : -1;
-    tsr_tensor *selection = NULL;
+    tsr_attention_config config = tsr_block_attention_config(at, dim);
     tsr_tensor *q = tsr_block_norm(at, tsr_mul_mat(graph, w->latent_q, h), w->latent_q_norm);
     if (kind->ratio > 0) {
         const int slot = kind->index_dim > 0 ? TSR_ROPE_CHOSEN_ROWS : TSR_ROPE_ROWS;
-        selection = select_rows(at, h, q);
-        store(at, rows_layer, rows(at, h, &w->compressor, 0, dim, slot));
+        config.sees_more = true;
+        config.more_layer = (int)tsr_hparams_rows_layer(at->hp, at->index);
+        config.selection = select_rows(at, h, q);
+        store(at, config.more_layer, rows(at, h, &w->compressor, 0, dim, slot));
     }
     q = tsr_rms_norm_plain(graph, tsr_mul_mat(graph, w->wq, q), dim, at->hp->norm_eps);
     q = tsr_block_rotate(at, q, dim, kind->rope_q);
@@ -139,7 +137,6 @@ tsr_tensor *tsr_block_compressed(const tsr_layer *at, tsr_tensor *h)
     c = tsr_block_rotate(at, c, dim, kind->rope_k);
     store(at, at->index, c);
     tsr_tensor *y = tsr_attention(graph, step->kv_inputs, at->index, q, &config);
-    y = tsr_attention_extend(graph, y, step->kv_inputs, selection, rows_layer);
     y = tsr_block_rotate(at, y, dim, kind->ratio > 0 ? TSR_ROPE_WIDE_BACK : TSR_ROPE_BACK);
     return tsr_mul_mat(graph, w->wo, tsr_mul_heads(graph, w->group_out, y, kind->n_head_kv));
 }

@@ -124,8 +124,8 @@ static tsr_tensor *convolved(const tsr_layer *at, const tsr_weight_parts *weight
                              const tsr_weight_parts *conv, int part, tsr_tensor *h)
 {
     const tsr_step_graph *step = at->step;
-    return tsr_conv(step->graph, tsr_mul_mat_parts(step->graph, weights, h), conv, true,
-                    (tsr_state_part){step->kv_inputs->kv, at->index, part}, &step->kv_inputs->states);
+    return tsr_conv(step->graph, step->kv_inputs, at->index, part, tsr_mul_mat_parts(step->graph, weights, h),
+                    conv, NULL, true);
 }
 
 static tsr_weight_parts one(tsr_tensor *weight)
@@ -158,8 +158,8 @@ tsr_tensor *tsr_block_delta(const tsr_layer *at, tsr_tensor *h)
         operands.alpha =
             tsr_mul_mat_parts(graph, &w->alpha, w->alpha_low ? tsr_mul_mat(graph, w->alpha_low, h) : h);
     }
-    const tsr_state_part matrices = {at->step->kv_inputs->kv, at->index, TSR_STATE_CONV_V + (int)k->parts};
-    tsr_tensor *y = tsr_recurrence(graph, &operands, matrices, &at->step->kv_inputs->states);
+    tsr_tensor *y =
+        tsr_recurrence(graph, at->step->kv_inputs, at->index, TSR_STATE_CONV_V + (int)k->parts, &operands);
     y = tsr_glu(graph, w->z_low ? TSR_GLU_SIGMOID : TSR_GLU_SILU, 0, z, tsr_block_norm(at, y, w->norm));
     return tsr_mul_mat_joined(graph, w->out, y);
 }

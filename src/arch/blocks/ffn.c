@@ -78,7 +78,7 @@ static tsr_status declare_with_own_granules(const ffn_place *p, tsr_ffn_weights 
     tsr_status status = TSR_OK;
     int64_t columns;
     TSR_TRY(declare(p, f));
-    TSR_TRY(tsr_granule_ffn(p->n_ff, tsr_type_block_elems(f->down->type), &columns));
+    TSR_TRY(tsr_granule_ffn(p->n_ff, tsr_type_block_elems(tsr_tensor_type(f->down)), &columns));
     tsr_tensor *const divided[] = {f->gate, f->up, f->down, f->gate_bias, f->up_bias};
     for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
         if (divided[i])

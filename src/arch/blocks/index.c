@@ -48,8 +48,7 @@ tsr_tensor *tsr_block_select(const tsr_layer *at, tsr_tensor *h, tsr_tensor *q_i
     if (dim == 0)
         return *at->selection;
     const int layer = (int)tsr_hparams_index_layer(at->hp, at->index);
-    const tsr_select_rule rule = {
-        .n_heads = x->n_heads, .n_blocks = at->kind->n_selected, .block = x->block, .n_local = x->n_local};
+    const tsr_select_rule rule = {.n_blocks = at->kind->n_selected, .block = x->block, .n_local = x->n_local};
     tsr_tensor *k = tsr_mul_mat(step->graph, w->k, h);
     k = x->sums_heads ? tsr_layer_norm(step->graph, k, w->k_norm, w->k_norm_bias, layer_norm_eps)
                       : tsr_block_norm(at, k, w->k_norm);

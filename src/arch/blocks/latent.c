@@ -85,8 +85,8 @@ tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *q = h;
     if (w->latent_q)
         q = tsr_block_norm(at, tsr_mul_mat(step->graph, w->latent_q, h), w->latent_q_norm);
-    const tsr_attention_config config = tsr_block_attention_config(at, q_dim);
-    tsr_tensor *selection = tsr_block_select(at, h, q);
+    tsr_attention_config config = tsr_block_attention_config(at, q_dim);
+    config.selection = tsr_block_select(at, h, q);
     q = tsr_block_rotate(at, tsr_mul_mat(step->graph, w->wq, q), q_dim, at->kind->rope_q);
     q = tsr_mul_heads(step->graph, w->k_of_head, q, at->kind->n_head);
     tsr_tensor *c = tsr_block_norm(at, tsr_mul_mat(step->graph, w->latent_kv, h), w->latent_kv_norm);
@@ -94,7 +94,6 @@ tsr_tensor *tsr_block_latent(const tsr_layer *at, tsr_tensor *h)
         tsr_block_rotate(at, tsr_mul_mat(step->graph, w->key_rot, h), latent->n_rot, at->kind->rope_k);
     tsr_kv_store(step->graph, step->kv_inputs, at->index, r, c);
     tsr_tensor *a = tsr_attention(step->graph, step->kv_inputs, at->index, q, &config);
-    a = tsr_attention_extend(step->graph, a, step->kv_inputs, selection, -1);
     a = tsr_mul_heads(step->graph, w->v_of_head, a, at->kind->n_head);
     return tsr_mul_mat(step->graph, w->wo, a);
 }

@@ -65,7 +65,7 @@ tsr_tensor *tsr_block_layer_input(const tsr_layer *at, tsr_tensor *x)
     const int64_t n = at->hp->n_layer_input;
     if (!at->layer_input)
         return x;
-    const tsr_columns columns = {.period = at->layer_input->ne[0], .first = at->index * n, .n = n};
+    const tsr_columns columns = {.period = tsr_tensor_ne(at->layer_input)[0], .first = at->index * n, .n = n};
     tsr_tensor *p = tsr_block_outputs(at, tsr_take_columns(graph, at->layer_input, columns));
     tsr_tensor *y = tsr_geglu(graph, tsr_mul_mat(graph, at->w->input_gate, x), p);
     y = tsr_mul_mat(graph, at->w->input_proj, y);

@@ -141,11 +141,8 @@ static tsr_tensor *convolved(const tsr_layer *at, tsr_tensor *weight, tsr_tensor
 {
     const tsr_step_graph *step = at->step;
     const tsr_weight_parts kernel = {.at = {conv}, .n = 1};
-    return tsr_conv_bias(step->graph,
-                         tsr_conv(step->graph, tsr_mul_mat(step->graph, weight, h), &kernel, true,
-                                  (tsr_state_part){step->kv_inputs->kv, at->index, part},
-                                  &step->kv_inputs->states),
-                         bias);
+    return tsr_conv(step->graph, step->kv_inputs, at->index, part, tsr_mul_mat(step->graph, weight, h),
+                    &kernel, bias, true);
 }
 
 tsr_tensor *tsr_block_mamba(const tsr_layer *at, tsr_tensor *h)
@@ -163,12 +160,11 @@ tsr_tensor *tsr_block_mamba(const tsr_layer *at, tsr_tensor *h)
         .skip = w->skip,
         .n_heads = k->n_head,
         .n_key_heads = k->n_groups};
-    const tsr_state_part matrices = {at->step->kv_inputs->kv, at->index, TSR_STATE_CONV_V + 1};
-    tsr_tensor *y = tsr_recurrence(graph, &operands, matrices, &at->step->kv_inputs->states);
+    tsr_tensor *y = tsr_recurrence(graph, at->step->kv_inputs, at->index, TSR_STATE_CONV_V + 1, &operands);
     y = tsr_swiglu(graph, tsr_mul_mat(graph, w->wz, h), y);
     if (w->norm && k->n_groups == 1)
         y = tsr_rms_norm(graph, y, w->norm, at->hp->norm_eps);
     else if (w->norm)
-        y = tsr_heads_norm(graph, y, w->norm, y ? y->ne[0] / k->n_groups : 0, false, at->hp->norm_eps);
+        y = tsr_heads_norm(graph, y, w->norm, k->n_head * k->head_dim / k->n_groups, false, at->hp->norm_eps);
     return tsr_mul_mat(graph, w->out, y);
 }

@@ -36,8 +36,7 @@ tsr_tensor *tsr_block_short_conv(const tsr_layer *at, tsr_tensor *h)
     const tsr_weight_parts conv = {.at = {w->conv}, .n = 1};
     tsr_tensor *x =
         tsr_glu(graph, TSR_GLU_PLAIN, 0, tsr_mul_mat(graph, w->before, h), tsr_mul_mat(graph, w->x, h));
-    x = tsr_conv(graph, x, &conv, false, (tsr_state_part){at->step->kv_inputs->kv, at->index, 0},
-                 &at->step->kv_inputs->states);
+    x = tsr_conv(graph, at->step->kv_inputs, at->index, 0, x, &conv, NULL, false);
     x = tsr_glu(graph, TSR_GLU_PLAIN, 0, tsr_mul_mat(graph, w->after, h), x);
     return tsr_mul_mat(graph, w->out, x);
 }

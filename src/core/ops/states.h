@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <tsr/states.h> /* TSR_MAX_CONV_KERNEL, TSR_MAX_STATE_ROWS: kernels keep these in fixed tiles */
+
 /* The row of a sequence of the batch: its state before the batch is stored in slot `read` (-1: zeros), its
  * state behind the batch goes to slot `write`, another one; `first` is its first token (-1: the row is
  * unused). */
@@ -25,10 +27,6 @@ typedef struct tsr_state_view {
     float *base;
     int64_t slot_elems;
 } tsr_state_view;
-
-/* The longest convolution and the largest dk: kernels keep these many inputs and rows in fixed tiles, and
- * refuse more. */
-enum { TSR_MAX_CONV_KERNEL = 8, TSR_MAX_STATE_ROWS = 256 };
 
 /* Causal convolution of every channel by itself, over the last `kernel` tokens of its sequence:
  *

@@ -346,7 +346,7 @@ static bool emit_select(const emission *e, tsr_op *op)
                          .weights = e->instr->n_in > 4 ? tsr_emit_in(e, 4) : NULL,
                          .y = tsr_emit_out(e),
                          .n_tokens = e->out->ne1,
-                         .n_heads = args->select.n_heads,
+                         .n_heads = args->n_heads,
                          .n_lists = args->n_lists,
                          .n_blocks = args->select.n_blocks,
                          .block = args->select.block,

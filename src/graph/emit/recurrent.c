@@ -39,6 +39,17 @@ static float *part_of(const tsr_emission *e, void *value, int64_t n)
     return value ? (float *)value + e->instr->part * n : NULL;
 }
 
+/* What a device needs of a vector with `per` elements for every `per_value` elements of the result; NULL: no
+ * vector. */
+static const float *vector_here(const tsr_emission *e, const tsr_tensor *w, int64_t per, int64_t per_value)
+{
+    const float *data = w ? w->shards[e->d].data : NULL;
+    const bool all = w && w->placement.sharding == TSR_SHARDING_REPLICATED;
+    return data && all && e->out->sharding == TSR_SHARDING_SPLIT
+               ? data + tsr_shard_map_first(e->out->map, e->d) / per_value * per
+               : data;
+}
+
 bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
 {
     const tsr_node_args *args = e->instr->args;
@@ -48,7 +59,7 @@ bool tsr_emit_conv(const tsr_emission *e, tsr_op *op)
                              .index = tsr_emit_state_index(e, 1),
                              .x = part_of(e, tsr_emit_in(e, 0), n),
                              .w = weight->shards[e->d].data,
-                             .bias = args->bias ? args->bias->shards[e->d].data : NULL,
+                             .bias = vector_here(e, args->bias, 1, 1),
                              .y = part_of(e, tsr_emit_out(e), n),
                              .n_tokens = e->out->ne1 / args->parts.n,
                              .n = n,
@@ -72,8 +83,8 @@ bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
                             .v = part_of(e, tsr_emit_in(e, 2), n_heads * dv),
                             .alpha = part_of(e, tsr_emit_in(e, 3), n_heads * n_decay),
                             .beta = o->beta ? part_of(e, tsr_emit_in(e, 6), n_heads) : NULL,
-                            .a = o->a.at[e->instr->part]->shards[e->d].data,
-                            .dt_bias = o->dt_bias.at[e->instr->part]->shards[e->d].data,
+                            .a = vector_here(e, o->a.at[e->instr->part], 1, dv),
+                            .dt_bias = vector_here(e, o->dt_bias.at[e->instr->part], n_decay, dv),
                             .y = part_of(e, tsr_emit_out(e), n_heads * dv),
                             .n_tokens = e->out->ne1 / o->a.n,
                             .n_heads = n_heads,
@@ -87,6 +98,6 @@ bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op)
                             .group = o->n_heads / o->n_key_heads,
                             .first_head = whole_keys ? tsr_shard_map_first(e->out->map, e->d) / dv : 0,
                             .rule = o->skip ? TSR_RECURRENCE_MAMBA : TSR_RECURRENCE_DELTA,
-                            .skip = o->skip ? o->skip->shards[e->d].data : NULL};
+                            .skip = vector_here(e, o->skip, 1, dv)};
     return op->recurrence.n_heads > 0 && op->recurrence.n_tokens > 0;
 }

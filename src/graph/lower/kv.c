@@ -94,7 +94,8 @@ tsr_status tsr_lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
     const tsr_node_args *args = node->args;
     const tsr_value *k = tsr_lowering_value(low, instr.in[0]), *v = tsr_lowering_value(low, instr.in[1]);
     const bool whole = tsr_kv_layer_rows(args->kv, args->layer)->whole;
-    tsr_device_set devices = k->devices;
+    const tsr_device_set all = tsr_device_set_all(low->graph->rt->n_devices);
+    tsr_device_set devices = whole ? k->devices | with_keys(args, all) : k->devices;
     for (int i = 0; i < 2 && whole; i++)
         TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], devices, &instr.in[i]));
     if (!whole && (k->sharding == TSR_SHARDING_PARTIAL || v->sharding == TSR_SHARDING_PARTIAL ||

@@ -69,6 +69,11 @@ tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node);
 
+/* TSR_ERR_INVALID: a state of the layer has another size than n numbers for each of the columns that a device
+ * of `like` has; columns 0: n numbers in all. */
+tsr_status tsr_lowering_check_state(const tsr_tensor *node, int part, const tsr_value *like, int64_t columns,
+                                    int64_t n);
+
 /* Compressed positions and residual streams (streams.c). */
 tsr_status tsr_lower_compress(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_streams(tsr_lowering *low, const tsr_tensor *node);

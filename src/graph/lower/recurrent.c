@@ -1,5 +1,6 @@
 /* Ops with the states of sequences, and columns that repeat. The states of a layer are divided by the KV
  * region as the op's operands are: by heads, with everything that belongs to a head. */
+#include "alloc/kv/kv.h"
 #include "core/mem.h"
 #include "graph/lower/lowering.h"
 
@@ -35,6 +36,35 @@ static tsr_status check_weight(const tsr_tensor *weight, int64_t per, const tsr_
     if (!alike)
         return tsr_fail(TSR_ERR_INVALID, "weight %s and %s are divided differently", weight->name,
                         value->name);
+    return TSR_OK;
+}
+
+/* The same of a vector, which may also be whole on every device of the value. */
+static tsr_status check_vector(const tsr_tensor *weight, int64_t per, const tsr_value *value,
+                               int64_t per_value)
+{
+    if (weight->placement.sharding == TSR_SHARDING_REPLICATED &&
+        !(value->devices & ~weight->placement.devices))
+        return tsr_lowering_check_placed(weight);
+    return check_weight(weight, per, value, per_value);
+}
+
+tsr_status tsr_lowering_check_state(const tsr_tensor *node, int part, const tsr_value *like, int64_t columns,
+                                    int64_t n)
+{
+    const tsr_state_part *state = &((const tsr_node_args *)node->args)->state;
+    TSR_FOR_DEVICES(d, like->devices) {
+        const int64_t n_here = columns > 0 ? tsr_value_cols(like, d) / columns * n : n;
+        const size_t bytes = tsr_kv_state_bytes_on(state->kv, d, state->layer, state->part + part);
+        if (bytes != (size_t)n_here * sizeof(float))
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "%s %s: state %d of layer %d of the KV region has %zu bytes on device %d, and %lld "
+                "numbers are needed there; correct the weight and the number of its "
+                "tsr_kv_state_config",
+                tsr_op_kind_name(node->op), node->name, state->part + part, state->layer, bytes, d,
+                (long long)n_here);
+    }
     return TSR_OK;
 }
 
@@ -96,10 +126,13 @@ tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node)
     const tsr_weight_parts *parts = &((const tsr_node_args *)node->args)->parts;
     tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}};
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
-    for (int i = 0; i < parts->n; i++)
+    for (int i = 0; i < parts->n; i++) {
         TSR_TRY(check_weight(parts->at[i], 1, tsr_lowering_value(low, instr.in[0]), 1));
+        TSR_TRY(tsr_lowering_check_state(node, i, tsr_lowering_value(low, instr.in[0]), 1,
+                                         parts->at[i]->ne[0] - 1));
+    }
     if (bias)
-        TSR_TRY(check_weight(bias, 1, tsr_lowering_value(low, instr.in[0]), 1));
+        TSR_TRY(check_vector(bias, 1, tsr_lowering_value(low, instr.in[0]), 1));
     TSR_TRY(need_inputs(low, node, 1, tsr_lowering_value(low, instr.in[0])->devices, &instr));
     return emit_parts(low, node, *tsr_lowering_value(low, instr.in[0]), instr, parts, parts->n);
 out:
@@ -125,8 +158,10 @@ tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node)
                            unit * (o->v->ne[0] / o->n_heads), unit * (o->alpha->ne[0] / o->n_heads), unit};
     for (int i = 0; i < n_divided; i++) {
         const tsr_value *x = tsr_lowering_value(low, instr.in[divided[i]]);
-        const bool whole = whole_keys && i < 2;
-        bool alike = x->devices == v.devices && (whole || x->sharding == v.sharding);
+        const bool whole = x->sharding == TSR_SHARDING_REPLICATED &&
+                           (v.sharding == TSR_SHARDING_REPLICATED || (whole_keys && i < 2));
+        bool alike =
+            whole ? !(v.devices & ~x->devices) : x->devices == v.devices && x->sharding == v.sharding;
         if (alike && !whole && v.sharding == TSR_SHARDING_SPLIT)
             alike = tsr_lowering_same_heads(x->map, per[i], v.map, per[2]);
         if (!alike)
@@ -134,11 +169,12 @@ tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node)
                             v.name);
     }
     for (int i = 0; i < o->a.n; i++) {
-        TSR_TRY(check_weight(o->a.at[i], unit, &v, per[2]));
-        TSR_TRY(check_weight(o->dt_bias.at[i], per[3], &v, per[2]));
+        TSR_TRY(check_vector(o->a.at[i], unit, &v, per[2]));
+        TSR_TRY(check_vector(o->dt_bias.at[i], per[3], &v, per[2]));
+        TSR_TRY(tsr_lowering_check_state(node, i, &v, 1, per[0]));
     }
     if (o->skip)
-        TSR_TRY(check_weight(o->skip, unit, &v, per[2]));
+        TSR_TRY(check_vector(o->skip, unit, &v, per[2]));
     TSR_TRY(need_inputs(low, node, 4, v.devices, &instr));
     instr.n_in += o->beta != NULL;
     return emit_parts(low, node, v, instr, NULL, o->a.n);

@@ -27,9 +27,15 @@ static tsr_status check_whole(const tsr_tensor *weight)
 
 tsr_status tsr_lower_compress(tsr_lowering *low, const tsr_tensor *node)
 {
-    const tsr_tensor *bias = ((const tsr_node_args *)node->args)->compress.bias;
-    tsr_status status = check_whole(bias);
-    return status == TSR_OK ? lower_on(low, node, bias->placement.devices) : status;
+    const tsr_compress_rule *rule = &((const tsr_node_args *)node->args)->compress;
+    const tsr_tensor *bias = rule->bias;
+    const tsr_value on = {.devices = bias->placement.devices};
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_whole(bias));
+    TSR_TRY(tsr_lowering_check_state(node, 0, &on, 0, (rule->overlap ? 6 : 3) * node->ne[0]));
+    return lower_on(low, node, bias->placement.devices);
+out:
+    return status;
 }
 
 /* Weights of streams on the devices of their vectors; sums on the devices that have the weights, copies on

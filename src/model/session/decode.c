@@ -217,7 +217,7 @@ static tsr_status get_outputs(decoding *d, int i)
     const tsr_hparams *hp = &d->session->model->shape.hparams;
     const int64_t n_logits = c->n_outputs * hp->n_vocab, n_hidden = (c->end - c->begin) * hp->n_embd;
     if (c->n_outputs && want->candidates) {
-        TSR_TRY(tsr_session_get_candidates(d->session, step, want->candidates));
+        TSR_TRY(tsr_top_k_read(step->candidates, step->parts, want->candidates));
         want->candidates += c->n_outputs * want->n_candidates;
     } else if (c->n_outputs) {
         TSR_TRY(tsr_tensor_get(step->logits, want->logits, 0, (size_t)n_logits * sizeof(float)));

@@ -72,9 +72,6 @@ int64_t tsr_session_first_half(const tsr_session *session, int64_t n_tokens);
 /* Whether the cache is full of steps that were used after `clock`. */
 bool tsr_session_is_full(tsr_session *session, uint64_t clock);
 
-/* The candidates of a step that has run: [n_outputs][n_candidates]. */
-tsr_status tsr_session_get_candidates(tsr_session *session, const tsr_step *step, tsr_candidate *candidates);
-
 /* Inputs of a step (tsr_session.positions and so on must be filled in). */
 tsr_status tsr_session_set_input(tsr_tensor *tensor, const void *data, size_t bytes);
 tsr_status tsr_session_set_rope(tsr_session *session, int64_t n_tokens, const tsr_step_graph *inputs);

@@ -12,6 +12,7 @@
 #include "core/comm.h"
 #include "core/mem.h"
 #include "core/op.h"
+#include "graph/graph.h"
 #include "plan/cost/experts.h"
 #include "topo/links/links.h"
 
