@@ -301,7 +301,7 @@ static void wrong_uses_are_told_apart(void **state)
     assert_says(load(&r, 1, "nothing"), TSR_ERR_NOT_FOUND, "No such file");
     runner_close(&r);
     open_on(&r, "host:2,threads=1", NULL, &types);
-    assert_says(load(&r, 1, "one"), TSR_ERR_INVALID, "F16 keys and F16 values, the session F32 and F32");
+    assert_says(load(&r, 1, "one"), TSR_ERR_INVALID, "F16 keys and F16 values, the KV region F32 and F32");
     runner_close(&r);
     tsr_model_config config = session_config(32, 1, 16, 1);
     runner_open(&r, session_model_path, "host:1,threads=1", NULL, &config);

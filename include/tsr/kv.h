@@ -17,6 +17,7 @@
  *     tsr_kv_inputs *inputs = tsr_graph_kv_inputs(graph, kv, n_tokens);    (tsr/ops.h: graphs that use it)
  *     ...
  *     tsr_kv_trim(kv, 0, shorter);                                         (undo the last tokens)
+ *     tsr_kv_save(kv, NULL, 0, model, "conversation.kv");                  (see tsr_kv_load())
  *     tsr_kv_destroy(kv);                                                  (after the graphs)
  *
  * Sequences are numbered from 0 and are empty at first. They grow with tsr_kv_inputs_append(). All memory is
@@ -113,8 +114,9 @@ TSR_API void tsr_kv_destroy(tsr_kv *kv);
 TSR_API int64_t tsr_kv_length(const tsr_kv *kv, int seq);
 
 /** The shortest length, other than 0, that a sequence can be cut to; 0: any length. More than 0 in regions
- * with windows, where the last n_batch tokens can be cut off, and with states, where the length is that
- * before the last step; lengths between that and the present one are then not possible either. */
+ * with windows, where the last n_batch tokens can be cut off, one of a sequence that was loaded from a
+ * file; and with states, where the length is that before the last step; lengths between that and the present
+ * one are then not possible either. */
 TSR_API int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
 
 /** Shorten a sequence to its first `length` tokens. TSR_ERR_INVALID also if it has fewer tokens, or if it
@@ -131,6 +133,26 @@ TSR_NODISCARD TSR_API tsr_status tsr_kv_fork(tsr_kv *kv, int from, int to);
 /** Return unused memory to the devices: pages in use move to the beginning of the region, and the memory
  * behind them is decommitted. If a copy fails, its status; no page is lost. Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_compact(tsr_kv *kv);
+
+/** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. Shared pages are
+ * stored once. The file does not depend on how heads are divided. `model` is a number that the caller chooses
+ * for the weights and the graph: tsr_kv_load() refuses a file of another number. An existing file is replaced
+ * only after the new file is complete and on the disk; an interrupted save leaves the existing file as it was
+ * (and perhaps a file `path`.XXXXXX). TSR_ERR_INVALID also if `path` is NULL. TSR_ERR_IO, TSR_ERR_MEMORY;
+ * TSR_ERR_DEVICE: a device cannot be read. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_kv_save(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model,
+                                             const char *path);
+
+/** Load all sequences of a file. Sequence number i of the file becomes sequence seqs[i], and n_seqs must be
+ * the number of sequences in the file; seqs NULL: each gets the number that it had. The sequences must be
+ * empty before; shared pages are shared again. Layers with dimensions and windows, type_k, type_v and `model`
+ * must be those of the region that was saved; devices, heads on each, n_ctx, n_batch and n_seq_max may be
+ * others. On failure the sequences are empty. TSR_ERR_FORMAT: not a file of sequences, a damaged one, or one
+ * whose pages have other sizes. TSR_ERR_INVALID: the file is of another `model` or of other types, or a
+ * sequence is not empty or does not exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: a file of another
+ * version of the format. TSR_ERR_NOT_FOUND, TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_kv_load(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model,
+                                             const char *path);
 
 /** Bytes of the region on a device: reserved when it was created, which is what the device's memory was
  * charged, and committed of these so far. 0 for an index that is no device. */

@@ -1,7 +1,7 @@
-/* A sum over bytes that is independent of order, so any number of threads may compute parts of it. Every
- * 8-byte word is mixed with its position and the results are added modulo 2^64. For a given position the
- * mixing is one-to-one, so one changed word always changes the sum; several changed words change it with a
- * probability of 1 - 2^-64. The last word is padded with zero bytes.
+/* Two checksums. First, a sum over bytes that is independent of order, so any number of threads may compute
+ * parts of it. Every 8-byte word is mixed with its position and the results are added modulo 2^64. For a
+ * given position the mixing is one-to-one, so one changed word always changes the sum; several changed words
+ * change it with a probability of 1 - 2^-64. The last word is padded with zero bytes.
  *
  * The mixing is the first half of SplitMix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
  * Generators, OOPSLA 2014). Words are read in this machine's byte order, which suffices for comparing a
@@ -51,6 +51,21 @@ static inline void tsr_checksum_add(tsr_checksum *c, const unsigned char *bytes,
 static inline uint64_t tsr_checksum_end(const tsr_checksum *c)
 {
     return c->n ? c->sum + tsr_checksum_word(c->word, c->place) : c->sum;
+}
+
+/* Second, a hash that may be stored in files and compared between processes: FNV-1a (Fowler, Noll, Vo) over
+ * 64-bit words instead of bytes, the last one padded with zeros: a change of one word always changes the
+ * result. Hashes of several pieces are chained through `seed`, which is 0 for the first. */
+static inline uint64_t tsr_hash_words(uint64_t seed, const void *bytes, size_t n)
+{
+    const unsigned char *from = (const unsigned char *)bytes; /* C++ too */
+    uint64_t sum = (seed ^ UINT64_C(0xcbf29ce484222325)) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, from + i, n - i < sizeof word ? n - i : sizeof word);
+        sum = (sum ^ word) * UINT64_C(0x100000001b3);
+    }
+    return (sum ^ n) * UINT64_C(0x100000001b3);
 }
 
 #endif

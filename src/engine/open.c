@@ -3,10 +3,10 @@
 
 #include <string.h>
 
+#include "core/checksum.h"
 #include "core/mem.h"
 #include "engine/config_copy.h"
 #include "model/config.h"
-#include "model/hash.h"
 #include "model/load.h"
 #include "plan/create.h"
 #include "plan/fit/fit.h"

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "alloc/buffer/buffer.h"
+#include "core/checksum.h"
 #include "core/mem.h"
-#include "model/hash.h"
 #include "engine/open.h"
 #include "model/load.h"
 #include "model/place.h"

@@ -6,8 +6,8 @@
 
 #include <tsr/tokenizer.h>
 
+#include "core/checksum.h"
 #include "core/mem.h"
-#include "model/hash.h"
 
 void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out)
 {

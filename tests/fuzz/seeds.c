@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+#include "alloc/kv/saved.h"
 #include "fuzz/model.h"
-#include "model/session/file.h"
 
 static const char *folder;
 

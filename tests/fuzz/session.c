@@ -5,10 +5,11 @@
 
 #include <tsr/tsr.h>
 
+#include "alloc/kv/saved.h"
+#include "core/checksum.h"
 #include "core/mem.h"
 #include "fuzz/model.h"
-#include "model/hash.h"
-#include "model/session/file.h"
+#include "model/session/session.h"
 
 enum { MAX_SEQUENCES = 4, MAX_FILE = 1 << 16 };
 
@@ -45,7 +46,7 @@ static void put(unsigned char *file, size_t *at, const void *bytes, size_t n)
 /* Returns its length. */
 static size_t make_file(const tsr_session *session, const uint8_t *data, size_t bytes, unsigned char *file)
 {
-    tsr_saved_header header = tsr_saved_header_of(session);
+    tsr_saved_header header = tsr_saved_header_of(session->kv, tsr_model_fingerprint(session->model));
     tsr_saved_sequence sequences[MAX_SEQUENCES + 1] = {{0}};
     size_t at = 0, page_bytes = header.groups[0].page_bytes;
     header.n_sequences = data[0] % (MAX_SEQUENCES + 2);

@@ -51,7 +51,7 @@ static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *sav
                         seq, (long long)saved->length, tsr_plural(saved->length));
     if (saved->length > kv->n_ctx)
         return tsr_fail(TSR_ERR_FULL,
-                        "%lld tokens of a sequence exceed the context of %lld; open with a larger n_ctx",
+                        "%lld tokens of a sequence exceed the context of %lld; set a larger n_ctx",
                         (long long)saved->length, (long long)kv->n_ctx);
     return TSR_OK;
 }

@@ -292,7 +292,7 @@ tsr_status tsr_kv_group_prepare_restore(tsr_kv_group *group, const tsr_kv_origin
     if (n > tsr_kv_group_n_free(group))
         return tsr_fail(TSR_ERR_FULL,
                         "%d more KV page%s of %lld tokens needed, %d of %d free; remove or shorten a "
-                        "sequence, or open with a larger n_ctx",
+                        "sequence, or set a larger n_ctx",
                         n, tsr_plural(n), (long long)group->page_positions, tsr_kv_group_n_free(group),
                         group->n_pages);
     status = commit(group, TSR_MAX(n - group->n_returned, 0));

@@ -106,7 +106,7 @@ void tsr_kv_destroy(tsr_kv *kv)
 
 /* -- sequences -- */
 
-static tsr_status check_seq(const tsr_kv *kv, int seq)
+tsr_status tsr_kv_check_seq(const tsr_kv *kv, int seq)
 {
     if (!kv)
         return tsr_fail(TSR_ERR_INVALID, "the KV region is NULL");
@@ -133,7 +133,7 @@ static tsr_status fail_full(const tsr_kv_group *group, const tsr_kv_growth *grow
     return tsr_fail(
         TSR_ERR_FULL,
         "sequence %d needs %d more KV page%s of %lld tokens, %d of %d are free; remove or shorten "
-        "a sequence, or open with a larger n_ctx",
+        "a sequence, or set a larger n_ctx",
         growth->seq, growth->n_wanted, tsr_plural(growth->n_wanted), (long long)group->page_positions,
         tsr_kv_group_n_free(group), group->n_pages);
 }
@@ -145,7 +145,7 @@ tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
     int32_t slot = -1;
     int n_prepared = 0;
 
-    TSR_TRY(check_seq(kv, seq));
+    TSR_TRY(tsr_kv_check_seq(kv, seq));
     int64_t length = kv->lengths[seq];
     if (n_tokens < 0)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d cannot be lengthened by %lld tokens; pass 0 or more",
@@ -155,9 +155,8 @@ tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
     if (n_tokens > kv->n_ctx - length)
         return tsr_fail(
             TSR_ERR_FULL,
-            "sequence %d has %lld token%s; %lld more exceed the context of %lld; open with a larger "
-            "n_ctx",
-            seq, (long long)length, tsr_plural(length), (long long)n_tokens, (long long)kv->n_ctx);
+            "sequence %d has %lld token%s; %lld more exceed the context of %lld; set a larger n_ctx", seq,
+            (long long)length, tsr_plural(length), (long long)n_tokens, (long long)kv->n_ctx);
     for (int g = 0; g < kv->n_groups; g++) {
         growth[g] = tsr_kv_group_growth(&kv->groups[g], seq, length, n_tokens);
         if (!tsr_kv_group_fits(&kv->groups[g], &growth[g]))
@@ -200,7 +199,7 @@ tsr_status tsr_kv_own(tsr_kv *kv, int group, int seq, int64_t begin, int64_t end
 {
     tsr_status status = TSR_OK;
     tsr_kv_group *g = &kv->groups[group];
-    TSR_TRY(check_seq(kv, seq));
+    TSR_TRY(tsr_kv_check_seq(kv, seq));
     if (begin < (int64_t)g->first[seq] * g->page_positions || end > kv->lengths[seq])
         return tsr_fail(
             TSR_ERR_INVALID,
@@ -283,19 +282,18 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
 {
     tsr_status status = TSR_OK;
 
-    TSR_TRY(check_seq(kv, seq));
+    TSR_TRY(tsr_kv_check_seq(kv, seq));
     int64_t old_length = kv->lengths[seq], least = least_of_windows(kv, seq);
     if (length < 0 || length > old_length)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld token%s cannot be cut to %lld; pass 0 to %lld",
                         seq, (long long)old_length, tsr_plural(old_length), (long long)length,
                         (long long)old_length);
     if (length > 0 && length < least)
-        return tsr_fail(
-            TSR_ERR_INVALID,
-            "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "
-            "longer have the positions before; cut it to %lld or more, or to 0, or open the model "
-            "with swa_full",
-            seq, (long long)old_length, (long long)length, (long long)least);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "
+                        "longer have the positions before; cut it to %lld or more, or to 0, or set "
+                        "swa_full",
+                        seq, (long long)old_length, (long long)length, (long long)least);
     if (!tsr_kv_can_trim(kv, seq, length))
         return tsr_fail(
             TSR_ERR_INVALID,
@@ -321,8 +319,8 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int from, int to)
 {
     tsr_status status = TSR_OK;
 
-    TSR_TRY(check_seq(kv, from));
-    TSR_TRY(check_seq(kv, to));
+    TSR_TRY(tsr_kv_check_seq(kv, from));
+    TSR_TRY(tsr_kv_check_seq(kv, to));
     if (kv->lengths[to] > 0)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d holds %lld token%s; remove it before it becomes a fork",
                         to, (long long)kv->lengths[to], tsr_plural(kv->lengths[to]));
@@ -341,7 +339,7 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
 {
     tsr_status status = TSR_OK;
     if (!kv)
-        return check_seq(kv, 0);
+        return tsr_kv_check_seq(kv, 0);
     for (int g = 0; g < kv->n_groups; g++) {
         tsr_status own = tsr_kv_group_compact(&kv->groups[g], kv->lengths);
         status = status == TSR_OK ? own : status;

@@ -52,6 +52,9 @@
  * must outlive the region. TSR_ERR_MEMORY names the device and the bytes. */
 tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *spec, tsr_kv **kv_out);
 
+/* TSR_ERR_INVALID: the region is NULL, or there is no such sequence. */
+tsr_status tsr_kv_check_seq(const tsr_kv *kv, int seq);
+
 /* Addresses of a layer's keys and values on a device; n_heads 0 and base NULL: the device holds none. Valid
  * as long as the region. Only pages of page tables may be accessed, because other pages may not be
  * committed. */

@@ -12,8 +12,8 @@
 
 #include <stdio.h>
 
+#include "core/checksum.h"
 #include "core/mem.h"
-#include "model/hash.h"
 
 /* Tokens [begin, end) of a batch, and the number of them whose logits are wanted. */
 typedef struct chunk {

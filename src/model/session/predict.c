@@ -1,8 +1,8 @@
 /* Predictions: the prediction layer over tokens of a sequence that decoding has appended. Its keys and values
  * are stored at the positions of the hidden states, in the pages of the sequence. A position's depend on the
  * token after it, so that a page which several sequences share is copied before. */
+#include "core/checksum.h"
 #include "core/mem.h"
-#include "model/hash.h"
 #include "model/session/session.h"
 
 static tsr_status check(const tsr_session *session, const tsr_prediction *p, const float *logits)

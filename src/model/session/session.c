@@ -274,6 +274,20 @@ tsr_status tsr_session_compact(tsr_session *session)
                                "tsr_session_compact");
 }
 
+tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session must not be NULL");
+    return tsr_kv_save(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
+}
+
+tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_load: session must not be NULL");
+    return tsr_kv_load(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
+}
+
 void tsr_session_get_stats(const tsr_session *session, tsr_session_stats *stats_out)
 {
     tsr_kv_stats kv = tsr_kv_stats_of(session->kv);

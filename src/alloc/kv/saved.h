@@ -8,15 +8,15 @@
  *                  as one more page
  *
  * All numbers are little-endian, like those of GGUF. Pages hold all heads, so a file does not depend on the
- * split of the model that wrote it. A page that a sequence shares with an earlier sequence is stored once. Of
- * layers with a window, the file has the pages of tsr_kv_saved_span(), even if the session has more. */
-#ifndef TSR_MODEL_SESSION_FILE_H
-#define TSR_MODEL_SESSION_FILE_H
+ * split that it was written under. A page that a sequence shares with an earlier sequence is stored once. Of
+ * layers with a window, the file has the pages of tsr_kv_saved_span(), even if the region has more. */
+#ifndef TSR_ALLOC_KV_SAVED_H
+#define TSR_ALLOC_KV_SAVED_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/session/session.h"
+#include "alloc/kv/kv.h"
 
 enum { TSR_SAVED_VERSION = 4 };
 
@@ -33,8 +33,7 @@ typedef struct tsr_saved_header {
     uint64_t magic;
     uint32_t version;
     uint32_t n_sequences;
-    uint64_t model; /* fingerprint of the model: equal in all files of the model, different in files of
-                     * other models */
+    uint64_t model; /* the caller's number of the model; a session has its fingerprint here */
     uint32_t n_groups;
     uint32_t type_k, type_v;                   /* tsr_type */
     uint32_t zero;                             /* no bytes between the others: they are hashed */
@@ -51,11 +50,11 @@ typedef struct tsr_saved_sequence {
     int32_t first[TSR_KV_MAX_GROUPS]; /* [n_groups] first page that is kept, the rest 0 */
 } tsr_saved_sequence;
 
-/* Fill in the header of a file of this session's sequences, except n_sequences. */
-tsr_saved_header tsr_saved_header_of(const tsr_session *session);
+/* Fill in the header of a file of this region's sequences, except n_sequences. */
+tsr_saved_header tsr_saved_header_of(const tsr_kv *kv, uint64_t model);
 
-/* Fill in the entry of a sequence of this session, except its relation to other sequences. */
-tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq);
+/* Fill in the entry of a sequence of this region, except its relation to other sequences. */
+tsr_saved_sequence tsr_saved_sequence_of(const tsr_kv *kv, int seq);
 
 /* The pages of sequence `index` in a group. Pages shared with the parent are stored with the parent only. */
 tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
@@ -68,7 +67,7 @@ size_t tsr_saved_page_bytes(const tsr_saved_header *header);
 
 /* The first exchange of saving and loading: processes with different sequences would not make the same
  * steps. */
-tsr_status tsr_saved_agree_on(const tsr_session *session, const int *seqs, int n_seqs, tsr_status mine,
+tsr_status tsr_saved_agree_on(const tsr_kv *kv, const int *seqs, int n_seqs, tsr_status mine,
                               const char *what);
 
 #endif

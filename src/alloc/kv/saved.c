@@ -1,32 +1,31 @@
-/* Functions that writing and reading of saved sequences share (model/session/file.h). */
-#include "model/session/file.h"
+/* Functions that writing and reading of saved sequences share (alloc/kv/saved.h). */
+#include "alloc/kv/saved.h"
 
+#include "alloc/kv/state.h"
+#include "core/checksum.h"
 #include "core/mem.h"
-#include "model/hash.h"
 
-tsr_saved_header tsr_saved_header_of(const tsr_session *session)
+tsr_saved_header tsr_saved_header_of(const tsr_kv *kv, uint64_t model)
 {
-    const tsr_model_config *config = &session->model->config;
     tsr_saved_header header = {.magic = TSR_SAVED_MAGIC,
                                .version = TSR_SAVED_VERSION,
-                               .model = tsr_model_fingerprint(session->model),
-                               .n_groups = (uint32_t)tsr_kv_n_groups(session->kv),
-                               .type_k = (uint32_t)config->session.type_k,
-                               .type_v = (uint32_t)config->session.type_v,
-                               .state_bytes = tsr_kv_state_bytes(session->kv)};
-    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
-        header.groups[g] =
-            (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
-                              .page_positions = (uint64_t)tsr_kv_page_positions(session->kv, g),
-                              .page_bytes = tsr_kv_page_bytes(session->kv, g)};
+                               .model = model,
+                               .n_groups = (uint32_t)tsr_kv_n_groups(kv),
+                               .type_k = (uint32_t)kv->type_k,
+                               .type_v = (uint32_t)kv->type_v,
+                               .state_bytes = tsr_kv_state_bytes(kv)};
+    for (int g = 0; g < tsr_kv_n_groups(kv); g++)
+        header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(kv, g),
+                                             .page_positions = (uint64_t)tsr_kv_page_positions(kv, g),
+                                             .page_bytes = tsr_kv_page_bytes(kv, g)};
     return header;
 }
 
-tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq)
+tsr_saved_sequence tsr_saved_sequence_of(const tsr_kv *kv, int seq)
 {
-    tsr_saved_sequence s = {.id = seq, .parent = -1, .length = tsr_kv_length(session->kv, seq)};
-    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
-        s.first[g] = tsr_kv_saved_span(session->kv, g, seq).first;
+    tsr_saved_sequence s = {.id = seq, .parent = -1, .length = tsr_kv_length(kv, seq)};
+    for (int g = 0; g < tsr_kv_n_groups(kv); g++)
+        s.first[g] = tsr_kv_saved_span(kv, g, seq).first;
     return s;
 }
 
@@ -63,11 +62,11 @@ size_t tsr_saved_page_bytes(const tsr_saved_header *header)
     return bytes;
 }
 
-tsr_status tsr_saved_agree_on(const tsr_session *session, const int *seqs, int n_seqs, tsr_status mine,
+tsr_status tsr_saved_agree_on(const tsr_kv *kv, const int *seqs, int n_seqs, tsr_status mine,
                               const char *what)
 {
     uint64_t mark = tsr_hash_words(0, &n_seqs, sizeof n_seqs);
     if (seqs && n_seqs > 0)
         mark = tsr_hash_words(mark, seqs, (size_t)n_seqs * sizeof *seqs);
-    return tsr_processes_agree_on(session->model->rt->processes, mine, what, mark);
+    return tsr_processes_agree_on(kv->rt->processes, mine, what, mark);
 }

@@ -2,6 +2,8 @@
  *
  * The file is written under another name in the same folder, synchronised with the disk and then renamed. An
  * interruption at any time leaves the previous file. */
+#include "alloc/kv/saved.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/kv/state.h"
+#include "core/checksum.h"
 #include "core/mem.h"
-#include "model/hash.h"
-#include "model/session/file.h"
 
 typedef struct saving {
-    tsr_session *session;
+    tsr_kv *kv;
     const char *path; /* of the final file, for messages */
     FILE *file;
     tsr_saved_header header;
@@ -65,7 +67,7 @@ static void find_parent(saving *s, uint32_t index)
 {
     tsr_saved_sequence *sequence = &s->sequences[index];
     for (uint32_t i = 0; i < index; i++) {
-        int64_t shared = shared_tokens(s->session->kv, sequence->id, s->sequences[i].id);
+        int64_t shared = shared_tokens(s->kv, sequence->id, s->sequences[i].id);
         if (shared <= sequence->shared)
             continue;
         sequence->shared = shared;
@@ -77,16 +79,16 @@ static void find_parent(saving *s, uint32_t index)
 static tsr_status list_sequences(saving *s, const int *seqs, int n_seqs)
 {
     tsr_status status = TSR_OK;
-    int n_all = s->session->model->config.session.n_seq_max, n = seqs ? n_seqs : n_all;
+    int n_all = s->kv->n_seq_max, n = seqs ? n_seqs : n_all;
     if (seqs && n_seqs < 1)
         return tsr_fail(TSR_ERR_INVALID, "%d sequences to save; at least one is needed", n_seqs);
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *s->sequences, "sequences to save", &s->sequences));
     for (int i = 0; i < n; i++) {
         int id = seqs ? seqs[i] : i;
-        TSR_TRY(tsr_session_check_seq(s->session, id));
-        if (!seqs && tsr_kv_length(s->session->kv, id) == 0)
+        TSR_TRY(tsr_kv_check_seq(s->kv, id));
+        if (!seqs && tsr_kv_length(s->kv, id) == 0)
             continue;
-        s->sequences[s->header.n_sequences] = tsr_saved_sequence_of(s->session, id);
+        s->sequences[s->header.n_sequences] = tsr_saved_sequence_of(s->kv, id);
         find_parent(s, s->header.n_sequences++);
     }
 out:
@@ -125,7 +127,7 @@ static tsr_status write_group(saving *s, uint32_t index, uint32_t group)
     for (int p = span.first; p < span.end; p++) {
         if (tsr_saved_is_shared(&s->header, s->sequences, index, group, p))
             continue;
-        TSR_TRY(tsr_kv_page_get(s->session->kv, (int)group, s->sequences[index].id, p, s->page));
+        TSR_TRY(tsr_kv_page_get(s->kv, (int)group, s->sequences[index].id, p, s->page));
         TSR_TRY(write_page(s, (size_t)s->header.groups[group].page_bytes));
     }
 out:
@@ -139,7 +141,7 @@ static tsr_status write_pages(saving *s)
         for (uint32_t g = 0; g < s->header.n_groups; g++)
             TSR_TRY(write_group(s, i, g));
         if (s->header.state_bytes > 0 && s->sequences[i].length > 0) {
-            TSR_TRY(tsr_kv_state_get(s->session->kv, s->sequences[i].id, s->page));
+            TSR_TRY(tsr_kv_state_get(s->kv, s->sequences[i].id, s->page));
             TSR_TRY(write_page(s, (size_t)s->header.state_bytes));
         }
     }
@@ -161,13 +163,13 @@ out:
 
 /* Every process writes the file. Processes with a common file system write the same bytes to the same
  * place. */
-static tsr_status save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+static tsr_status save(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model, const char *path)
 {
     tsr_status status = TSR_OK;
-    saving s = {.session = session, .path = path};
+    saving s = {.kv = kv, .path = path};
     char *fresh = NULL;
     int fd = -1;
-    s.header = tsr_saved_header_of(session);
+    s.header = tsr_saved_header_of(kv, model);
     TSR_TRY(list_sequences(&s, seqs, n_seqs));
     TSR_TRY(tsr_mem_array(tsr_saved_page_bytes(&s.header), 1, "a KV page", &s.page));
     size_t bytes = strlen(path) + sizeof ".XXXXXX";
@@ -189,14 +191,14 @@ out:
     return status;
 }
 
-tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+tsr_status tsr_kv_save(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model, const char *path)
 {
-    if (!session)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session must not be NULL");
-    tsr_status status = path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "tsr_session_save: path must not be NULL");
-    status = tsr_saved_agree_on(session, seqs, n_seqs, status, "tsr_session_save");
+    if (!kv)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_save: the KV region is NULL");
+    tsr_status status =
+        path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "the path of saved sequences must not be NULL");
+    status = tsr_saved_agree_on(kv, seqs, n_seqs, status, "tsr_kv_save");
     if (status == TSR_OK)
-        status = tsr_processes_agree(session->model->rt->processes, save(session, seqs, n_seqs, path),
-                                     "tsr_session_save");
+        status = tsr_processes_agree(kv->rt->processes, save(kv, seqs, n_seqs, model, path), "tsr_kv_save");
     return status;
 }
