@@ -1,4 +1,5 @@
-/* What a KV region of the public headers holds is saved to files and loaded under other splits. */
+/* What a KV region of the public headers holds is saved to files and loaded under other splits, and its size
+ * is known before it is made. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -202,12 +203,53 @@ static void failures_of_saving_and_loading_change_nothing(void **state)
     attention_close(&m);
 }
 
+/* -- sizes -- */
+
+/* What a region will need is known before it is made; with swa_full it needs more, and any cut is
+ * possible. */
+static void measured_bytes_are_reserved_bytes(void **state)
+{
+    (void)state;
+    tsr_kv_layer_config layers[N_LAYERS];
+    size_t bytes[2][3];
+    attention_model m;
+    attention_open(&m, (const float[]){2, 0, 1});
+    tsr_kv_config config = attention_kv_config(&m, layers);
+    config.n_ctx = 1 << 14;
+    for (int full = 0; full < 2; full++) {
+        tsr_device_memory memory;
+        config.swa_full = full;
+        tsr_kv_destroy(m.kv);
+        runner_ok(tsr_kv_measure(m.rt, &config, bytes[full]), "measure");
+        runner_ok(tsr_runtime_memory(m.rt, 0, &memory), "memory");
+        assert_int_equal(memory.used[TSR_MEMORY_KV], 0);
+        runner_ok(tsr_kv_create(m.rt, &config, &m.kv), "KV region");
+        for (int d = 0; d < 3; d++)
+            assert_int_equal(bytes[full][d], tsr_kv_reserved_bytes(m.kv, d));
+        attention_step s;
+        attention_build(&m, N_BATCH, &s);
+        for (int i = 0; i < 8; i++)
+            runner_ok(tsr_kv_inputs_append(s.inputs, NULL, NULL), "append");
+        attention_free(&s);
+        assert_int_equal(tsr_kv_min_length(m.kv, 0) > 0, !full);
+        assert_int_equal(tsr_kv_trim(m.kv, 0, 1), full ? TSR_OK : TSR_ERR_INVALID);
+        assert_true(full || strstr(tsr_last_error(), "set swa_full"));
+    }
+    assert_true(bytes[0][0] < bytes[1][0] && bytes[0][2] < bytes[1][2] && bytes[0][1] == 0);
+    config.n_ctx = 0;
+    assert_int_equal(tsr_kv_measure(m.rt, &config, bytes[0]), TSR_ERR_INVALID);
+    assert_int_equal(tsr_kv_measure(NULL, &config, bytes[0]), TSR_ERR_INVALID);
+    assert_int_equal(tsr_kv_measure(m.rt, &config, NULL), TSR_ERR_INVALID);
+    attention_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saved_sequences_go_on_under_any_split),
         cmocka_unit_test(files_of_others_are_refused),
         cmocka_unit_test(failures_of_saving_and_loading_change_nothing),
+        cmocka_unit_test(measured_bytes_are_reserved_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,7 @@ typedef struct tsr_kv_config {
     int64_t n_ctx;                     /**< tokens of all sequences together, and of the longest one */
     int64_t n_batch; /**< most tokens of one step, and so what layers with a window can undo */
     int n_seq_max;   /**< sequences 0 .. n_seq_max - 1 */
+    bool swa_full;   /**< layers with a window keep all positions, so that any length can be cut to */
 } tsr_kv_config;
 
 /** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
@@ -107,6 +108,12 @@ static inline tsr_kv_config tsr_kv_config_default(void)
  * blocks, or more than 4 different windows and ratios. TSR_ERR_MEMORY names the device and the bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out);
 
+/** The bytes that tsr_kv_create() with this config would reserve and charge on each device:
+ * bytes_out[n_devices], as tsr_kv_reserved_bytes() has them then. No memory of a device is used. Errors are
+ * those of tsr_kv_create(), except that devices have any amount of memory. */
+TSR_NODISCARD TSR_API tsr_status tsr_kv_measure(tsr_runtime *rt, const tsr_kv_config *config,
+                                                size_t *bytes_out);
+
 /** NULL is fine. Programs of graphs that use the region must not run afterwards. */
 TSR_API void tsr_kv_destroy(tsr_kv *kv);
 
@@ -114,9 +121,9 @@ TSR_API void tsr_kv_destroy(tsr_kv *kv);
 TSR_API int64_t tsr_kv_length(const tsr_kv *kv, int seq);
 
 /** The shortest length, other than 0, that a sequence can be cut to; 0: any length. More than 0 in regions
- * with windows, where the last n_batch tokens can be cut off, one of a sequence that was loaded from a
- * file; and with states, where the length is that before the last step; lengths between that and the present
- * one are then not possible either. */
+ * with windows and without swa_full, where the last n_batch tokens can be cut off, one of a sequence that
+ * was loaded from a file; and with states, where the length is that before the last step; lengths between
+ * that and the present one are then not possible either. */
 TSR_API int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
 
 /** Shorten a sequence to its first `length` tokens. TSR_ERR_INVALID also if it has fewer tokens, or if it

@@ -17,7 +17,7 @@ size_t tsr_kv_config_init(tsr_kv_config *config_out, size_t size)
 
 static tsr_status refuse(int index, const tsr_tensor *w, const char *problem)
 {
-    return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: weight %s [%lld, %lld] %s", index, w->name,
+    return tsr_fail(TSR_ERR_INVALID, "KV region: layer %d: weight %s [%lld, %lld] %s", index, w->name,
                     (long long)w->ne[0], (long long)w->ne[1], problem);
 }
 
@@ -79,7 +79,7 @@ static tsr_status find_state(tsr_runtime *rt, int index, const tsr_kv_state_conf
     const tsr_tensor *like = state->like;
     if (!like)
         return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_kv_create: layer %d: a state has no weight that it is divided like (like)",
+                        "KV region: layer %d: a state has no weight that it is divided like (like)",
                         index);
     TSR_TRY(check_weight(rt, index, like));
     const tsr_placement *place = &like->placement;
@@ -107,10 +107,10 @@ static tsr_status find_layer(tsr_runtime *rt, int index, const tsr_kv_layer_conf
 {
     tsr_status status = TSR_OK;
     if (!config->wk && (config->n_states == 0 || config->k_dim > 0))
-        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: the weight of keys (wk) is NULL", index);
+        return tsr_fail(TSR_ERR_INVALID, "KV region: layer %d: the weight of keys (wk) is NULL", index);
     if (config->n_states < 0 || config->n_states > TSR_KV_MAX_STATES ||
         (config->n_states > 0 && !config->states))
-        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: layer %d: %d states at %p; 0 to %d are possible",
+        return tsr_fail(TSR_ERR_INVALID, "KV region: layer %d: %d states at %p; 0 to %d are possible",
                         index, config->n_states, (const void *)config->states, TSR_KV_MAX_STATES);
     if (config->wk) {
         TSR_TRY(find_heads(rt, index, config, maps));
@@ -131,27 +131,25 @@ out:
     return status;
 }
 
-static tsr_status check_config(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out)
+static tsr_status check_config(const tsr_kv_config *config)
 {
-    if (!rt || !kv_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: runtime and kv_out must not be NULL");
     if (config->n_layers < 1 || !config->layers)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: %d layers at %p; at least one is needed",
+        return tsr_fail(TSR_ERR_INVALID, "KV region: %d layers at %p; at least one is needed",
                         config->n_layers, (const void *)config->layers);
     if (config->n_batch < 1 || config->n_batch > INT32_MAX)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: n_batch %lld is out of range; 1 to %d are possible",
+        return tsr_fail(TSR_ERR_INVALID, "KV region: n_batch %lld is out of range; 1 to %d are possible",
                         (long long)config->n_batch, INT32_MAX);
     return TSR_OK;
 }
 
-tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out)
+static tsr_status create(tsr_runtime *rt, const tsr_kv_config *config, bool no_alloc, tsr_kv **kv_out)
 {
     tsr_status status = TSR_OK;
     tsr_kv_layer *layers = NULL;
     tsr_shard_map *maps = NULL;
     tsr_kv_config own = tsr_kv_config_default();
     TSR_TRY(tsr_config_read("tsr_kv_config", config, sizeof own, &own, sizeof own));
-    TSR_TRY(check_config(rt, &own, kv_out));
+    TSR_TRY(check_config(&own));
     const size_t n = (size_t)own.n_layers;
     TSR_TRY(tsr_mem_array(n, sizeof *layers, "KV layers", &layers));
     TSR_TRY(tsr_mem_array(n, (1 + TSR_KV_MAX_STATES) * sizeof *maps, "KV layers", &maps));
@@ -163,10 +161,31 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **
                               .type_v = own.type_v,
                               .n_ctx = own.n_ctx,
                               .n_seq_max = own.n_seq_max,
-                              .n_batch = own.n_batch};
+                              .n_batch = own.n_batch,
+                              .keep_all = own.swa_full,
+                              .no_alloc = no_alloc};
     TSR_TRY(tsr_kv_create_spec(rt, &spec, kv_out));
 out:
     tsr_mem_free(maps);
     tsr_mem_free(layers);
+    return status;
+}
+
+tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out)
+{
+    if (!rt || !kv_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_create: runtime and kv_out must not be NULL");
+    return create(rt, config, false, kv_out);
+}
+
+tsr_status tsr_kv_measure(tsr_runtime *rt, const tsr_kv_config *config, size_t *bytes_out)
+{
+    tsr_kv *kv = NULL;
+    if (!rt || !bytes_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_kv_measure: runtime and bytes_out must not be NULL");
+    tsr_status status = create(rt, config, true, &kv);
+    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++)
+        bytes_out[d] = tsr_kv_reserved_bytes(kv, d);
+    tsr_kv_destroy(kv);
     return status;
 }

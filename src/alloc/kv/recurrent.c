@@ -57,7 +57,7 @@ static tsr_status open_region(tsr_kv_region *region, tsr_device *device, const t
     *region = (tsr_kv_region){.device = device, .n_layers = n_parts};
     TSR_TRY(tsr_mem_array((size_t)n_parts, sizeof *region->parts, "the layout of states", &region->parts));
     TSR_TRY(lay_out(region, spec));
-    TSR_TRY(tsr_kv_region_reserve(region, n_slots));
+    TSR_TRY(tsr_kv_region_reserve(region, n_slots, spec->no_alloc));
 out:
     return status;
 }

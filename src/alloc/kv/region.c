@@ -81,12 +81,12 @@ tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const t
     TSR_TRY(tsr_mem_array((size_t)spec->n_layers, sizeof *region->parts, "the layout of a KV page",
                           &region->parts));
     TSR_TRY(lay_out_page(region, spec, like));
-    TSR_TRY(tsr_kv_region_reserve(region, n_pages));
+    TSR_TRY(tsr_kv_region_reserve(region, n_pages, spec->no_alloc));
 out:
     return status;
 }
 
-tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages)
+tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages, bool no_alloc)
 {
     tsr_status status = TSR_OK;
     tsr_device *device = region->device;
@@ -103,7 +103,8 @@ tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages)
         goto out;
     }
     bytes = tsr_align_up(bytes, device->granularity);
-    TSR_TRY(tsr_device_reserve(device, TSR_MEMORY_KV, bytes, "the KV region", &base));
+    if (!no_alloc)
+        TSR_TRY(tsr_device_reserve(device, TSR_MEMORY_KV, bytes, "the KV region", &base));
     region->base = base;
     region->reserved = bytes;
 out:

@@ -26,13 +26,14 @@ typedef struct tsr_kv_region {
     tsr_kv_part *parts; /* [n_layers] */
 } tsr_kv_region;
 
-/* Lay out a page of the layers with the window and the ratio of `like`, charge and reserve n_pages of it. The
- * spec must be valid; tsr_kv_region_close() accepts the region even after a failure. */
+/* Lay out a page of the layers with the window and the ratio of `like`, charge and reserve n_pages of it,
+ * unless the spec has no_alloc. The spec must be valid; tsr_kv_region_close() accepts the region even after a
+ * failure. */
 tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_spec *spec,
                               const tsr_kv_layer *like, int n_pages);
 
-/* Charge and reserve n_pages of a region whose layout is known. */
-tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages);
+/* Charge and reserve n_pages of a region whose layout is known; with no_alloc only `reserved` is set. */
+tsr_status tsr_kv_region_reserve(tsr_kv_region *region, int n_pages, bool no_alloc);
 void tsr_kv_region_close(tsr_kv_region *region);
 
 /* Commit pages 0 .. n_pages - 1. */

@@ -48,6 +48,7 @@ typedef struct tsr_kv_spec {
     int64_t n_batch; /* most tokens that a program adds; matters with windows only */
     int page_tokens; /* 0: TSR_KV_PAGE_TOKENS */
     bool keep_all;   /* groups with a window also keep all pages */
+    bool no_alloc;   /* to ask for sizes only: nothing is charged or reserved on a device */
 } tsr_kv_spec;
 
 /* TSR_ERR_INVALID or _UNSUPPORTED names the layer and what is wrong. */
