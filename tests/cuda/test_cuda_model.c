@@ -241,7 +241,8 @@ static void collectives_change_no_bit(void **state)
     unlink(path);
 }
 
-/* Sums through host memory are seen by the GPUs' host threads, and change no bit. */
+/* Sums through host memory are seen by the GPUs' host threads, and change no bit. A profiler sees the same
+ * parts. */
 static void a_trace_shows_staged_sums(void **state)
 {
     (void)state;
@@ -255,9 +256,11 @@ static void a_trace_shows_staged_sums(void **state)
     float *logits = malloc(2 * (size_t)r.n_vocab * sizeof *logits);
     runner_decode(&r, tokens, N, 0, false, logits);
     runner_ok(tsr_session_trim(r.session, 0, 0), "trimming");
+    assert_true(!CUDASIM_SIMULATED || cudasim_nvtx_ranges("") == 0); /* without a trace */
     runner_ok(tsr_trace_start(r.rt, 1000), "starting a trace");
     runner_decode(&r, tokens, N, 0, false, logits + r.n_vocab);
     assert_memory_equal(logits, logits + r.n_vocab, (size_t)r.n_vocab * sizeof *logits);
+    size_t n_parts = 0;
     for (int d = 0; d < 2; d++) {
         tsr_device_trace trace;
         size_t n[4] = {0};
@@ -272,6 +275,13 @@ static void a_trace_shows_staged_sums(void **state)
         }
         assert_true(n[TSR_SPAN_COMPUTE] > 0 && n[TSR_SPAN_COPY] > 0);
         assert_true(n[TSR_SPAN_REDUCE] > 0 && n[TSR_SPAN_WAIT] >= n[TSR_SPAN_REDUCE]);
+        n_parts += n[TSR_SPAN_COMPUTE];
+    }
+    if (CUDASIM_SIMULATED) {
+        const size_t n_sums = (size_t)cudasim_nvtx_ranges("all_reduce ");
+        assert_true(n_sums > 0 && n_sums % 2 == 0);
+        assert_int_equal(cudasim_nvtx_ranges(""), n_parts + n_sums);
+        assert_int_equal(cudasim_nvtx_open(), 0);
     }
     free(logits);
     runner_close(&r);

@@ -23,6 +23,7 @@
 #include "cuda/device/sums.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/libs/cublas.h"
+#include "cuda/libs/nvtx.h"
 #include "cuda/memory/wrap.h"
 
 typedef struct segment {
@@ -382,7 +383,11 @@ static tsr_status run_collective(tsr_device_program *program, const segment *seg
     tsr_device_clock *clock = tsr_clock_runs(&cuda->base.clock) ? &cuda->base.clock : NULL;
     if (clock)
         tsr_clock_begin_collective(clock, op);
+    if (cuda->base.clock.trace)
+        tsr_nvtx_push(op);
     const bool done = collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1);
+    if (cuda->base.clock.trace)
+        tsr_nvtx_pop();
     if (clock)
         tsr_clock_end_collective(clock);
     if (done)
@@ -394,20 +399,42 @@ static tsr_status run_collective(tsr_device_program *program, const segment *seg
                     op->name ? op->name : "?", tsr_op_kind_name(op->kind), missing);
 }
 
-static tsr_status run_segment(tsr_device_program *program, segment *seg)
+static tsr_status launch_segment(tsr_device_program *program, segment *seg)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    tsr_trace *trace = cuda->base.clock.trace;
-    const uint64_t begin = trace ? tsr_clock_ns() : 0;
-    atomic_fetch_add_explicit(&cuda->n_steps, 1, memory_order_relaxed);
     if (seg->graph)
         TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
     else
         TSR_TRY(enqueue_segment(program, seg, false));
     TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    return status;
+}
+
+/* As a span of the trace, and a range of a profiler. */
+static tsr_status trace_segment(tsr_device_program *program, segment *seg, tsr_trace *trace)
+{
+    const tsr_op *first = &program->ops[seg->begin];
+    const uint64_t begin = tsr_clock_ns();
+    tsr_nvtx_push(first);
+    const tsr_status status = launch_segment(program, seg);
+    tsr_nvtx_pop();
+    if (status == TSR_OK)
+        tsr_trace_add_op(trace, TSR_SPAN_COMPUTE, first, begin, tsr_clock_ns());
+    return status;
+}
+
+static tsr_status run_segment(tsr_device_program *program, segment *seg)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    tsr_trace *trace = cuda->base.clock.trace;
+    atomic_fetch_add_explicit(&cuda->n_steps, 1, memory_order_relaxed);
     if (trace && seg->begin < seg->end)
-        tsr_trace_add_op(trace, TSR_SPAN_COMPUTE, &program->ops[seg->begin], begin, tsr_clock_ns());
+        TSR_TRY(trace_segment(program, seg, trace));
+    else
+        TSR_TRY(launch_segment(program, seg));
     if (seg->after >= 0) {
         atomic_store(&cuda->running_op, seg->after_op);
         TSR_TRY(run_collective(program, seg));

@@ -149,6 +149,13 @@ uint64_t cudasim_calls_of(const char *name);
 /* Blocks of launches of the kernel `name`, of all its templates together, since cudasim_configure. */
 uint64_t cudasim_blocks_of(const char *name);
 
+/* What a profiler sees of NVTX: ranges of all threads since the program began whose names begin with `name`;
+ * "": all. */
+int cudasim_nvtx_ranges(const char *name);
+
+/* Ranges that were pushed and not popped. */
+int cudasim_nvtx_open(void);
+
 /* Faults. Make call number `index` (as cudasim_calls counts, from 0), or call number `nth` (from 1, counted
  * from now) of the function `name`, fail with `error`; 0 takes an error that this function can return.
  * Kernel launches are called "cudaLaunchKernel". Calls that release something still do so. */
