@@ -1,5 +1,5 @@
-/* Configs of callers that were compiled for another version of the library: the shorter structs of older
- * versions, and longer ones. Behind a short struct are bytes that the library must not read. */
+/* Configs and results of callers that were compiled for another version of the library: the shorter structs
+ * of older versions, and longer ones. Behind a short struct are bytes that the library must not read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -192,6 +192,45 @@ static void reading_copies_the_callers_bytes_and_no_others(void **state)
     assert_int_equal(own.d, 0x09090909);
 }
 
+/* So that a newer program reads 0 where this library has no such field yet. */
+static void reserved_fields_are_zero(void **state)
+{
+    (void)state;
+    static const uint64_t zeros[8];
+    tsr_model_config config = tsr_model_config_default();
+    tsr_fit_config fit = tsr_fit_config_default();
+    tsr_graph *graph;
+    tsr_program *program;
+    runner r;
+    config.session.n_ctx = 64;
+    config.plan.fit = &fit;
+    runner_open(&r, "examples/models/glossary-7m-Q8_0.gguf", "host:2,threads=1", NULL, &config);
+    runner_ok(tsr_graph_create(r.rt, &graph), "graph");
+    tsr_graph_output(graph, tsr_scale(graph, tsr_graph_input(graph, TSR_TYPE_F32, 4, 1, "x"), 2));
+    runner_ok(tsr_program_compile(graph, NULL, &program), "compile");
+#define ARE_ZERO(type, call)                                           \
+    do {                                                               \
+        type out;                                                      \
+        memset(&out, 0xff, sizeof out);                                \
+        call;                                                          \
+        assert_int_equal(sizeof out.reserved, sizeof zeros);           \
+        assert_memory_equal(out.reserved, zeros, sizeof out.reserved); \
+    } while (0)
+    ARE_ZERO(tsr_model_info, tsr_model_get_info(r.model, &out));
+    ARE_ZERO(tsr_plan_info, tsr_plan_get_info(tsr_model_plan(r.model), &out));
+    ARE_ZERO(tsr_plan_device, runner_ok(tsr_plan_get_device(tsr_model_plan(r.model), 1, &out), "device"));
+    ARE_ZERO(tsr_plan_times, tsr_plan_predict(tsr_model_plan(r.model), &out));
+    ARE_ZERO(tsr_fit_info, tsr_fit_get_info(tsr_model_fit(r.model), &out));
+    ARE_ZERO(tsr_device_info, runner_ok(tsr_runtime_device(r.rt, 1, &out), "device"));
+    ARE_ZERO(tsr_device_memory, runner_ok(tsr_runtime_memory(r.rt, 1, &out), "memory"));
+    ARE_ZERO(tsr_session_stats, tsr_session_get_stats(r.session, &out));
+    ARE_ZERO(tsr_program_info, tsr_program_get_info(program, &out));
+    ARE_ZERO(tsr_program_device_info, runner_ok(tsr_program_get_device(program, 1, &out), "device"));
+    tsr_program_destroy(program);
+    tsr_graph_destroy(graph);
+    runner_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +241,7 @@ int main(void)
         cmocka_unit_test(a_newer_config_is_refused),
         cmocka_unit_test(a_config_without_its_size_is_refused),
         cmocka_unit_test(reading_copies_the_callers_bytes_and_no_others),
+        cmocka_unit_test(reserved_fields_are_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

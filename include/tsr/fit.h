@@ -99,6 +99,7 @@ typedef struct tsr_fit_info {
     int n_steps;           /**< cuts, for tsr_fit_step_at() */
     tsr_fit_choice wanted; /**< the choice of the config */
     tsr_fit_choice chosen; /**< the choice that fits; equal to `wanted` if nothing had to be cut */
+    uint64_t reserved[8];  /**< 0; fields of later versions take its place */
 } tsr_fit_info;
 
 /** Write both choices. */

@@ -157,18 +157,20 @@ TSR_NODISCARD TSR_API tsr_status tsr_program_run(tsr_program *program);
 
 /** What a compiled program needs and does. */
 typedef struct tsr_program_info {
-    int n_devices;     /**< of the runtime */
-    int n_all_reduces; /**< per run */
-    int n_all_gathers; /**< per run */
-    int n_transfers;   /**< copies of an activation from one device to another */
+    int n_devices;        /**< of the runtime */
+    int n_all_reduces;    /**< per run */
+    int n_all_gathers;    /**< per run */
+    int n_transfers;      /**< copies of an activation from one device to another */
+    uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_program_info;
 
 /** What a compiled program needs of one device. */
 typedef struct tsr_program_device_info {
-    int n_ops;          /**< per run */
-    size_t arena_bytes; /**< packed size of the activations */
-    size_t bound_bytes; /**< max-live lower bound: no packing can be smaller */
-    size_t comm_bytes;  /**< workspace of the collectives */
+    int n_ops;            /**< per run */
+    size_t arena_bytes;   /**< packed size of the activations */
+    size_t bound_bytes;   /**< max-live lower bound: no packing can be smaller */
+    size_t comm_bytes;    /**< workspace of the collectives */
+    uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_program_device_info;
 
 /** Write what the program needs and does. */

@@ -47,6 +47,7 @@ typedef struct tsr_device_memory {
     size_t free_at_open; /**< device_free when the runtime had been opened */
     /** device_total without device_free and `taken`: other processes, the driver, libraries */
     size_t elsewhere;
+    uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_device_memory;
 
 /** An object that exists on a runtime: a model, session, buffer, KV region, memory of programs, program,

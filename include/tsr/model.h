@@ -73,11 +73,12 @@ typedef struct tsr_model_info {
     int64_t n_head_kv;     /**< key and value heads; where layers differ, of those with the most */
     /** elements of a head; windowed layers may have others; with latent attention, of a value */
     int64_t head_dim;
-    int64_t n_ff;        /**< columns of the FFN, or of one expert; where layers differ, the most */
-    int64_t n_vocab;     /**< tokens of the vocabulary */
-    int64_t n_ctx_train; /**< tokens of context that the model was trained with */
-    int64_t n_params;    /**< elements of all tensors in use */
-    size_t weight_bytes; /**< of all tensors in use */
+    int64_t n_ff;         /**< columns of the FFN, or of one expert; where layers differ, the most */
+    int64_t n_vocab;      /**< tokens of the vocabulary */
+    int64_t n_ctx_train;  /**< tokens of context that the model was trained with */
+    int64_t n_params;     /**< elements of all tensors in use */
+    size_t weight_bytes;  /**< of all tensors in use */
+    uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_model_info;
 
 /** Write the description of the model. */

@@ -92,6 +92,7 @@ typedef struct tsr_plan_info {
     int n_new;         /**< of config.workload */
     int n_seq;         /**< of config.workload */
     int64_t prompt_tokens; /**< the least tokens of a step of the split of prompts; 0: there is none */
+    uint64_t reserved[8];  /**< 0; fields of later versions take its place */
 } tsr_plan_info;
 
 /** What a plan puts on one device. */
@@ -116,7 +117,8 @@ typedef struct tsr_plan_device {
     size_t arena_bound_bytes; /**< no packing of the activations could be smaller */
     /** as `granules`, in steps of the split of prompts; 0 if there is none */
     int64_t prompt_granules[TSR_CLASS_COUNT];
-    size_t prompt_bytes; /**< of total_bytes, what the split of prompts adds */
+    size_t prompt_bytes;  /**< of total_bytes, what the split of prompts adds */
+    uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_plan_device;
 
 /** Write what the plan is about. */
@@ -168,6 +170,7 @@ typedef struct tsr_plan_times {
     tsr_plan_phase decode; /**< one token of every sequence of config.workload */
     tsr_plan_phase prompt; /**< n_batch tokens, or the prompts of config.workload if those are fewer */
     double workload_ns;    /**< of config.workload: its prompts in such steps, then its new tokens */
+    uint64_t reserved[8];  /**< 0; fields of later versions take its place */
 } tsr_plan_times;
 
 /** Write the predicted times. They are unknown where the config's rates have 0 for a weight type. A plan

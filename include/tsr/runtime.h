@@ -106,6 +106,7 @@ typedef struct tsr_device_info {
     int n_threads;        /**< host devices */
     size_t memory_cap;    /**< most that may be used: mem=, otherwise the memory near it; SIZE_MAX: no cap */
     size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
+    uint64_t reserved[8];          /**< 0; fields of later versions take its place */
 } tsr_device_info;
 
 /** Write the description of a device. TSR_ERR_INVALID: there is no such device. */

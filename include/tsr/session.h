@@ -161,6 +161,7 @@ typedef struct tsr_session_stats {
     int64_t kv_pages_used;     /**< pages that hold tokens; layers with a window have pages of their own */
     int64_t kv_pages;          /**< pages of the region, without states */
     size_t kv_committed_bytes; /**< memory behind the KV region and its states by now, of all devices */
+    uint64_t reserved[8];      /**< 0; fields of later versions take its place */
 } tsr_session_stats;
 
 /** Write the counters of the session. */
