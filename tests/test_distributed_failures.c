@@ -103,6 +103,53 @@ static void a_failed_step_leaves_every_process_as_it_was(void **state)
     task_free(&t);
 }
 
+static void cancel_in_second_chunk(int64_t n_done, int64_t n_tokens, void *session)
+{
+    if (n_tokens == N_TOKENS && n_done == 2 * N_BATCH)
+        tsr_session_cancel(session);
+}
+
+/* One process cancels, first inside the call, then before it. */
+static tsr_status decode_cancelled(process *self, tsr_model *model, tsr_session *session)
+{
+    (void)model;
+    if (self->rank == 1)
+        tsr_session_set_progress(session, cancel_in_second_chunk, session);
+    for (int i = 0; i < 2; i++) {
+        tsr_status status = task_decode(self, session, 0, N_TOKENS);
+        if (status != TSR_ERR_CANCELLED || tsr_session_length(session, 0) != 0 ||
+            tsr_session_withdraw_cancel(session) || !strstr(tsr_last_error(), "tsr_session_cancel"))
+            return tsr_fail(TSR_ERR_FORMAT, "%s: %s", tsr_status_name(status), tsr_last_error());
+        tsr_session_set_progress(session, NULL, NULL);
+        if (self->rank == 1 && i == 0)
+            tsr_session_cancel(session);
+    }
+    return task_decode(self, session, 0, N_TOKENS);
+}
+
+static void cancel_body(process *self)
+{
+    task_with_session(self, decode_cancelled);
+}
+
+/* In one process: the call ends in all, with chunks in flight (layer mode) and without. */
+static void a_cancelled_decode_ends_in_every_process(void **state)
+{
+    (void)state;
+    static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER};
+    for (int i = 0; i < 2; i++) {
+        process processes[PROCESSES_MAX];
+        task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+                  .split = {1, 1},
+                  .n_split = 2,
+                  .mode = modes[i]};
+        const int n = task_run(&t, cancel_body, NULL, processes);
+        task_assert_status(processes, n, TSR_OK, "");
+        task_assert_same(&t, n);
+        task_free(&t);
+    }
+}
+
 /* Whichever operation of the network fails, or process stops, the others come to an end,
  * and with an error. */
 static void no_process_waits_without_end(void **state)
@@ -220,6 +267,7 @@ int main(void)
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
         cmocka_unit_test(arguments_that_differ_are_refused),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
+        cmocka_unit_test(a_cancelled_decode_ends_in_every_process),
         cmocka_unit_test(no_process_waits_without_end),
         cmocka_unit_test(memory_that_one_process_lacks_fails_all),
         cmocka_unit_test(a_call_of_many_chunks_that_failed_can_be_made_again),

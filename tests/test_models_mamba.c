@@ -26,6 +26,8 @@ enum {
     N_EMBD = 32,
     N_VOCAB = 64,
     N_TOKENS = 40,
+    CANCEL_AT = 10, /* tokens before a call that is cancelled */
+    CANCEL_CHUNK = 8,
     HEAD = 16,
     MOST = 512
 };
@@ -287,6 +289,33 @@ static void run(const char *path, const char *devices, const char *split, int ch
     runner_close(&r);
 }
 
+static void cancel(int64_t n_done, int64_t n_tokens, void *session)
+{
+    assert_int_equal(n_tokens, N_TOKENS - CANCEL_AT);
+    if (n_done == 2 * CANCEL_CHUNK)
+        tsr_session_cancel(session);
+}
+
+/* A call that is cancelled after two of its chunks, and made again: states are those before the call. */
+static void run_cancelled(const char *path, const int32_t *tokens, float logits[N_TOKENS][N_VOCAB])
+{
+    runner r;
+    bool all[N_TOKENS];
+    tsr_model_config config = tsr_model_config_default();
+    const tsr_batch batch = {.n_tokens = N_TOKENS - CANCEL_AT, .tokens = tokens + CANCEL_AT, .outputs = all};
+    memset(all, true, sizeof all);
+    config.session.n_ctx = N_TOKENS;
+    config.session.n_batch = config.session.n_outputs_max = CANCEL_CHUNK;
+    runner_open(&r, path, "host:2,threads=1", "1,1", &config);
+    runner_decode(&r, tokens, CANCEL_AT, 0, true, logits[0]);
+    tsr_session_set_progress(r.session, cancel, r.session);
+    assert_int_equal(tsr_session_decode(r.session, &batch, logits[CANCEL_AT]), TSR_ERR_CANCELLED);
+    tsr_session_set_progress(r.session, NULL, NULL);
+    assert_int_equal(tsr_session_length(r.session, 0), CANCEL_AT);
+    runner_ok(tsr_session_decode(r.session, &batch, logits[CANCEL_AT]), "the call again");
+    runner_close(&r);
+}
+
 static void check_shape(const shape *s)
 {
     static model m;
@@ -315,6 +344,8 @@ static void check_shape(const shape *s)
             fail_msg("%d heads, %d groups: other bits on %s, %s", s->heads, s->groups, ways[i].devices,
                      ways[i].split ? ways[i].split : "evenly");
     }
+    run_cancelled(path, tokens, other);
+    assert_memory_equal(plain, other, sizeof plain);
 }
 
 static void all_shapes_are_exact(void **state)

@@ -14,7 +14,7 @@
  *     tsr_session_decode(session, &batch, logits);
  *
  * A model may have several sessions; each has its own KV region and arena. A session is used by one thread at
- * a time, like its runtime.
+ * a time, like its runtime; tsr_session_cancel() ends what that thread waits for.
  */
 #ifndef TSR_SESSION_H
 #define TSR_SESSION_H
@@ -46,15 +46,15 @@ typedef struct tsr_batch {
 
 /** Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is
  * wanted. TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens.
- * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On failure every
- * sequence is as it was before the call, and the contents of logits[] are unspecified. With recurrent layers
- * or compressed positions tsr_session_min_length() may then be the present length. Exception: in a call with
- * more than n_batch tokens, on a model with a sliding window, sequences may keep the tokens computed before
- * the oldest step that was in flight (states alone do not cause this); tsr_session_length() has their number.
- * Blocks until done. Where devices work in stages one after another, a batch is cut for them into smaller
- * steps, which are in flight together. Allocates host memory only for a shape (number of tokens and of
- * outputs; its program is compiled once for each stage) that is not among the last 16, and device memory only
- * as the KV region grows into its reserved addresses. */
+ * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). TSR_ERR_CANCELLED:
+ * see tsr_session_cancel(). On failure every sequence is as it was before the call, and the contents of
+ * logits[] are unspecified. With recurrent layers or compressed positions tsr_session_min_length() may then
+ * be the present length. Exception: in a call with more than n_batch tokens, on a model with a sliding
+ * window, sequences may keep the tokens computed before the oldest step that was in flight (states alone do
+ * not cause this); tsr_session_length() has their number. Blocks until done. Where devices work in stages one
+ * after another, a batch is cut for them into smaller steps, which are in flight together. Allocates host
+ * memory only for a shape (number of tokens and of outputs; its program is compiled once for each stage) that
+ * is not among the last 16, and device memory only as the KV region grows into its reserved addresses. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 
@@ -74,6 +74,33 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode_candidates(tsr_session *sess
  * failure the contents of hidden[] are unspecified, like those of logits[]. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch,
                                                            float *logits, float *hidden);
+
+/** End the decode that runs on the session (tsr_session_decode(), tsr_session_decode_candidates(),
+ * tsr_session_decode_hidden()), or, if none runs, the next one. The request is taken by the call that it
+ * ends, which returns TSR_ERR_CANCELLED with sequences as after any failure; the same call again gives the
+ * bits that it would have given. A decode that ends in another way in the same moment leaves the request to
+ * the next one, unless it is withdrawn: a caller that begins something new calls
+ * tsr_session_withdraw_cancel() before. Several requests before the end of a decode are one.
+ *
+ * Host devices stop after the op that runs; beside two or more GPUs, on a GPU, and in several processes,
+ * devices finish the chunk (up to n_batch tokens) that runs. In several processes one may call this, and the
+ * decode ends in all; a request during the last chunk of a decode is left to the next one there.
+ *
+ * Any thread, also while another one uses the session or its runtime, and signal handlers; until
+ * tsr_session_destroy() is called. Does not block. */
+TSR_API void tsr_session_cancel(tsr_session *session);
+
+/** Withdraw a request of tsr_session_cancel() that no decode has taken. Returns whether there was one. Any
+ * thread, as tsr_session_cancel(). */
+TSR_API bool tsr_session_withdraw_cancel(tsr_session *session);
+
+/** Called between the chunks of a decode, on the thread that decodes: n_done of its n_tokens tokens are
+ * computed or being computed. Must not use the session or its runtime, but may call tsr_session_cancel(). */
+typedef void (*tsr_session_progress_fn)(int64_t n_done, int64_t n_tokens, void *user);
+
+/** Set the progress callback of later decodes, in place of an earlier one. NULL: none, which is the initial
+ * state. */
+TSR_API void tsr_session_set_progress(tsr_session *session, tsr_session_progress_fn progress, void *user);
 
 /** What the prediction layer is given: hidden states of consecutive tokens of a sequence, and the token after
  * each. Arrays are read during the call only. */

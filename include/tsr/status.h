@@ -44,10 +44,11 @@ typedef enum tsr_status {
     TSR_ERR_NOT_FOUND = -6,   /**< an object with this name does not exist */
     /** a region of fixed size (KV pages, sequences) has no room; nothing was lost */
     TSR_ERR_FULL = -7,
-    TSR_ERR_RANGE = -8,       /**< a partial sum left the exact reduction's range (or was not a number) */
-    TSR_ERR_TIMEOUT = -9,     /**< a deadline passed; the message names the device that did not arrive */
-    TSR_ERR_DEVICE = -10,     /**< a device call failed; retrying may help */
-    TSR_ERR_DEVICE_LOST = -11 /**< a device is unusable until its runtime is destroyed */
+    TSR_ERR_RANGE = -8,        /**< a partial sum left the exact reduction's range (or was not a number) */
+    TSR_ERR_TIMEOUT = -9,      /**< a deadline passed; the message names the device that did not arrive */
+    TSR_ERR_DEVICE = -10,      /**< a device call failed; retrying may help */
+    TSR_ERR_DEVICE_LOST = -11, /**< a device is unusable until its runtime is destroyed */
+    TSR_ERR_CANCELLED = -12    /**< the caller has cancelled the call (tsr_session_cancel()) */
 } tsr_status;
 
 /** The constant's name without its prefix, e.g. "ERR_MEMORY"; never NULL. Any thread. */

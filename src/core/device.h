@@ -160,6 +160,7 @@ struct tsr_device {
     bool reserves_whole; /* a reservation uses all of its memory immediately; commits only clear it */
     bool may_exceed;     /* its allocations may be in other memory, so its free bytes do not limit them */
     tsr_device_clock clock;
+    _Atomic(const _Atomic bool *) cancelled; /* host: programs end after an op once it is true; NULL: never */
     int place;                /* devices of a kind with the same number share memory: a GPU, a NUMA node */
     tsr_watch *watch;         /* of its runtime; NULL: waits have no limit */
     tsr_processes *processes; /* of its runtime; NULL: single process */

@@ -49,6 +49,8 @@ const char *tsr_status_name(tsr_status status)
         return "ERR_DEVICE";
     case TSR_ERR_DEVICE_LOST:
         return "ERR_DEVICE_LOST";
+    case TSR_ERR_CANCELLED:
+        return "ERR_CANCELLED";
     }
     return "unknown status";
 }

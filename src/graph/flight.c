@@ -178,6 +178,19 @@ out:
     return status;
 }
 
+/* -- cancelling -- */
+
+void tsr_flight_cancel_by(tsr_runtime *rt, const _Atomic bool *cancelled)
+{
+    int n_gpus = 0;
+    for (int d = 0; d < rt->n_devices; d++)
+        n_gpus += rt->devices[d]->is_gpu;
+    if (rt->processes || n_gpus > 1)
+        return;
+    for (int d = 0; d < rt->n_devices; d++)
+        atomic_store_explicit(&rt->devices[d]->cancelled, cancelled, memory_order_relaxed);
+}
+
 /* -- one program -- */
 
 /* Run on the devices of this process; stand-ins have empty programs. */

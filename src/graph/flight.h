@@ -15,6 +15,8 @@
 #ifndef TSR_GRAPH_FLIGHT_H
 #define TSR_GRAPH_FLIGHT_H
 
+#include <stdatomic.h>
+
 #include "graph/program.h"
 
 /* A device's queue has room for more. */
@@ -44,5 +46,11 @@ tsr_status tsr_flight_wait_on(tsr_flight *flight, tsr_device_set devices);
 
 /* After a failure elsewhere: launch what is not launched yet, and wait for everything. */
 tsr_status tsr_flight_end(tsr_flight *flight);
+
+/* From now on host devices end a program with TSR_ERR_CANCELLED after an op once *cancelled is true; NULL:
+ * never, which is the initial state and must be set again before *cancelled ends. Nothing may run. Devices
+ * are left out where the others would stay behind: in several processes, which know only of their own flag,
+ * and beside two or more GPUs, since NCCL's communicators cannot be aborted and remain. */
+void tsr_flight_cancel_by(tsr_runtime *rt, const _Atomic bool *cancelled);
 
 #endif

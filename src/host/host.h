@@ -38,7 +38,7 @@ typedef struct tsr_host_counter {
 /* How a program failed. Written by the team before it sets `failed`, and not again until the next
  * synchronize. */
 typedef struct tsr_host_outcome {
-    tsr_status status; /* TSR_OK, TSR_ERR_RANGE or TSR_ERR_DEVICE */
+    tsr_status status; /* TSR_OK, TSR_ERR_RANGE, TSR_ERR_DEVICE or TSR_ERR_CANCELLED */
     tsr_op_kind op_kind;
     bool of_kv; /* tsr_host_thread.fault_of_kv */
     char op_name[64];
@@ -67,7 +67,7 @@ typedef struct tsr_host_device {
     unsigned char gap_0[64];
     tsr_host_counter next[TSR_HOST_RUN_OPS]; /* chunk counters of the ops of the running op run */
     _Atomic bool aborted;                    /* a thread's collective failed */
-    bool stop;                               /* `aborted` as read at the last barrier */
+    bool stop;                               /* the program ends at the last barrier: aborted or cancelled */
     _Atomic(tsr_device_program *) running;   /* the program and op that run, for messages */
     _Atomic int running_op;
     tsr_host_outcome outcome; /* first failure since the last synchronize */

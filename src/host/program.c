@@ -32,6 +32,7 @@ typedef struct step {
 
 struct tsr_device_program {
     tsr_host_device *host;
+    tsr_comm *comm; /* of all collectives of the program; NULL: none */
     int n_ops, n_steps;
     tsr_op *ops;
     step *steps;
@@ -174,6 +175,8 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
     for (int i = 0; i < n_ops; i++) {
         TSR_TRY(check_op(host, &ops[i]));
         program->ops[i] = ops[i];
+        if (tsr_op_collective(&ops[i]))
+            program->comm = tsr_comm_whole(tsr_op_collective(&ops[i])->comm);
     }
     find_steps(program);
     find_stages(program);
@@ -339,6 +342,22 @@ static void note_team_wait(tsr_host_device *host, const tsr_op *op)
         tsr_trace_add(clock->trace, TSR_SPAN_WAIT, "barrier", op->name, clock->arrived_ns, now);
 }
 
+/* A device that has failed before goes on to the end, as the others may. */
+static bool is_cancelled(const tsr_host_device *host)
+{
+    const _Atomic bool *cancelled = atomic_load_explicit(&host->base.cancelled, memory_order_relaxed);
+    return cancelled && atomic_load_explicit(cancelled, memory_order_relaxed) &&
+           host->outcome.status == TSR_OK;
+}
+
+/* After step i. Other devices may wait for this one in a collective, and the caller waits for them first. */
+static void cancel_program(const tsr_device_program *program, int i)
+{
+    set_outcome(program->host, TSR_ERR_CANCELLED, &program->ops[program->steps[i].op], false);
+    if (program->comm)
+        program->comm->ops->abort(program->comm);
+}
+
 /* The barrier after step i. False: the program ends here. */
 static bool meet_after(const tsr_device_program *program, int i, int thread)
 {
@@ -352,7 +371,10 @@ static bool meet_after(const tsr_device_program *program, int i, int thread)
         for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
             atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
-        if (host->stop) {
+        if (!host->stop && is_cancelled(host)) {
+            host->stop = true;
+            cancel_program(program, i);
+        } else if (host->stop) {
             set_outcome(host, TSR_ERR_DEVICE, &program->ops[program->steps[i].op], false);
             atomic_store_explicit(&host->aborted, false, memory_order_relaxed);
         }
@@ -370,7 +392,7 @@ static void run_program(void *argument, int thread, int n_threads)
     tsr_device_program *program = argument;
     tsr_host_device *host = program->host;
     tsr_kernel_env env = env_of(host, thread, n_threads);
-    if (host->outcome.status == TSR_ERR_DEVICE)
+    if (host->outcome.status == TSR_ERR_DEVICE || host->outcome.status == TSR_ERR_CANCELLED)
         return; /* queued after an aborted program, whose buffers other devices may still read */
     if (thread == 0) {
         atomic_store(&host->running_op, 0);
@@ -489,6 +511,9 @@ static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outco
         return tsr_fail(TSR_ERR_RANGE,
                         "device %s: op '%s' (%s): a partial sum is not a number or outside the exact "
                         "reduction's range; use the f32 reduction for this model",
+                        host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind));
+    if (outcome->status == TSR_ERR_CANCELLED)
+        return tsr_fail(TSR_ERR_CANCELLED, "device %s: the program was cancelled after op '%s' (%s)",
                         host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind));
     tsr_comm_describe_missing(outcome->missing, missing_text, sizeof missing_text);
     return tsr_fail(outcome->status,

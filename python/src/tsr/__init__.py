@@ -13,6 +13,7 @@ itself (cffi), for calls that have no class here.
 
 from ._config import FitConfig, ModelConfig
 from ._errors import (
+    CancelledError,
     ClosedError,
     DeviceError,
     DeviceLostError,
@@ -41,6 +42,7 @@ __version__ = text(lib.tsr_version())
 """The version of the library."""
 
 __all__ = [
+    "CancelledError",
     "ClosedError",
     "Detokenizer",
     "DeviceError",

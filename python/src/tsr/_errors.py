@@ -79,6 +79,12 @@ class DeviceLostError(DeviceError):
     status = "ERR_DEVICE_LOST"
 
 
+class CancelledError(Error):
+    """The call was cancelled (Session.cancel())."""
+
+    status = "ERR_CANCELLED"
+
+
 _classes: dict[str, type[Error]] = {
     c.status: c
     for c in (
@@ -93,6 +99,7 @@ _classes: dict[str, type[Error]] = {
         TimeLimitError,
         DeviceError,
         DeviceLostError,
+        CancelledError,
     )
 }
 

@@ -170,6 +170,13 @@ static int oldest_lane(const decoding *d)
     return (d->lane + n_lanes(d->session) - d->n) % n_lanes(d->session);
 }
 
+static tsr_status check_cancelled(const decoding *d)
+{
+    return atomic_load(&d->session->cancelled)
+               ? tsr_fail(TSR_ERR_CANCELLED, "tsr_session_decode: cancelled by tsr_session_cancel()")
+               : TSR_OK;
+}
+
 static void note_lengths(const tsr_session *session, int64_t *lengths)
 {
     for (int s = 0; s < session->model->config.session.n_seq_max; s++)
@@ -241,6 +248,8 @@ static tsr_status finish_chunks(decoding *d, int n_left)
     if (n_done <= 0)
         return TSR_OK;
     TSR_TRY(agree_on_run(d, tsr_flight_wait(&d->flight, n_left)));
+    if (!d->session->model->rt->processes) /* several agree at the beginning of a chunk instead */
+        TSR_TRY(check_cancelled(d));
     if (d->owes && n_left == 0)
         TSR_TRY(get_outputs(d, d->n - 1));
     for (int i = 0; i < n_done; i++) {
@@ -335,6 +344,7 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
     *step_out = tsr_session_find_step(session, shape);
     if (d->n > 0 && (!*step_out || !can_undo_with(d, c)))
         TSR_TRY(finish_chunks(d, 0));
+    TSR_TRY(check_cancelled(d)); /* not earlier: other processes would fail in the exchange of finishing */
     if (!*step_out) {
         TSR_TRY(compile_steps(d, *c));
         TSR_TRY(tsr_session_step(session, shape, step_out));
@@ -459,6 +469,8 @@ static tsr_status give_up(decoding *d, tsr_status status)
     snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
     (void)!tsr_flight_end(&d->flight);
     go_back(d);
+    if (status == TSR_ERR_CANCELLED)
+        atomic_store(&d->session->cancelled, false);
     status = tsr_fail(status, "%s", sentence);
     if (!d->exchanged)
         status = tsr_processes_agree(d->session->model->rt->processes, status, "tsr_session_decode");
@@ -497,19 +509,40 @@ static tsr_status decode(tsr_session *session, const tsr_batch *batch, wanted wa
                   .want = want,
                   .most = most_tokens(session, batch->n_tokens),
                   .flight = {.rt = session->model->rt}};
+    tsr_flight_cancel_by(session->model->rt, &session->cancelled);
     if (batch->n_tokens > d.most && n_lanes(session) > 1)
         status = tsr_kv_commit_ahead(session->kv, session->new_lengths); /* of check_lengths() */
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         const chunk c = next_chunk(session, batch, begin, d.most);
         status = begin_chunk(&d, &c);
         begin = c.end;
+        if (status == TSR_OK && begin < batch->n_tokens && session->progress)
+            session->progress(begin, batch->n_tokens, session->progress_user);
     }
     if (status == TSR_OK)
         status = finish_chunks(&d, 0);
     if (status != TSR_OK)
-        return give_up(&d, status);
-    tsr_kv_finish_step(session->kv);
-    return TSR_OK;
+        status = give_up(&d, status);
+    else
+        tsr_kv_finish_step(session->kv);
+    tsr_flight_cancel_by(session->model->rt, NULL);
+    return status;
+}
+
+void tsr_session_cancel(tsr_session *session)
+{
+    atomic_store(&session->cancelled, true);
+}
+
+bool tsr_session_withdraw_cancel(tsr_session *session)
+{
+    return atomic_exchange(&session->cancelled, false);
+}
+
+void tsr_session_set_progress(tsr_session *session, tsr_session_progress_fn progress, void *user)
+{
+    session->progress = progress;
+    session->progress_user = user;
 }
 
 tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)

@@ -2,6 +2,8 @@
 #ifndef TSR_MODEL_SESSION_SESSION_H
 #define TSR_MODEL_SESSION_SESSION_H
 
+#include <stdatomic.h>
+
 #include "graph/flight.h"
 #include "graph/kv_inputs.h"
 #include "model/model.h"
@@ -46,6 +48,9 @@ struct tsr_session {
     int n_steps; /* at most TSR_SESSION_MAX_SHAPES for every lane that there is */
     uint64_t clock;
     tsr_session_stats stats;
+    _Atomic bool cancelled;           /* set and cleared by any thread; cleared by the call that it ends */
+    tsr_session_progress_fn progress; /* NULL: none */
+    void *progress_user;
 
     /* One chunk's inputs. [n_batch] unless said otherwise. */
     int32_t *tokens, *positions, *seqs;
