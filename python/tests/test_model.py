@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -171,3 +172,39 @@ def test_the_example_shows_the_same_text():
     assert done.returncode == 0 and done.stdout.endswith("The same text every time.\n"), done.stderr
     missing = subprocess.run([sys.executable, ROOT / "python/examples/splits.py", "nowhere.gguf"], capture_output=True)
     assert missing.returncode == 1 and missing.stderr.startswith(b"ERR_IO: cannot open 'nowhere.gguf'")
+
+
+def test_a_decode_is_cancelled_and_goes_on_afterwards():
+    with tsr.Model(GLOSSARY, [3, 1], devices="host:2,threads=1", n_batch=16) as model, tsr.Session(model) as session:
+        tokens = np.arange(80, dtype=np.int32)
+        expected = session.decode(tokens)
+        session.trim(0)
+
+        def told(n_done, n_tokens):
+            seen.append((n_done, n_tokens))
+            if n_done == 32:
+                reaction()
+
+        def fail():
+            raise ValueError("enough")
+
+        def other_thread():
+            thread = threading.Thread(target=session.cancel)
+            thread.start()
+            thread.join()
+
+        session.progress = told
+        for reaction, error in ((other_thread, tsr.CancelledError), (fail, ValueError)):
+            seen = []
+            with pytest.raises(error):
+                session.decode(tokens)
+            assert seen == [(16, 80), (32, 80)] and session.length() == 0 and not session.withdraw_cancel()
+        session.progress = None
+        session.cancel()
+        with pytest.raises(tsr.CancelledError, match="cancelled"):
+            next(session.generate(tokens, 1))
+        session.cancel()
+        assert session.withdraw_cancel()
+        assert session.decode(tokens).tobytes() == expected.tobytes()
+    with pytest.raises(tsr.ClosedError):
+        session.cancel()

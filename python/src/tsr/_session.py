@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Sequence
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ._arrays import float_rows, int32_array
-from ._errors import InvalidError
+from ._errors import ClosedError, Error, InvalidError
 from ._handle import Object
 from ._library import check, ffi, lib, path_bytes
 from ._model import Model
@@ -48,8 +50,37 @@ def _check_length(name: str, values: NDArray[Any], n: int) -> None:
         raise InvalidError(f"{name}: an array of shape {values.shape} for {n} tokens; give one entry for each")
 
 
+class _Alive:
+    """The pointer of a session, for calls that do not wait for the call in progress."""
+
+    def __init__(self, pointer: Any) -> None:
+        self.lock = threading.Lock()
+        self.pointer = pointer
+
+    def __enter__(self) -> Any:
+        self.lock.acquire()
+        if self.pointer is None:
+            self.lock.release()
+            raise ClosedError("Session: used after it was closed; open another one")
+        return self.pointer
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    def destroy(self, pointer: Any) -> None:
+        with self.lock:
+            self.pointer = None
+        lib.tsr_session_destroy(pointer)
+
+
 class Session(Object):
-    """Sequences of a model, numbered from 0, with the KV region that holds them."""
+    """Sequences of a model, numbered from 0, with the KV region that holds them.
+
+    progress: called as progress(n_done, n_tokens) between the chunks of a decode; None: nothing is called. What it
+    raises cancels the decode, which then raises that.
+    """
+
+    progress: Callable[[int, int], object] | None = None
 
     def __init__(self, model: Model) -> None:
         out = ffi.new("tsr_session **")
@@ -57,12 +88,42 @@ class Session(Object):
         self._n_vocab = model.info.n_vocab
         with model._handle as pointer:
             check(lib.tsr_session_create(pointer, out))
-            self._own(out[0], lib.tsr_session_destroy, model._handle)
+            self._alive = _Alive(out[0])
+            self._own(out[0], self._alive.destroy, model._handle)
 
     @property
     def model(self) -> Model:
         """The model of the session."""
         return self._model
+
+    @contextmanager
+    def _decoding(self) -> Iterator[Any]:
+        """The pointer of the session for a decode with self.progress."""
+        progress = self.progress
+        raised: list[BaseException] = []
+        with self._handle as session:
+            if progress is None:
+                yield session
+                return
+
+            def tell(n_done: int, n_tokens: int, _user: Any) -> None:
+                try:
+                    progress(n_done, n_tokens)
+                except BaseException as error:
+                    raised.append(error)
+                    lib.tsr_session_cancel(session)
+
+            callback = ffi.callback("tsr_session_progress_fn", tell)
+            lib.tsr_session_set_progress(session, callback, ffi.NULL)
+            try:
+                yield session
+            except Error:
+                if not raised:
+                    raise
+                lib.tsr_session_withdraw_cancel(session)
+                raise raised[0] from None
+            finally:
+                lib.tsr_session_set_progress(session, ffi.NULL, ffi.NULL)
 
     def decode(
         self,
@@ -79,7 +140,7 @@ class Session(Object):
         """
         batch = _Batch(tokens, seqs, outputs)
         logits = float_rows("out", out, (batch.n_outputs, self._n_vocab))
-        with self._handle as session:
+        with self._decoding() as session:
             check(lib.tsr_session_decode(session, batch.pointer, ffi.from_buffer("float[]", logits)))
         return logits
 
@@ -95,7 +156,7 @@ class Session(Object):
         "id", the largest logit first."""
         batch = _Batch(tokens, seqs, outputs)
         candidates = np.empty((batch.n_outputs, max(n, 0)), CANDIDATE)
-        with self._handle as session:
+        with self._decoding() as session:
             pointer = ffi.from_buffer("tsr_candidate[]", candidates)
             check(lib.tsr_session_decode_candidates(session, batch.pointer, n, pointer))
         return candidates
@@ -111,10 +172,21 @@ class Session(Object):
         batch = _Batch(tokens, seqs, outputs)
         logits = np.empty((batch.n_outputs, self._n_vocab), np.float32)
         hidden = np.empty((len(batch.tokens), self._model.info.n_embd), np.float32)
-        with self._handle as session:
+        with self._decoding() as session:
             rows = ffi.from_buffer("float[]", logits), ffi.from_buffer("float[]", hidden)
             check(lib.tsr_session_decode_hidden(session, batch.pointer, *rows))
         return logits, hidden
+
+    def cancel(self) -> None:
+        """End the decode that runs, or, if none runs, the next one: it raises CancelledError, and sequences are as before
+        it. For other threads; does not wait."""
+        with self._alive as session:
+            lib.tsr_session_cancel(session)
+
+    def withdraw_cancel(self) -> bool:
+        """Withdraw a cancel() that no decode has taken. Returns whether there was one."""
+        with self._alive as session:
+            return bool(lib.tsr_session_withdraw_cancel(session))
 
     def predict(
         self, tokens: Iterable[int], hidden: NDArray[np.float32], *, position: int = 0, seq: int = 0
