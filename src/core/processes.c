@@ -22,8 +22,9 @@ typedef struct report {
 
 struct tsr_processes {
     tsr_transport transport;
-    void *all; /* the group of all processes, for the exchanges of this file */
-    uint64_t timeout_ns;
+    void *all;           /* the group of all processes, for the exchanges of this file */
+    uint64_t timeout_ns; /* 0: the default, in a step only */
+    _Atomic int n_steps; /* that have begun and not ended; one is part of another */
     tsr_watch *watch;
     report reports[MAX_PROCESSES];
     char sentence[SENTENCE_BYTES];
@@ -58,6 +59,17 @@ tsr_status tsr_processes_check(const tsr_processes *p)
                     p->transport.rank, p->transport.n_ranks, p->reason);
 }
 
+uint64_t tsr_processes_step_limit_ns(const tsr_processes *p)
+{
+    return p->timeout_ns ? p->timeout_ns : TSR_MAX(tsr_watch_stall_ns(p->watch), TSR_STALL_DEFAULT_NS);
+}
+
+void tsr_processes_step(tsr_processes *p, bool begins)
+{
+    if (p)
+        atomic_fetch_add(&p->n_steps, begins ? 1 : -1);
+}
+
 /* Poll at first, since other processes arrive within microseconds; then yield the processor. Long waits
  * are mostly large sums, which many MPI libraries advance only while they are polled: the thread sleeps
  * only after longer waits. */
@@ -74,9 +86,19 @@ static void pause_before_look(int n_looks, uint64_t waited_ns)
     }
 }
 
+static void lose_late(tsr_processes *p, uint64_t limit_ns)
+{
+    char text[128];
+    snprintf(text, sizeof text, "the wait for another process exceeded %s of %.3g s",
+             p->timeout_ns ? "transport_timeout_ns" : "the default", (double)limit_ns / 1e9);
+    tsr_processes_lose(p, text);
+}
+
 bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic bool *cancelled)
 {
     const uint64_t begin = tsr_clock_ns();
+    const bool is_limited = p->timeout_ns || atomic_load(&p->n_steps) > 0;
+    const uint64_t limit_ns = is_limited ? tsr_processes_step_limit_ns(p) : UINT64_MAX;
     for (int i = 0; !atomic_load(&p->lost); i += i < INT32_MAX) {
         bool done = false;
         const char *problem = p->transport.test(p->transport.user, transfer, &done);
@@ -87,8 +109,8 @@ bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic 
             return true;
         else if (cancelled && atomic_load(cancelled))
             return false;
-        else if (p->timeout_ns && waited >= p->timeout_ns)
-            tsr_processes_lose(p, "the wait for another process exceeded transport_timeout_ns");
+        else if (waited >= limit_ns)
+            lose_late(p, limit_ns);
         tsr_watch_note(p->watch);
         pause_before_look(i, waited);
     }
@@ -278,6 +300,35 @@ tsr_status tsr_processes_share(tsr_processes *p, int root, tsr_status mine, void
     if (status == TSR_OK && width > 0)
         status = broadcast_rows(p, root, rows, stride, width, height);
     return status;
+}
+
+/* The outcomes are values of the exchanges, whose own outcome is TSR_OK. */
+tsr_status tsr_processes_try(tsr_processes *p, tsr_status mine, const char *what)
+{
+    struct {
+        int32_t status;
+        char sentence[SENTENCE_BYTES];
+    } first = {TSR_OK, ""};
+    int failed = -1;
+    if (!p)
+        return mine;
+    char sentence[SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", mine == TSR_OK ? "" : tsr_last_error());
+    for (int r = 0; r < p->transport.n_ranks && failed < 0; r++) {
+        if (r == p->transport.rank) {
+            first.status = mine;
+            memcpy(first.sentence, sentence, sizeof sentence);
+        }
+        tsr_status status = tsr_processes_share(p, r, TSR_OK, &first, sizeof first, sizeof first, 1, what);
+        if (status != TSR_OK)
+            return status;
+        failed = first.status == TSR_OK ? -1 : r;
+    }
+    if (failed < 0)
+        return TSR_OK;
+    if (failed == p->transport.rank)
+        return tsr_fail((tsr_status)first.status, "%s", first.sentence);
+    return tsr_fail((tsr_status)first.status, "process %d: %s", failed, first.sentence);
 }
 
 tsr_status tsr_processes_end(tsr_processes *p, tsr_status mine)

@@ -55,6 +55,10 @@ tsr_status tsr_processes_agree_on(tsr_processes *processes, tsr_status mine, con
 tsr_status tsr_processes_share(tsr_processes *processes, int root, tsr_status mine, void *rows, size_t stride,
                                size_t width, size_t height, const char *what);
 
+/* Whether something that a call can do without has worked in every process: TSR_OK, or the failure of
+ * the first process in which it has not, with its sentence, the same in all. The call may go on. */
+tsr_status tsr_processes_try(tsr_processes *processes, tsr_status mine, const char *what);
+
 /* Ends a call that shares, and does not agree on its outcome: another process's failure of this call, which
  * sharing has reported, does not belong to the next call. Returns `mine`. */
 tsr_status tsr_processes_end(tsr_processes *processes, tsr_status mine);
@@ -62,6 +66,13 @@ tsr_status tsr_processes_end(tsr_processes *processes, tsr_status mine);
 /* Wait for an operation that was started. False if the processes were lost or `*cancelled` became true
  * (NULL: not cancellable); then the operation stays in flight indefinitely. */
 bool tsr_processes_wait(tsr_processes *processes, tsr_transfer *transfer, const _Atomic bool *cancelled);
+
+/* The longest wait for another process inside a step: transport_timeout_ns, or where none was given 60 s
+ * and not less than the stall timeout. A step is what runs between two calls of tsr_processes_step(),
+ * and may have steps as its parts; other calls take as long as the slowest process needs to load or to
+ * measure. */
+uint64_t tsr_processes_step_limit_ns(const tsr_processes *processes);
+void tsr_processes_step(tsr_processes *processes, bool begins);
 
 /* Stop all further exchanges; the first reason is kept. Any thread. */
 void tsr_processes_lose(tsr_processes *processes, const char *reason);

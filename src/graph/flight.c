@@ -215,8 +215,10 @@ tsr_status tsr_program_run(tsr_program *program)
 {
     tsr_processes *processes = program->rt->processes;
     tsr_status status = tsr_processes_check(processes);
+    tsr_processes_step(processes, true);
     if (status == TSR_OK)
         status = tsr_processes_agree(processes, run_here(program), "tsr_program_run");
+    tsr_processes_step(processes, false);
     if (processes && status != TSR_OK && status != TSR_ERR_RANGE)
         tsr_processes_lose(processes, tsr_last_error());
     return status;

@@ -497,7 +497,7 @@ out:
     return status;
 }
 
-static tsr_status decode(tsr_session *session, const tsr_batch *batch, wanted want)
+static tsr_status decode_all(tsr_session *session, const tsr_batch *batch, wanted want)
 {
     tsr_status status = check_call(session, batch, &want);
     if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
@@ -543,6 +543,15 @@ void tsr_session_set_progress(tsr_session *session, tsr_session_progress_fn prog
 {
     session->progress = progress;
     session->progress_user = user;
+}
+
+static tsr_status decode(tsr_session *session, const tsr_batch *batch, wanted want)
+{
+    tsr_processes *processes = session->model->rt->processes;
+    tsr_processes_step(processes, true);
+    const tsr_status status = decode_all(session, batch, want);
+    tsr_processes_step(processes, false);
+    return status;
 }
 
 tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)

@@ -86,6 +86,7 @@ tsr_status tsr_session_predict(tsr_session *session, const tsr_prediction *p, fl
     tsr_processes *processes = session->model->rt->processes;
     tsr_step *step = NULL;
     tsr_status status = check(session, p, logits);
+    tsr_processes_step(processes, true);
     status = tsr_processes_agree_on(processes, status, "tsr_session_predict",
                                     status == TSR_OK ? fingerprint_of(session, p) : 0);
     for (int64_t begin = 0; status == TSR_OK && begin < p->n_tokens; begin += n_batch) {
@@ -98,5 +99,6 @@ tsr_status tsr_session_predict(tsr_session *session, const tsr_prediction *p, fl
     if (status == TSR_OK)
         status = tsr_tensor_get(step->logits, logits, 0,
                                 (size_t)session->model->shape.hparams.n_vocab * sizeof(float));
+    tsr_processes_step(processes, false);
     return status;
 }
