@@ -32,10 +32,10 @@ static void what_one_process_cannot_open_none_opens(void **state)
     task_run(&many, task_decode_all, NULL, processes);
     task_assert_status(processes, 2, TSR_ERR_INVALID, "65 devices together; a runtime has 64 at most");
     task_free(&many);
-    task staged = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .collectives = "staged"};
-    task_run(&staged, task_decode_all, NULL, processes);
-    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "processes have their transport: use auto");
-    task_free(&staged);
+    task peer = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .collectives = "peer"};
+    task_run(&peer, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "use auto, nccl or staged");
+    task_free(&peer);
 }
 
 /* A step of one token that fails as it should in every process, and is all that is lost. */

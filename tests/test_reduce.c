@@ -190,9 +190,9 @@ static void sums_between_processes_fit_words(void **state)
                 for (int64_t b = 0; b < n_blocks; b += 3) { /* in pieces, as threads do it */
                     const int64_t to = b + 3 < n_blocks ? b + 3 : n_blocks;
                     if (pass == 0)
-                        tsr_narrow_low(part, N, log2, b, to, own);
+                        tsr_narrow_low(part + b * TSR_NARROW_BLOCK, N, log2, b, to, own);
                     else
-                        tsr_narrow_high(part, words, N, log2, b, to, own_highs);
+                        tsr_narrow_high(part + b * TSR_NARROW_BLOCK, words, N, log2, b, to, own_highs);
                 }
                 for (int64_t i = 0; i < (pass == 0 ? tsr_narrow_words(N) : n_wide * TSR_NARROW_BLOCK); i++)
                     *(pass == 0 ? &words[i] : &highs[i]) += pass == 0 ? own[i] : own_highs[i];

@@ -1,11 +1,13 @@
 /* The communicator between processes; see distributed.h.
  *
- * The participants of one process pass a barrier (barrier.h) before the partials are read, before the sum
+ * Collectives between GPUs only are those of NCCL, where it connects them (cuda/comm/nccl.h). In others a GPU
+ * stages (core/comm.h), and its host thread takes part as a host device of one thread does. The
+ * participants of one process pass a barrier (barrier.h) before the partials are read, before the sum
  * is sent, and after it is received. The first of them is the process's voice: its first thread exchanges
  * while the others wait. Collectives of the same devices run in the same order everywhere and use a group
  * of the transport of their own, so collectives of other devices may be in flight at the same time.
  *
- * The sum is computed in the partial of the process's first contributor. Only its own process reads it,
+ * A small sum is computed in the partial of the process's first contributor. Only its own process reads it,
  * and it is written again only when all of them are known to have arrived at a subsequent collective. A
  * process without a contributor, and every all-gather, has memory of its own for the sum. An all-gather is
  * a sum too, of words that are zero in all processes but one. Its traffic is twice that of sending rows,
@@ -21,6 +23,7 @@
 #include "comm/local.h"
 #include "comm/barrier.h"
 #include "comm/narrow.h"
+#include "comm/planes.h"
 #include "comm/reduce.h"
 #include "core/mem.h"
 
@@ -44,8 +47,9 @@ struct shared_collective {
     tsr_device_set here;              /* participants in this process */
     int voice;                        /* the first of them; -1: none */
     const void *parts[TSR_MAX_RANKS]; /* the partials in this process */
+    bool in_planes[TSR_MAX_RANKS];    /* a part that a GPU stages (planes.h) */
     int n_parts;
-    void *sum;        /* of the local partials, then of all; or the gathered values */
+    void *sum;        /* of the local partials, then of all; or the gathered values. NULL: sums in words */
     void *own_sum;    /* memory of `sum` if allocated */
     size_t own_bytes; /* of own_sum */
     void *group;
@@ -59,7 +63,8 @@ struct shared_collective {
 
 struct distributed_comm {
     tsr_comm base;
-    tsr_comm *local; /* between the devices of this process */
+    tsr_comm *local; /* between the devices of this process, through host memory */
+    tsr_device_set all_gpus;
     tsr_processes *processes;
     tsr_device *const *devices;
     tsr_device_set here; /* devices of this process */
@@ -159,27 +164,53 @@ static void finish_narrow(const caller *me, const tsr_op_all_reduce *op, int64_t
     }
 }
 
-/* The sum of all processes to y, from the sums of this one, which have been added up. */
+/* The sums of this process of elements [begin, end) inside a piece: where they are, or `piece`. */
+static const int64_t *sums_here(const shared_collective *c, int64_t begin, int64_t end,
+                                int64_t piece[TSR_PLANES_PIECE])
+{
+    if (c->n_parts == 1 && !c->in_planes[0])
+        return (const int64_t *)c->parts[0] + begin;
+    tsr_planes_sum(&c->reducer, c->parts, c->in_planes, c->n_parts, c->desc.n, begin, end, piece);
+    return piece;
+}
+
+/* This thread's share of the words, or high words, of n elements from `at` on. */
+static void write_words(const caller *me, int64_t at, int64_t n, bool high)
+{
+    enum { PIECE_BLOCKS = TSR_PLANES_PIECE / TSR_NARROW_BLOCK };
+    const shared_collective *c = me->collective;
+    uint32_t *words = c->words, *highs = words + TSR_NARROW_WORDS;
+    int64_t piece[TSR_PLANES_PIECE], from, to;
+    my_share(me, tsr_narrow_blocks(n), &from, &to);
+    for (int64_t b = from, next; b < to; b = next) {
+        next = TSR_MIN((b / PIECE_BLOCKS + 1) * PIECE_BLOCKS, to);
+        const int64_t end = TSR_MIN(next * TSR_NARROW_BLOCK, n);
+        const int64_t *sums = sums_here(c, at + b * TSR_NARROW_BLOCK, at + end, piece);
+        if (high)
+            tsr_narrow_high(sums, words, n, c->log2_processes, b, next, highs);
+        else
+            tsr_narrow_low(sums, n, c->log2_processes, b, next, words);
+    }
+}
+
+/* The sum of all processes to y. */
 static bool reduce_narrow(const caller *me, const tsr_op_all_reduce *op)
 {
     const shared_collective *c = me->collective;
-    uint32_t *words = c->words, *highs = words + TSR_NARROW_WORDS;
     for (int64_t at = 0; at < op->n; at += TSR_NARROW_MOST) {
-        const int64_t n = TSR_MIN(op->n - at, (int64_t)TSR_NARROW_MOST), n_blocks = tsr_narrow_blocks(n);
-        const int64_t *sums = (const int64_t *)c->sum + at;
-        int64_t from, to;
+        const int64_t n = TSR_MIN(op->n - at, (int64_t)TSR_NARROW_MOST);
         if (at > 0 && !wait_for_all(me)) /* all have read the words */
             return false;
-        my_share(me, n_blocks, &from, &to);
-        tsr_narrow_low(sums, n, c->log2_processes, from, to, words);
+        write_words(me, at, n, false);
         if (!wait_for_all(me) ||
-            !sum_over_processes(me, words, (size_t)tsr_narrow_words(n), TSR_TRANSPORT_I32))
+            !sum_over_processes(me, c->words, (size_t)tsr_narrow_words(n), TSR_TRANSPORT_I32))
             return false;
-        const int64_t n_wide = tsr_narrow_wide(words, n, n_blocks);
+        const int64_t n_wide = tsr_narrow_wide(c->words, n, tsr_narrow_blocks(n));
         if (n_wide > 0) {
-            tsr_narrow_high(sums, words, n, c->log2_processes, from, to, highs);
+            write_words(me, at, n, true);
             if (!wait_for_all(me) ||
-                !sum_over_processes(me, highs, (size_t)(n_wide * TSR_NARROW_BLOCK), TSR_TRANSPORT_I32))
+                !sum_over_processes(me, c->words + TSR_NARROW_WORDS, (size_t)(n_wide * TSR_NARROW_BLOCK),
+                                    TSR_TRANSPORT_I32))
                 return false;
         }
         finish_narrow(me, op, at, n);
@@ -194,13 +225,13 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
     assert(op->n == c->desc.n);
     if (!wait_for_all(me))
         return false;
+    if (c->words)
+        return reduce_narrow(me, op);
     if (c->n_parts != 1) {
         add_here(me, op->n);
         if (!wait_for_all(me))
             return false;
     }
-    if (c->words)
-        return reduce_narrow(me, op);
     if (!sum_over_processes(me, c->sum, (size_t)op->n, exact ? TSR_TRANSPORT_I64 : TSR_TRANSPORT_F32))
         return false;
     int64_t begin, end;
@@ -372,8 +403,8 @@ static void distributed_collective_destroy(tsr_comm *base, tsr_collective *colle
     shared_collective *c = (shared_collective *)collective;
     if (!c)
         return;
-    if (collective->comm == comm->local) {
-        comm->local->ops->collective_destroy(comm->local, collective);
+    if (collective->comm != base) {
+        collective->comm->ops->collective_destroy(collective->comm, collective);
         return;
     }
     if (c->link) {
@@ -402,7 +433,7 @@ static tsr_status find_parts(distributed_comm *comm, shared_collective *c)
         c->parts[c->n_parts++] = desc->partial[d];
     if (c->n_parts > 0)
         c->sum = desc->partial[tsr_device_set_first(desc->contributors & c->here)];
-    if (c->n_parts > 0 || c->voice < 0 || desc->kind == TSR_OP_SEND)
+    if (c->n_parts > 0 || c->voice < 0 || desc->kind == TSR_OP_SEND || tsr_collective_is_narrow(desc))
         return TSR_OK;
     if ((gathers && !tsr_mul_size(n, (size_t)desc->n_rows, &n)) ||
         !tsr_mul_size(n, gathers ? sizeof(float) : element_bytes(desc->reduce), &bytes))
@@ -481,6 +512,9 @@ static tsr_status distributed_collective_create(tsr_comm *base, const tsr_collec
                                                 tsr_collective **collective_out)
 {
     distributed_comm *comm = (distributed_comm *)base;
+    const bool alone = tsr_device_set_count(desc->participants) == 1;
+    if (base->gpus && !alone && !(desc->participants & ~comm->all_gpus))
+        return base->gpus->ops->collective_create(base->gpus, desc, collective_out);
     if (is_of_one_process(comm, desc->participants))
         return comm->local->ops->collective_create(comm->local, desc, collective_out);
     if (desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_BF16)
@@ -491,6 +525,24 @@ static tsr_status distributed_collective_create(tsr_comm *base, const tsr_collec
     return create_shared(comm, desc, collective_out);
 }
 
+/* A GPU's part of a sum, or of a gather; of a transfer, the place from which receivers here copy. */
+static void distributed_stage(tsr_comm *base, tsr_collective *collective, int index, void *buffer)
+{
+    tsr_comm *local = ((distributed_comm *)base)->local;
+    shared_collective *c = (shared_collective *)collective;
+    const tsr_device_set here = c->desc.contributors & c->here;
+    c->partial[index] = buffer;
+    if (c->local_part)
+        local->ops->stage(local, c->local_part, index, buffer);
+    if (c->n_parts == 0 || !tsr_device_set_has(here, index))
+        return;
+    const int part = tsr_device_set_place(here, index);
+    c->parts[part] = buffer;
+    c->in_planes[part] = tsr_collective_is_narrow(&c->desc);
+    if (part == 0)
+        c->sum = buffer;
+}
+
 static void distributed_abort(tsr_comm *base)
 {
     distributed_comm *comm = (distributed_comm *)base;
@@ -498,6 +550,19 @@ static void distributed_abort(tsr_comm *base)
     for (shared_collective *c = comm->collectives; c; c = c->next)
         tsr_barrier_notify(&c->barrier);
     comm->local->ops->abort(comm->local);
+    if (base->gpus)
+        base->gpus->ops->abort(base->gpus);
+}
+
+static bool distributed_aborted(tsr_comm *base)
+{
+    return atomic_load(&((distributed_comm *)base)->aborted) ||
+           (base->gpus && base->gpus->ops->aborted(base->gpus));
+}
+
+static tsr_status distributed_poll(tsr_comm *base, tsr_device *device)
+{
+    return base->gpus ? base->gpus->ops->poll(base->gpus, device) : TSR_OK;
 }
 
 /* Other processes cannot be rolled back, so neither can this one. */
@@ -532,6 +597,7 @@ static void distributed_destroy(tsr_comm *base)
         tsr_mem_free(set->words);
     }
     tsr_comm_destroy(comm->local);
+    tsr_comm_destroy(base->gpus);
     tsr_mem_free(comm->sets);
     tsr_mem_free(comm);
 }
@@ -542,27 +608,37 @@ static const struct tsr_comm_ops distributed_ops = {
     .collective_create = distributed_collective_create,
     .collective_destroy = distributed_collective_destroy,
     .run = distributed_run,
+    .stage = distributed_stage,
+    .poll = distributed_poll,
+    .aborted = distributed_aborted,
     .abort = distributed_abort,
     .reset = distributed_reset,
     .missing = distributed_missing,
 };
 
 tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *const *devices, int n_devices,
-                                       tsr_comm **comm_out)
+                                       tsr_comm *gpus, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;
     distributed_comm *comm = NULL;
     TSR_TRY(TSR_NEW(&comm, "a communicator"));
-    comm->base.ops = &distributed_ops;
-    comm->base.n_devices = n_devices;
+    comm->base = (tsr_comm){.ops = &distributed_ops, .n_devices = n_devices};
     comm->processes = processes;
     comm->devices = devices;
-    for (int d = 0; d < n_devices; d++)
+    for (int d = 0; d < n_devices; d++) {
         comm->here |= devices[d]->elsewhere ? 0 : tsr_device_set_one(d);
+        comm->all_gpus |= devices[d]->is_gpu ? tsr_device_set_one(d) : 0;
+    }
     TSR_TRY(tsr_comm_local_create(n_devices, &comm->local));
+    comm->local->whole = &comm->base;
+    if (gpus)
+        gpus->whole = &comm->base;
+    comm->base.gpus = gpus;
     *comm_out = &comm->base;
     comm = NULL;
+    gpus = NULL;
 out:
+    tsr_comm_destroy(gpus);
     tsr_mem_free(comm);
     return status;
 }

@@ -51,15 +51,7 @@ static bool wait_for_all(const caller *me)
 /* The sums of all parts, of elements [begin, end) inside a piece (planes.h). */
 static void sum_piece(const local_collective *c, int64_t begin, int64_t end, int64_t *sums)
 {
-    const void *parts[2] = {sums, NULL};
-    memset(sums, 0, (size_t)(end - begin) * sizeof *sums);
-    for (int j = 0; j < c->n_parts; j++) {
-        parts[1] = (const int64_t *)c->parts[j] + begin;
-        if (c->in_planes[j])
-            tsr_planes_add(c->parts[j], c->desc.n, begin, end, sums);
-        else
-            c->reducer.add(parts, 2, sums, 0, end - begin);
-    }
+    tsr_planes_sum(&c->reducer, c->parts, c->in_planes, c->n_parts, c->desc.n, begin, end, sums);
 }
 
 /* y[i] = sum of all parts + residual, for elements [begin, end). */

@@ -23,8 +23,9 @@ void tsr_narrow_low(const int64_t *sums, int64_t n, int log2, int64_t from, int6
     for (int64_t b = from; b < to; b++) {
         uint64_t outside = 0;
         for (int64_t i = b * TSR_NARROW_BLOCK; i < block_end(b, n); i++) {
-            words[i] = (uint32_t)(uint64_t)sums[i];
-            outside |= (uint64_t)sums[i] + half; /* in [0, 2 half) for sums in [-half, half) */
+            const uint64_t sum = (uint64_t)sums[i - from * TSR_NARROW_BLOCK];
+            words[i] = (uint32_t)sum;
+            outside |= sum + half; /* in [0, 2 half) for sums in [-half, half) */
         }
         words[n + b] = outside >= 2 * half;
     }
@@ -44,7 +45,7 @@ void tsr_narrow_high(const int64_t *sums, const uint32_t *words, int64_t n, int 
     uint32_t *next = highs + tsr_narrow_wide(words, n, from) * TSR_NARROW_BLOCK;
     for (int64_t b = from; b < to; b++)
         for (int64_t i = b * TSR_NARROW_BLOCK; words[n + b] > 0 && i < (b + 1) * TSR_NARROW_BLOCK; i++)
-            *next++ = i < n ? (uint32_t)(uint64_t)(sums[i] >> (32 - log2)) : 0;
+            *next++ = i < n ? (uint32_t)(uint64_t)(sums[i - from * TSR_NARROW_BLOCK] >> (32 - log2)) : 0;
 }
 
 void tsr_narrow_sums(const uint32_t *words, const uint32_t *highs, int64_t n, int log2, int64_t begin,

@@ -2,8 +2,8 @@
  *
  * Most sums fit a word. Each process hands in the low words of its sums and, for each block of
  * TSR_NARROW_BLOCK sums, a flag that is 1 if one of its sums s is not in [-2^31 / P, 2^31 / P), with the
- * number of processes rounded up to a power of two P. Words wrap around. Where the flags of a block add up to
- * 0 the sum of all processes fits a word, so its low word is the sum.
+ * number of processes rounded up to a power of two P. Words wrap around. Where the flags of a block add up
+ * to 0 the sum of all processes fits a word, so its low word is the sum.
  *
  * For the other blocks, which all processes know from the same flags, a second sum adds up the high words
  * floor(s / 2^k), 2^k = 2^32 / P. With H their sum, the sum of all s is 2^k H + R, where R is a sum of at
@@ -37,14 +37,15 @@ static inline int64_t tsr_narrow_words(int64_t n)
 /* log2 of P, of 1 to 64 processes. */
 int tsr_narrow_log2(int n_processes);
 
-/* The words of blocks [from, to) of n sums. */
+/* The words of blocks [from, to) of n sums; `sums` are those of these blocks. */
 void tsr_narrow_low(const int64_t *sums, int64_t n, int log2, int64_t from, int64_t to, uint32_t *words);
 
 /* The number of the first `n_blocks` blocks that need high words; `words` are the sums of all processes. */
 int64_t tsr_narrow_wide(const uint32_t *words, int64_t n, int64_t n_blocks);
 
-/* The high words of those of blocks [from, to) that need them. They are stored without gaps, TSR_NARROW_BLOCK
- * for each block of the n sums that needs them; zeros after the last sum. */
+/* The high words of those of blocks [from, to) that need them. They are stored without gaps,
+ * TSR_NARROW_BLOCK for each block of the n sums that needs them; zeros after the last sum. `sums` are
+ * those of blocks [from, to). */
 void tsr_narrow_high(const int64_t *sums, const uint32_t *words, int64_t n, int log2, int64_t from,
                      int64_t to, uint32_t *highs);
 

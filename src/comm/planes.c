@@ -2,6 +2,7 @@
 #include "comm/planes.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "core/quant/wire.h"
 
@@ -59,4 +60,18 @@ void tsr_planes_add(const void *part, int64_t n, int64_t begin, int64_t end, int
         add_tile(tile, begin % TSR_WIRE_TILE, end - begin, sums);
     for (int64_t i = begin; !tile && i < end; i++)
         add_to(&sums[i - begin], ((const int64_t *)part)[i]);
+}
+
+void tsr_planes_sum(const tsr_reducer *exact, const void *const *parts, const bool *in_planes, int n_parts,
+                    int64_t n, int64_t begin, int64_t end, int64_t *sums)
+{
+    const void *both[2] = {sums, NULL};
+    memset(sums, 0, (size_t)(end - begin) * sizeof *sums);
+    for (int j = 0; j < n_parts; j++) {
+        both[1] = (const int64_t *)parts[j] + begin;
+        if (in_planes[j])
+            tsr_planes_add(parts[j], n, begin, end, sums);
+        else
+            exact->add(both, 2, sums, 0, end - begin);
+    }
 }

@@ -5,7 +5,10 @@
 #ifndef TSR_COMM_PLANES_H
 #define TSR_COMM_PLANES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "comm/reduce.h"
 
 enum { TSR_PLANES_PIECE = 512 };
 
@@ -18,6 +21,11 @@ static inline int64_t tsr_planes_piece_end(int64_t begin, int64_t end)
 
 /* sums[i] += sum begin + i of the part, for [begin, end) inside a piece. */
 void tsr_planes_add(const void *part, int64_t n, int64_t begin, int64_t end, int64_t *sums);
+
+/* sums[i] = the exact sum of element begin + i over n_parts parts, for [begin, end) inside a piece.
+ * in_planes[j]: part j is planes, otherwise 64-bit integers. */
+void tsr_planes_sum(const tsr_reducer *exact, const void *const *parts, const bool *in_planes, int n_parts,
+                    int64_t n, int64_t begin, int64_t end, int64_t *sums);
 
 /* Where the f32 sum of element i may be stored: at the place of its low word, which it replaces. NULL: i is
  * after the last whole tile, where elements are 64-bit integers. */

@@ -71,8 +71,9 @@ static tsr_status wait_for_all(preparation *p)
 
 /* Release the devices that wait for missing calls, and drop the captures of the others: a communicator can
  * be destroyed only after the graphs with its operations. */
-static void give_up(const preparation *p, tsr_comm *comm)
+static void give_up(const preparation *p, tsr_comm *whole)
 {
+    tsr_comm *comm = whole->gpus ? whole->gpus : whole;
     comm->ops->abort(comm);
     TSR_FOR_DEVICES(d, p->busy)
         if (p->devices[d]->ops->synchronize(p->devices[d], RELEASE_NS) == TSR_ERR_TIMEOUT)
@@ -81,6 +82,17 @@ static void give_up(const preparation *p, tsr_comm *comm)
         if (p->programs[d] && p->devices[d]->ops->discard)
             p->devices[d]->ops->discard(p->devices[d], p->programs[d]);
     tsr_comm_reset(comm, p->devices[0]->watch);
+    if (whole->gpus)
+        whole->epoch++;
+}
+
+/* Either all processes replay graphs or none does. */
+static tsr_status agree(preparation *p)
+{
+    tsr_status status = p->refused ? tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured") : TSR_OK;
+    status = tsr_processes_try(p->devices[0]->processes, status, "capturing programs");
+    p->refused = status == TSR_ERR_UNSUPPORTED;
+    return p->refused ? TSR_OK : status;
 }
 
 tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,
@@ -97,11 +109,13 @@ tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_devi
     tsr_status status = begin(&p);
     if (status == TSR_OK)
         status = wait_for_all(&p);
+    if (status == TSR_OK && comm->gpus)
+        status = agree(&p);
     if (status == TSR_OK && !p.refused)
         return TSR_OK;
     whole->no_graphs = p.refused;
     snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
-    give_up(&p, comm);
+    give_up(&p, whole);
     if (status != TSR_OK)
         return tsr_fail(status, "%s", sentence);
     tsr_fail_clear();

@@ -106,8 +106,10 @@ struct tsr_comm {
     int n_devices;
     uint64_t epoch;  /* incremented by reset() where work captured before must not be launched again */
     bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and does not retry */
-    tsr_comm *whole; /* the communicator that selects among several, including this one; aborted() and
-                      * abort() are called on it. NULL: no such communicator */
+    tsr_comm *whole; /* the communicator that has several, including this one; aborted() and abort() are
+                      * called on it. NULL: no such communicator */
+    tsr_comm
+        *gpus; /* that of the GPUs, of a communicator between processes: captures are its own. NULL: none */
 };
 
 static inline tsr_comm *tsr_comm_whole(tsr_comm *comm)

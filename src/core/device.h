@@ -169,6 +169,12 @@ struct tsr_device {
                      * its memory is never accessed */
 };
 
+/* Also of a stand-in, and of a device that is only planned with. */
+static inline tsr_device_kind tsr_device_kind_of(const tsr_device *device)
+{
+    return device->is_gpu ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST;
+}
+
 /* NULL is fine. */
 void tsr_device_destroy(tsr_device *device);
 

@@ -2,7 +2,8 @@
  *
  * Collectives through host memory serve all devices. GPUs with access to each other's memory also have
  * kernels over peer memory, and distinct GPUs have NCCL, where it is installed. Unless the config names
- * one of these, comm/select.h selects among those that work. */
+ * one of these, comm/select.h selects among those that work. Between processes GPUs have NCCL, and all
+ * devices their transport. */
 #include "runtime/collectives.h"
 
 #include <stdio.h>
@@ -39,6 +40,44 @@ static tsr_status parse(const char *name, int *wanted_out)
                     name);
 }
 
+/* An implementation could not be made: a failure if it is `required`, that is, if the config names it. One
+ * that the machine does not have is worth no warning. */
+static tsr_status leave_out(const tsr_runtime *rt, const char *kind, tsr_status status, bool required)
+{
+    if (status == TSR_ERR_DEVICE_LOST)
+        return tsr_comm_fail_lost(kind);
+    if (required || status == TSR_ERR_MEMORY)
+        return tsr_fail_in(status, "collectives '%s'", kind);
+    tsr_log(&rt->logger, status == TSR_ERR_UNSUPPORTED ? TSR_LOG_INFO : TSR_LOG_WARN,
+            "collectives: %s is not used: %s", kind, tsr_last_error());
+    tsr_fail_clear();
+    return TSR_OK;
+}
+
+#ifdef TSR_WITH_NCCL
+
+/* Between all GPUs; in one process every device must be one. */
+static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
+{
+    const tsr_comm_nccl_config config = {.logger = &rt->logger, .processes = rt->processes};
+    for (int d = 0; d < rt->n_devices && !rt->processes; d++)
+        if (!rt->devices[d]->is_gpu)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "NCCL does not serve device %s", rt->devices[d]->name);
+    return tsr_comm_nccl_create(rt->devices, rt->n_devices, &config, comm_out);
+}
+
+#else
+
+/* Other processes may have another build. */
+static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
+{
+    (void)comm_out;
+    const tsr_status status = tsr_fail(TSR_ERR_UNSUPPORTED, "this build has no NCCL: nccl.h was not found");
+    return tsr_processes_try(rt->processes, status, "preparing NCCL");
+}
+
+#endif
+
 #ifdef TSR_WITH_CUDA
 
 /* For the collectives that are measured. Their programs take as long to make again: for eight GPUs. GPUs take
@@ -72,20 +111,6 @@ static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach
                                 "devices %s and %s cannot access each other's memory; use auto, pinned, "
                                 "nccl or staged",
                                 rt->devices[j]->name, rt->devices[i]->name);
-    return TSR_OK;
-}
-
-/* An implementation could not be made: a failure if it is `required`, that is, if the config names it. One
- * that the machine does not have is worth no warning. */
-static tsr_status leave_out(const tsr_runtime *rt, const char *kind, tsr_status status, bool required)
-{
-    if (status == TSR_ERR_DEVICE_LOST)
-        return tsr_comm_fail_lost(kind);
-    if (required || status == TSR_ERR_MEMORY)
-        return tsr_fail_in(status, "collectives '%s'", kind);
-    tsr_log(&rt->logger, status == TSR_ERR_UNSUPPORTED ? TSR_LOG_INFO : TSR_LOG_WARN,
-            "collectives: %s is not used: %s", kind, tsr_last_error());
-    tsr_fail_clear();
     return TSR_OK;
 }
 
@@ -132,27 +157,6 @@ static tsr_status add_pinned(tsr_runtime *rt, bool required, candidates *found)
 out:
     return status == TSR_OK ? TSR_OK : leave_out(rt, "pinned", status, required);
 }
-
-#ifdef TSR_WITH_NCCL
-
-static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
-{
-    const tsr_comm_nccl_config config = {.logger = &rt->logger};
-    for (int d = 0; d < rt->n_devices; d++)
-        if (rt->devices[d]->ops->kind != TSR_DEVICE_CUDA)
-            return tsr_fail(TSR_ERR_UNSUPPORTED, "NCCL does not serve device %s", rt->devices[d]->name);
-    return tsr_comm_nccl_create(rt->devices, rt->n_devices, &config, comm_out);
-}
-
-#else
-
-static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
-{
-    (void)rt, (void)comm_out;
-    return tsr_fail(TSR_ERR_UNSUPPORTED, "this build has no NCCL: nccl.h was not found");
-}
-
-#endif
 
 static tsr_status add_nccl(tsr_runtime *rt, bool required, candidates *found)
 {
@@ -202,8 +206,56 @@ static bool has_gpu(const tsr_runtime *rt)
 {
     bool any = false;
     for (int d = 0; d < rt->n_devices; d++)
-        any = any || rt->devices[d]->ops->kind == TSR_DEVICE_CUDA;
+        any = any || rt->devices[d]->is_gpu;
     return any;
+}
+
+/* -- several processes -- */
+
+/* Every process must know how much memory NCCL has left of each device. */
+static tsr_status share_caps(tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        size_t *cap = &rt->devices[d]->memory_cap;
+        tsr_status status = tsr_processes_share(rt->processes, rt->devices[d]->process, TSR_OK, cap,
+                                                sizeof *cap, sizeof *cap, 1, "memory beside NCCL");
+        if (status != TSR_OK)
+            return status;
+    }
+    return TSR_OK;
+}
+
+static int count_gpus(const tsr_runtime *rt)
+{
+    int n = 0;
+    for (int d = 0; d < rt->n_devices; d++)
+        n += rt->devices[d]->is_gpu;
+    return n;
+}
+
+/* All processes decide the same: each knows the devices, and NCCL works in all or in none. */
+static tsr_status connect_processes(tsr_runtime *rt, int wanted)
+{
+    tsr_status status = TSR_OK;
+    tsr_comm *gpus = NULL;
+    if (wanted == PEER || wanted == PINNED)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "collectives '%s' are between the devices of one process; between processes there are "
+            "NCCL and their transport: use auto, nccl or staged",
+            wanted == PEER ? "peer" : "pinned");
+    if (wanted == NCCL && count_gpus(rt) < rt->n_devices)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "collectives 'nccl' are between GPUs, and not all devices of the "
+                        "processes are; use auto");
+    if ((wanted & NCCL) && count_gpus(rt) > 1) {
+        status = create_nccl(rt, &gpus);
+        status = status == TSR_OK ? share_caps(rt) : leave_out(rt, "nccl", status, wanted == NCCL);
+    }
+    if (status == TSR_OK)
+        return tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, gpus, &rt->comm);
+    tsr_comm_destroy(gpus);
+    return status;
 }
 
 tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
@@ -212,13 +264,8 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
     tsr_status status = parse(name, &wanted);
     if (status != TSR_OK)
         return status;
-    if (rt->processes && wanted != AUTO)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "collectives '%s' are between the devices of one process; processes have their "
-                        "transport: use auto",
-                        name);
     if (rt->processes)
-        return tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, &rt->comm);
+        return connect_processes(rt, wanted);
     if (rt->n_devices > 1 && has_gpu(rt))
         return connect_gpus(rt, wanted);
     if (rt->n_devices > 1 && !(wanted & STAGED))
@@ -230,6 +277,11 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
 int tsr_runtime_collectives(const tsr_runtime *rt, tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS])
 {
     tsr_comm_row table[TSR_COMM_MAX_ROWS];
+    if (rt->comm->gpus) { /* between processes nothing is chosen by size */
+        rows[0] = (tsr_collectives_row){.bytes = 0};
+        snprintf(rows[0].implementation, sizeof rows[0].implementation, "%s", rt->comm->gpus->ops->kind);
+        return 1;
+    }
     int n = tsr_comm_select_rows(rt->comm, table);
     for (int r = 0; r < n; r++) {
         rows[r] = (tsr_collectives_row){.bytes = table[r].bytes, .latency_ns = table[r].latency_ns};

@@ -34,7 +34,7 @@ void tsr_device_props_of_desc(const tsr_device_desc *desc, tsr_device_props *pro
 void tsr_device_props_of(const tsr_device *device, tsr_device_props *props_out)
 {
     size_t used = tsr_device_used(device), cap = device->memory_cap;
-    *props_out = (tsr_device_props){.kind = device->ops->kind,
+    *props_out = (tsr_device_props){.kind = tsr_device_kind_of(device),
                                     .memory_cap = cap == SIZE_MAX ? SIZE_MAX
                                                   : cap > used    ? cap - used
                                                                   : 0,

@@ -19,9 +19,9 @@ static bool share_memory(const tsr_device *a, const tsr_device *b)
 {
     if (a->process != b->process)
         return false;
-    if (a->ops->kind == b->ops->kind)
+    if (a->is_gpu == b->is_gpu)
         return a->place == b->place;
-    const tsr_device *gpu = a->ops->kind == TSR_DEVICE_CUDA ? a : b;
+    const tsr_device *gpu = a->is_gpu ? a : b;
     return gpu->place == TSR_PLACE_HOST;
 }
 

@@ -94,8 +94,10 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
     tsr_device_desc *desc = &list->devices[i];
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
     tsr_device_props planned;
+    char name[sizeof desc->name];
+    tsr_distributed_name(rt, desc->name, name, sizeof name);
     tsr_device_props_of_desc(desc, &planned);
-    tsr_cuda_device_config cuda = {.name = desc->name,
+    tsr_cuda_device_config cuda = {.name = name,
                                    .index = index,
                                    .ordinal = gpu->ordinal,
                                    .memory_cap = planned.memory_cap,
@@ -114,11 +116,20 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
                         "device %s: '%s' is a description; its GPUs can be planned for, "
                         "not opened",
                         desc->name, topo->source);
+    if (rt->processes && desc->wrap)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "device %s: 'wrap' reads weights in place where the driver can do so, which other processes "
+            "cannot foresee; leave it out",
+            name);
     char cpus[64];
     tsr_topo_format_list(desc->pus, desc->n_pus, cpus, sizeof cpus);
     tsr_log(&rt->logger, TSR_LOG_DEBUG, "device %s: host thread on %s%s", desc->name,
             cuda.pin ? "CPU " : "any CPU; its near CPUs are unknown", cuda.pin ? cpus : "");
-    return tsr_cuda_device_create(&cuda, &rt->devices[index]);
+    tsr_status status = tsr_cuda_device_create(&cuda, &rt->devices[index]);
+    if (status == TSR_OK && rt->processes) /* as above */
+        rt->devices[index]->prefers_copies = true;
+    return status;
 }
 #else
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
@@ -137,12 +148,6 @@ static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config,
     const tsr_device_desc *desc = &list->devices[i];
     if (desc->kind != TSR_DEVICE_CUDA)
         return open_host_device(rt, config, list, i, index, topo->is_this_machine);
-    if (rt->processes)
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "device %s: a runtime of several processes supports host devices only; name them, as in "
-            "host:1",
-            desc->name);
     return open_cuda_device(rt, config, topo, list, i, index, topo->is_this_machine);
 }
 
@@ -259,8 +264,10 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device,
                         rt->n_devices);
     const tsr_device *d = rt->devices[device];
-    tsr_device_info info = {
-        .kind = d->ops->kind, .process = d->process, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
+    tsr_device_info info = {.kind = tsr_device_kind_of(d),
+                            .process = d->process,
+                            .n_threads = d->n_threads,
+                            .memory_cap = d->memory_cap};
     memcpy(info.name, d->name, sizeof info.name);
     memcpy(info.isa, d->isa, sizeof info.isa);
     memcpy(info.used, d->used, sizeof info.used);

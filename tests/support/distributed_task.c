@@ -6,8 +6,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
+#include "core/status.h"
 #include "support/directory.h"
+#include "support/random.h"
 
 static int32_t tokens[N_TOKENS];
 static float *plain; /* of all tokens, by one device */
@@ -108,6 +111,100 @@ void task_decode_all(process *self)
 {
     task_with_session(self, decode_all);
 }
+
+/* -- a product -- */
+
+/* Values grow with the rows of the input: the first sums fit words, the last are near the end of the
+ * range. */
+enum { ROWS = 96, COLS = 64, N_ROWS = 2800, PRODUCT_BYTES = ROWS * N_ROWS * sizeof(float) };
+
+static float weights[ROWS * COLS], x[COLS * N_ROWS], products[PROCESSES_MAX][ROWS * N_ROWS];
+
+static void draw_factors(void)
+{
+    uint64_t seed = 8;
+    for (int i = 0; i < ROWS * COLS; i++)
+        weights[i] = random_normal(&seed);
+    for (int i = 0; i < COLS * N_ROWS; i++) {
+        const int row = i / COLS;
+        x[i] = random_normal(&seed) * (row < 1000 ? 0.01f : row < 2000 ? 1 : row < 2700 ? 100 : 1e6f);
+    }
+}
+
+static tsr_status run_product(const process *self, tsr_graph *graph, tsr_tensor *w)
+{
+    tsr_status status = TSR_OK;
+    const task *t = self->user;
+    const int n_rows = t->n_rows ? t->n_rows : N_ROWS;
+    tsr_program *program = NULL;
+    tsr_tensor *in = tsr_graph_input(graph, TSR_TYPE_F32, COLS, n_rows, "x");
+    tsr_tensor *y = tsr_graph_output(graph, tsr_mul_mat(graph, w, in));
+    TSR_TRY(tsr_program_compile(graph, NULL, &program));
+    TSR_TRY(tsr_tensor_set(in, x, 0, (size_t)n_rows * COLS * sizeof *x));
+    if (self->rank == 1)
+        usleep((useconds_t)t->late_ms * 1000);
+    TSR_TRY(tsr_program_run(program));
+    TSR_TRY(tsr_tensor_get(y, products[self->rank], 0, (size_t)n_rows * ROWS * sizeof(float)));
+out:
+    tsr_program_destroy(program);
+    return status;
+}
+
+static tsr_status multiply(const process *self, tsr_runtime *rt)
+{
+    tsr_status status = TSR_OK;
+    const task *t = self->user;
+    tsr_context *context = NULL;
+    tsr_buffer *buffer = NULL;
+    tsr_graph *graph = NULL;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
+    config.axis = 0;
+    config.granule = 8;
+    config.tensor_split = t->split;
+    config.n_tensor_split = t->n_split;
+    TSR_TRY(tsr_context_create(rt, &context));
+    tsr_tensor *w = tsr_tensor_2d(context, TSR_TYPE_F32, COLS, ROWS, "w");
+    TSR_TRY(tsr_tensors_alloc(context, tsr_split_buffer_type_ex(rt, &config), &buffer));
+    TSR_TRY(tsr_tensor_set(w, weights, 0, sizeof weights));
+    TSR_TRY(tsr_graph_create(rt, &graph));
+    TSR_TRY(run_product(self, graph, w));
+out:
+    tsr_graph_destroy(graph);
+    tsr_buffer_destroy(buffer);
+    tsr_context_destroy(context);
+    return status;
+}
+
+void task_multiply(process *self)
+{
+    tsr_runtime *rt = NULL;
+    tsr_status status = task_open_runtime(self, &rt);
+    if (status == TSR_OK)
+        status = multiply(self, rt);
+    process_note(self, status);
+    tsr_runtime_close(rt);
+}
+
+void task_assert_product(task *t, task *alone)
+{
+    process processes[PROCESSES_MAX];
+    float *expected = malloc(PRODUCT_BYTES);
+    assert_non_null(expected);
+    draw_factors();
+    memset(products, 0, sizeof products);
+    task_assert_status(processes, task_run(alone, task_multiply, NULL, processes), TSR_OK, "");
+    memcpy(expected, products[0], PRODUCT_BYTES);
+    memset(products, 0, sizeof products);
+    const int n = task_run(t, task_multiply, NULL, processes);
+    task_assert_status(processes, n, TSR_OK, "");
+    for (int r = 0; r < n; r++)
+        assert_memory_equal(products[r], expected, PRODUCT_BYTES);
+    task_free(t);
+    task_free(alone);
+    free(expected);
+}
+
+/* -- running -- */
 
 int task_run(task *t, void (*body)(process *self), const process_faults *faults, process *processes)
 {

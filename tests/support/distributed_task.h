@@ -33,7 +33,8 @@ typedef struct task {
     uint64_t timeout_ns;
     int64_t fail_alloc;
     uint64_t stall_ns;
-    int late_ms;                  /* process 1 runs its program later than the others */
+    int late_ms;                  /* process 1 runs its program so much later than the others */
+    int n_rows;                   /* of the input of task_multiply(); 0: 2800 */
     float *logits[PROCESSES_MAX]; /* [N_TOKENS][SESSION_VOCAB], what came of it */
     size_t used[PROCESSES_MAX][TSR_MAX_DEVICES][TSR_MEMORY_COUNT];
 } task;
@@ -50,6 +51,13 @@ void task_with_session(process *self,
 
 /* A body: decode all tokens. */
 void task_decode_all(process *self);
+
+/* A body: one product with divided columns. Its sums are enough and large enough to pass between processes in
+ * words of 32 bits, in two messages. */
+void task_multiply(process *self);
+
+/* The product of all processes of `t` has the bits that `alone`, of one process, computes. */
+void task_assert_product(task *t, task *alone);
 
 /* Run `body` in as many processes as have devices. Returns how many; the logits are task_free()'s. */
 int task_run(task *t, void (*body)(process *self), const process_faults *faults, process *processes);

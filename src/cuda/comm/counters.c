@@ -94,16 +94,24 @@ const tsr_cuda_device *tsr_cuda_counters_reset(tsr_cuda_counters *counters)
     return lost;
 }
 
+uint64_t tsr_cuda_counters_arrivals(const tsr_cuda_counters *counters, int index)
+{
+    uint64_t arrivals = 0;
+    for (int i = 0; i < counters->n_devices; i++)
+        arrivals += __atomic_load_n(&counters->progress[index * counters->n_devices + i], __ATOMIC_SEQ_CST);
+    return arrivals;
+}
+
 tsr_device_set tsr_cuda_counters_missing(const tsr_cuda_counters *counters, tsr_device_set participants,
                                          int index)
 {
     const int n = counters->n_devices;
-    tsr_device_set missing = 0;
+    tsr_device_set missing = 0, unknown = 0; /* of another process, whose counts are not here */
     for (int i = 0; i < n; i++) {
         uint64_t to = __atomic_load_n(&counters->progress[index * n + i], __ATOMIC_SEQ_CST);
         uint64_t from = __atomic_load_n(&counters->progress[i * n + index], __ATOMIC_SEQ_CST);
         if (tsr_device_set_has(participants, i) && from < to)
-            missing |= tsr_device_set_one(i);
+            *(counters->devices[i] ? &missing : &unknown) |= tsr_device_set_one(i);
     }
-    return missing;
+    return missing ? missing : unknown;
 }

@@ -13,7 +13,8 @@
 enum { TSR_CUDA_MAX_COUNTERS = 64 }; /* devices; masks have one bit each */
 
 typedef struct tsr_cuda_counters {
-    tsr_cuda_device *const *devices; /* [n_devices], of the communicator; NULL: not a member */
+    tsr_cuda_device *const
+        *devices; /* [n_devices], of the communicator; NULL: not a member of this process */
     int n_devices;
     size_t bytes;                            /* of one device's counts */
     uint64_t *counts[TSR_CUDA_MAX_COUNTERS]; /* in the device's memory */
@@ -32,7 +33,11 @@ void tsr_cuda_counters_destroy(tsr_cuda_counters *counters);
  * counts. Returns the first lost device, which keeps its counts; NULL: none is lost. */
 const tsr_cuda_device *tsr_cuda_counters_reset(tsr_cuda_counters *counters);
 
-/* The devices of `participants` that device `index` waits for: that have arrived less often than `index`. */
+/* How often device `index` has arrived at collectives, counted once for each other device. */
+uint64_t tsr_cuda_counters_arrivals(const tsr_cuda_counters *counters, int index);
+
+/* The devices of `participants` that device `index` waits for: that have arrived less often than `index`. If
+ * there are none in this process, those of other processes. */
 tsr_device_set tsr_cuda_counters_missing(const tsr_cuda_counters *counters, tsr_device_set participants,
                                          int index);
 

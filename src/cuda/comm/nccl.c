@@ -8,6 +8,7 @@
 
 #include "core/event.h"
 #include "core/mem.h"
+#include "core/processes.h"
 #include "cuda/comm/collective.h"
 #include "cuda/comm/counters.h"
 #include "cuda/comm/nccl_comm.h"
@@ -18,16 +19,53 @@
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
 
-static tsr_device_set all_devices(const nccl_comm *comm)
-{
-    return tsr_device_set_all(comm->base.n_devices);
-}
-
 /* -- collectives -- */
 
-static tsr_status make_clique(nccl_comm *comm, tsr_device_set members, tsr_nccl_clique **clique_out)
+/* Connect the members of this process. Between processes the first sums follow at once: NCCL connects
+ * ranks at their first sum, and a capture shall not wait for another process. */
+static tsr_status connect_here(nccl_comm *comm, tsr_device_set members, const ncclUniqueId *id,
+                               tsr_nccl_clique **clique_out)
 {
-    return tsr_nccl_clique_create(&comm->nccl, comm->devices, members, comm->timeout_ns, clique_out);
+    tsr_status status =
+        tsr_nccl_clique_create(&comm->nccl, comm->devices, members, id, comm->timeout_ns, clique_out);
+    if (status == TSR_OK && comm->processes)
+        status = tsr_nccl_probe(*clique_out, comm->devices, members, comm->timeout_ns);
+    return status;
+}
+
+/* The id of a clique, if its first member is in this process. */
+static tsr_status draw_id(const nccl_comm *comm, tsr_device_set members, ncclUniqueId *id_out)
+{
+    tsr_cuda_device *first = comm->devices[tsr_device_set_first(members)];
+    tsr_status status = first ? tsr_cuda_make_current(first) : TSR_OK;
+    if (!first || status != TSR_OK)
+        return status;
+    status = tsr_nccl_clique_id(&comm->nccl, id_out);
+    tsr_cuda_leave(first);
+    return status;
+}
+
+/* A call of all processes, those without members included; `mine`: the outcome of what precedes. The
+ * outcome is the same in every process. */
+static tsr_status make_clique(nccl_comm *comm, tsr_device_set members, tsr_status mine,
+                              tsr_nccl_clique **clique_out)
+{
+    tsr_status status = TSR_OK;
+    const int root = comm->process[tsr_device_set_first(members)];
+    tsr_nccl_clique *clique = NULL;
+    ncclUniqueId id = {0};
+    if (mine == TSR_OK)
+        mine = draw_id(comm, members, &id);
+    TSR_TRY(tsr_processes_try(comm->processes, mine, "connecting GPUs"));
+    TSR_TRY(tsr_processes_share(comm->processes, root, TSR_OK, &id, sizeof id, sizeof id, 1, "NCCL's id"));
+    if (members & comm->here)
+        status = connect_here(comm, members, &id, &clique);
+    TSR_TRY(tsr_processes_try(comm->processes, status, "GPUs are connected"));
+    *clique_out = clique;
+    clique = NULL;
+out:
+    tsr_nccl_clique_destroy(clique, comm->timeout_ns);
+    return status;
 }
 
 static tsr_status find_group(nccl_comm *comm, tsr_device_set members, nccl_group **group_out)
@@ -40,9 +78,11 @@ static tsr_status find_group(nccl_comm *comm, tsr_device_set members, nccl_group
         *group_out = group;
         return TSR_OK;
     }
-    TSR_TRY(TSR_NEW(&group, "NCCL communicators"));
+    tsr_nccl_clique *clique = NULL;
+    status = TSR_NEW(&group, "NCCL communicators");
+    TSR_TRY(make_clique(comm, members, status, &clique));
     group->members = members;
-    TSR_TRY(make_clique(comm, members, &group->clique));
+    group->clique = clique;
     group->next = comm->groups;
     comm->groups = group;
     *group_out = group;
@@ -55,7 +95,9 @@ out:
 /* NCCL writes a peer's buffers in place where it finds the peers connected. */
 static bool nccl_serves(const tsr_comm *base, const tsr_collective_desc *desc)
 {
-    return tsr_cuda_collective_reaches(((const nccl_comm *)base)->devices, desc->participants);
+    const nccl_comm *comm = (const nccl_comm *)base;
+    return !(desc->participants & ~comm->members) &&
+           tsr_cuda_collective_reaches(comm->devices, desc->participants & comm->here);
 }
 
 static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *desc,
@@ -74,8 +116,7 @@ static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *d
     TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, base, desc));
     if (!alone)
-        TSR_TRY(
-            find_group(comm, desc->kind == TSR_OP_SEND ? all_devices(comm) : desc->participants, &c->group));
+        TSR_TRY(find_group(comm, desc->kind == TSR_OP_SEND ? comm->members : desc->participants, &c->group));
     *collective_out = &c->as.base;
     c = NULL;
 out:
@@ -100,10 +141,35 @@ static bool nccl_aborted(tsr_comm *base)
     return atomic_load(&((nccl_comm *)base)->aborted);
 }
 
+/* Work that waits for another process has that process's limit: in the stream nothing else ends it. */
+static tsr_status check_wait(nccl_comm *comm, const tsr_cuda_device *cuda)
+{
+    const tsr_device *device = &cuda->base;
+    nccl_wait *wait = &comm->waits[device->index];
+    const uint64_t now = tsr_clock_ns(),
+                   arrivals = tsr_cuda_counters_arrivals(&comm->counters, device->index);
+    char missing[256], text[512];
+    tsr_status status = tsr_processes_check(comm->processes);
+    if (status != TSR_OK)
+        return status;
+    tsr_watch_note(device->watch);
+    if (arrivals != wait->arrivals)
+        *wait = (nccl_wait){arrivals, now};
+    const uint64_t since = TSR_MAX(wait->since_ns, cuda->watched_since_ns);
+    if (now - since < tsr_processes_step_limit_ns(comm->processes))
+        return TSR_OK;
+    tsr_comm_describe_missing(tsr_cuda_counters_missing(&comm->counters, comm->members, device->index),
+                              missing, sizeof missing);
+    snprintf(text, sizeof text, "device %s: a collective between processes was not complete in %.3g s%s",
+             device->name, (double)(now - since) / 1e9, missing);
+    tsr_processes_lose(comm->processes, text);
+    return tsr_processes_check(comm->processes);
+}
+
 static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)
 {
-    const nccl_comm *comm = (const nccl_comm *)base;
-    tsr_status status = TSR_OK;
+    nccl_comm *comm = (nccl_comm *)base;
+    tsr_status status = comm->processes ? check_wait(comm, tsr_cuda(device)) : TSR_OK;
     for (nccl_group *group = comm->groups; group && status == TSR_OK; group = group->next)
         if (group->clique && tsr_device_set_has(group->members, device->index))
             status = tsr_nccl_clique_poll(group->clique, device->index);
@@ -136,7 +202,7 @@ static tsr_status make_again(nccl_comm *comm, const tsr_cuda_device *lost)
     if (lost)
         return tsr_fail(TSR_ERR_DEVICE_LOST, "device %s is lost", lost->base.name);
     for (nccl_group *group = comm->groups; group; group = group->next)
-        TSR_TRY(make_clique(comm, group->members, &group->clique));
+        TSR_TRY(make_clique(comm, group->members, TSR_OK, &group->clique));
 out:
     return status;
 }
@@ -165,10 +231,11 @@ static tsr_device_set nccl_missing(tsr_comm *base, const tsr_collective *collect
 
 /* -- creation -- */
 
-/* Give the memory that NCCL took back to the devices' caps, and keep peers out of what NCCL alone writes. */
+/* Give the memory that NCCL took back to the devices' caps, and keep peers out of what NCCL alone
+ * writes. */
 static void restore_memory(nccl_comm *comm)
 {
-    for (int i = 0; i < comm->base.n_devices; i++) {
+    TSR_FOR_DEVICES(i, comm->here) {
         comm->devices[i]->nccl_writes = false;
         comm->devices[i]->base.accounting.library -= comm->taken[i];
         if (comm->caps[i])
@@ -224,13 +291,13 @@ static size_t free_on(tsr_cuda_device *cuda)
 static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
 {
     tsr_cuda_device *cuda = comm->devices[i];
-    size_t available, total, after = free_on(cuda);
-    comm->taken[i] = before[i] > after ? before[i] - after : 0;
-    cuda->base.accounting.library += comm->taken[i];
-    tsr_status status = tsr_device_memory_info(&cuda->base, &available, &total);
+    size_t after, total;
+    tsr_status status = cuda->base.ops->memory_info(&cuda->base, &after, &total);
     if (status != TSR_OK)
         return status;
-    size_t cap = tsr_device_used(&cuda->base) + available;
+    comm->taken[i] = before[i] > after ? before[i] - after : 0;
+    cuda->base.accounting.library += comm->taken[i];
+    size_t cap = tsr_device_used(&cuda->base) + after;
     if (cap < cuda->base.memory_cap) {
         comm->caps[i] = cuda->base.memory_cap;
         cuda->base.memory_cap = cap;
@@ -241,9 +308,9 @@ static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
 /* Find two devices on one GPU, by index. */
 static bool share_gpu(const nccl_comm *comm, int *a_out, int *b_out)
 {
-    for (int a = 0; a < comm->base.n_devices; a++)
-        for (int b = a + 1; b < comm->base.n_devices; b++)
-            if (comm->devices[a]->ordinal == comm->devices[b]->ordinal) {
+    TSR_FOR_DEVICES(a, comm->here)
+        TSR_FOR_DEVICES(b, comm->here)
+            if (a < b && comm->devices[a]->ordinal == comm->devices[b]->ordinal) {
                 *a_out = a;
                 *b_out = b;
                 return true;
@@ -283,9 +350,9 @@ static tsr_status connect_devices(nccl_comm *comm)
             "supports this with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
             version / 10000, version / 100 % 100, version % 100, comm->devices[a]->base.name,
             comm->devices[b]->base.name);
-    tsr_status status = find_group(comm, all_devices(comm), &group);
-    if (status == TSR_OK)
-        return tsr_nccl_probe(group->clique, comm->devices, comm->base.n_devices, comm->timeout_ns);
+    tsr_status status = find_group(comm, comm->members, &group);
+    if (status == TSR_OK && !comm->processes)
+        status = tsr_nccl_probe(group->clique, comm->devices, comm->members, comm->timeout_ns);
     if (shared && status == TSR_ERR_DEVICE)
         return tsr_fail_in(TSR_ERR_UNSUPPORTED,
                            "NCCL refuses devices %s and %s on one GPU; set "
@@ -294,37 +361,66 @@ static tsr_status connect_devices(nccl_comm *comm)
     return status;
 }
 
+/* The devices that NCCL connects. */
+static void enlist(nccl_comm *comm, tsr_device *const *devices)
+{
+    comm->scratch_bytes = SIZE_MAX;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        comm->process[i] = devices[i]->process;
+        if (!devices[i]->is_gpu)
+            continue;
+        comm->members |= tsr_device_set_one(i);
+        comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
+        if (devices[i]->elsewhere)
+            continue;
+        comm->here |= tsr_device_set_one(i);
+        comm->devices[i] = tsr_cuda(devices[i]);
+        comm->devices[i]->nccl_writes = true;
+    }
+}
+
+static tsr_status prepare_here(nccl_comm *comm)
+{
+    tsr_status status = TSR_OK;
+    const int n = comm->base.n_devices;
+    keep_out_of_closed_memory(comm);
+    TSR_TRY(tsr_nccl_library_load(&comm->nccl));
+    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n, (size_t)n * sizeof(uint64_t), 0));
+out:
+    return status;
+}
+
 tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const tsr_comm_nccl_config *config,
                                 tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;
     nccl_comm *comm = NULL;
-    size_t before[TSR_NCCL_MAX_RANKS];
+    tsr_processes *processes = config ? config->processes : NULL;
+    size_t before[TSR_NCCL_MAX_RANKS] = {0};
     if (n_devices < 1 || n_devices > TSR_NCCL_MAX_RANKS)
         return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
                         TSR_NCCL_MAX_RANKS);
-    TSR_TRY(TSR_NEW(&comm, "a communicator"));
-    comm->base = (tsr_comm){.ops = &nccl_ops, .n_devices = n_devices};
-    comm->timeout_ns = config && config->timeout_ns ? config->timeout_ns : DEFAULT_TIMEOUT_NS;
-    if (config && config->logger)
-        comm->logger = *config->logger;
-    comm->scratch_bytes = SIZE_MAX;
-    for (int i = 0; i < n_devices; i++) {
-        comm->devices[i] = tsr_cuda(devices[i]);
-        comm->devices[i]->nccl_writes = true;
-        comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
+    status = TSR_NEW(&comm, "a communicator");
+    if (status == TSR_OK) {
+        comm->base = (tsr_comm){.ops = &nccl_ops, .n_devices = n_devices};
+        comm->timeout_ns = config && config->timeout_ns ? config->timeout_ns : DEFAULT_TIMEOUT_NS;
+        if (config && config->logger)
+            comm->logger = *config->logger;
+        comm->processes = processes;
+        if (processes)
+            comm->timeout_ns = TSR_MIN(comm->timeout_ns, tsr_processes_step_limit_ns(processes));
+        enlist(comm, devices);
+        status = prepare_here(comm);
     }
-    keep_out_of_closed_memory(comm);
-    TSR_TRY(tsr_nccl_library_load(&comm->nccl));
-    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices,
-                                     (size_t)n_devices * sizeof(uint64_t), 0));
-    for (int i = 0; i < n_devices; i++)
+    TSR_TRY(tsr_processes_try(processes, status, "preparing NCCL"));
+    TSR_FOR_DEVICES(i, comm->here)
         before[i] = free_on(comm->devices[i]);
     TSR_TRY(connect_devices(comm));
-    for (int i = 0; i < n_devices; i++)
-        TSR_TRY(lower_cap(comm, i, before));
+    TSR_FOR_DEVICES(i, comm->here)
+        status = status == TSR_OK ? lower_cap(comm, i, before) : status;
+    TSR_TRY(tsr_processes_try(processes, status, "NCCL's memory"));
     tsr_log(&comm->logger, TSR_LOG_INFO, "NCCL %d.%d.%d connects %d devices", comm->nccl.version / 10000,
-            comm->nccl.version / 100 % 100, comm->nccl.version % 100, n_devices);
+            comm->nccl.version / 100 % 100, comm->nccl.version % 100, tsr_device_set_count(comm->members));
     *comm_out = &comm->base;
     comm = NULL;
 out:

@@ -1,4 +1,4 @@
-/* NCCL communicators between devices of one process; see nccl_clique.h. */
+/* NCCL communicators of devices; see nccl_clique.h. */
 #include "cuda/comm/nccl_clique.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ enum { RUNNING, FINISHED, ABANDONED };
 #define STOPPING_NS 100000000u
 
 typedef struct clique_rank {
-    tsr_cuda_device *cuda; /* NULL: not a member */
+    tsr_cuda_device *cuda; /* NULL: not a member of this process */
     pthread_mutex_t lock;
     ncclComm_t comm; /* NULL: not yet, or no more */
     CUcontext context;
@@ -32,7 +32,7 @@ struct tsr_nccl_clique {
     tsr_nccl_clique *next; /* for the owner's use */
     tsr_nccl_library nccl; /* a copy, as `driver`: the thread may outlive the owner */
     tsr_cuda_driver driver;
-    tsr_device_set members;
+    tsr_device_set members, here; /* `here`: those of this process */
     clique_rank ranks[MAX_RANKS]; /* by device */
     pthread_t thread;
     _Atomic bool asked;     /* abort requested */
@@ -98,7 +98,7 @@ static void *abort_when_asked(void *argument)
     tsr_event_wait(&clique->changed, is_asked, clique, 0, TSR_FOREVER);
     for (int i = 0; i < MAX_RANKS; i++) {
         ncclComm_t comm = take(&clique->ranks[i]);
-        if (clique->members >> i == 1) {
+        if (clique->here >> i == 1) {
             atomic_store(&clique->last_call, true);
             tsr_event_notify(&clique->changed);
         }
@@ -220,6 +220,11 @@ int tsr_nccl_clique_rank(const tsr_nccl_clique *clique, int index)
     return tsr_device_set_place(clique->members, index);
 }
 
+tsr_device_set tsr_nccl_clique_here(const tsr_nccl_clique *clique)
+{
+    return clique->here;
+}
+
 /* Call with the locks of all `devices` held, and a device current (see abort_one). */
 static tsr_status call_in_group(tsr_nccl_clique *clique, tsr_device_set devices, tsr_nccl_calls calls,
                                 void *what)
@@ -272,7 +277,8 @@ static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *con
     bool usable = tsr_event_init(&clique->changed);
     for (int i = 0; i < MAX_RANKS; i++) {
         pthread_mutex_init(&clique->ranks[i].lock, NULL); /* cannot fail on Linux */
-        if (tsr_device_set_has(members, i)) {
+        if (tsr_device_set_has(members, i) && devices[i]) {
+            clique->here |= tsr_device_set_one(i);
             clique->ranks[i].cuda = devices[i];
             clique->ranks[i].context = devices[i]->context;
             clique->driver = devices[i]->driver;
@@ -304,16 +310,14 @@ out:
 }
 
 /* Start connecting all ranks, in the background. A device is current (see abort_one). */
-static tsr_status join_all(tsr_nccl_clique *clique)
+static tsr_status join_all(tsr_nccl_clique *clique, const ncclUniqueId *id)
 {
     tsr_status status = TSR_OK;
     const tsr_nccl_library *nccl = &clique->nccl;
-    ncclUniqueId id;
-    TSR_TRY(TSR_NCCL(nccl, ncclGetUniqueId(&id)));
     TSR_TRY(TSR_NCCL(nccl, ncclGroupStart()));
     for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
-        if (tsr_device_set_has(clique->members, i))
-            status = join_one(clique, i, &id);
+        if (tsr_device_set_has(clique->here, i))
+            status = join_one(clique, i, id);
     ncclResult_t ended = nccl->ncclGroupEnd(); /* also after a failure */
     if (status == TSR_OK)
         status = tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd");
@@ -321,19 +325,25 @@ out:
     return status;
 }
 
+tsr_status tsr_nccl_clique_id(const tsr_nccl_library *nccl, ncclUniqueId *id_out)
+{
+    return TSR_NCCL(nccl, ncclGetUniqueId(id_out));
+}
+
 tsr_status tsr_nccl_clique_create(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices,
-                                  tsr_device_set members, uint64_t timeout_ns, tsr_nccl_clique **clique_out)
+                                  tsr_device_set members, const ncclUniqueId *id, uint64_t timeout_ns,
+                                  tsr_nccl_clique **clique_out)
 {
     tsr_nccl_clique *clique = NULL;
-    tsr_cuda_device *first = devices[tsr_device_set_first(members)];
     tsr_status status = make_clique(nccl, devices, members, &clique);
     if (status != TSR_OK)
         return status;
+    tsr_cuda_device *first = clique->ranks[tsr_device_set_first(clique->here)].cuda;
     TSR_TRY(tsr_cuda_make_current(first));
-    status = join_all(clique);
+    status = join_all(clique, id);
     tsr_cuda_leave(first);
     TSR_TRY(status);
-    TSR_TRY(wait_until_done(clique, members, "ncclCommInitRankConfig", tsr_deadline_ns(timeout_ns)));
+    TSR_TRY(wait_until_done(clique, clique->here, "ncclCommInitRankConfig", tsr_deadline_ns(timeout_ns)));
     *clique_out = clique;
     clique = NULL;
 out:

@@ -11,11 +11,16 @@
 
 enum { TSR_NCCL_MAX_RANKS = 64 };
 
+/* When a device was first seen to have arrived so often at collectives. */
+typedef struct nccl_wait {
+    uint64_t arrivals, since_ns;
+} nccl_wait;
+
 /* The NCCL communicators of some devices; they are replaced after an abort. */
 typedef struct nccl_group {
     struct nccl_group *next;
     tsr_device_set members;
-    tsr_nccl_clique *clique; /* NULL: could not be created again */
+    tsr_nccl_clique *clique; /* NULL: could not be created again, or has no member in this process */
 } nccl_group;
 
 typedef struct nccl_comm {
@@ -23,12 +28,16 @@ typedef struct nccl_comm {
     tsr_nccl_library nccl;
     tsr_logger logger;
     uint64_t timeout_ns;
-    tsr_cuda_device *devices[TSR_NCCL_MAX_RANKS];
+    tsr_cuda_device *devices[TSR_NCCL_MAX_RANKS]; /* NULL: not a member of this process */
     size_t taken[TSR_NCCL_MAX_RANKS]; /* bytes that NCCL took of the devices' memory when it connected them */
     size_t caps[TSR_NCCL_MAX_RANKS];  /* the devices' previous memory caps; 0: not changed */
     size_t scratch_bytes;             /* the same on all devices */
     tsr_cuda_counters counters;       /* [other] collectives with `other`, see nccl_announce.h */
     nccl_group *groups;
+    tsr_device_set members, here; /* the devices that NCCL connects, and those of them in this process */
+    tsr_processes *processes;
+    int process[TSR_NCCL_MAX_RANKS]; /* of each device */
+    nccl_wait waits[TSR_NCCL_MAX_RANKS];
     tsr_nccl_clique *retired; /* aborted, perhaps not yet released by NCCL */
     _Atomic bool aborted;
     tsr_status broken; /* why there are no communicators any more; TSR_OK: there are */

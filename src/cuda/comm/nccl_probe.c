@@ -16,9 +16,9 @@ enum { SMALL = 4096, LARGE = (4 << 20) / sizeof(int64_t) + 5, SLEEP_NS = 20000 }
 typedef struct probe {
     tsr_nccl_clique *clique;
     tsr_cuda_device *const *devices;
-    int n_devices;
-    int n_held;      /* devices whose scratch is held */
-    int64_t *values; /* [n] */
+    tsr_device_set members, here; /* `here`: those of this process */
+    tsr_device_set held;          /* devices whose scratch is held */
+    int64_t *values;              /* [n] */
     size_t n;
 } probe;
 
@@ -31,7 +31,7 @@ static int64_t value_of(int index, int64_t i)
 static tsr_status fill(probe *t)
 {
     tsr_status status = TSR_OK;
-    for (int d = 0; d < t->n_devices; d++) {
+    TSR_FOR_DEVICES(d, t->here) {
         tsr_device *device = &t->devices[d]->base;
         for (size_t i = 0; i < t->n; i++)
             t->values[i] = value_of(d, (int64_t)i);
@@ -87,19 +87,19 @@ out:
 static tsr_status compare(probe *t)
 {
     tsr_status status = TSR_OK;
-    for (int d = 0; d < t->n_devices; d++) {
+    TSR_FOR_DEVICES(d, t->here) {
         tsr_device *device = &t->devices[d]->base;
         TSR_TRY(tsr_device_download(device, t->values, device->scratch, t->n * sizeof *t->values));
         for (size_t i = 0; i < t->n; i++) {
             int64_t sum = 0;
-            for (int other = 0; other < t->n_devices; other++)
+            TSR_FOR_DEVICES(other, t->members)
                 sum += value_of(other, (int64_t)i);
             if (t->values[i] != sum)
                 return tsr_fail(
                     TSR_ERR_DEVICE,
                     "device %s: NCCL's sum over %d devices is wrong at element %zu of %zu; do not "
                     "use NCCL on this machine",
-                    device->name, t->n_devices, i, t->n);
+                    device->name, tsr_device_set_count(t->members), i, t->n);
         }
     }
 out:
@@ -112,7 +112,7 @@ static const tsr_cuda_device *give_up(probe *t)
 {
     const tsr_cuda_device *first = NULL;
     tsr_nccl_clique_abort(t->clique);
-    for (int d = 0; d < t->n_devices; d++)
+    TSR_FOR_DEVICES(d, t->here)
         if (wait_idle(t->devices[d], NULL, tsr_deadline_ns(t->devices[d]->grace_ns)) == TSR_ERR_TIMEOUT) {
             atomic_store(&t->devices[d]->hung, true);
             first = first ? first : t->devices[d];
@@ -125,8 +125,8 @@ static tsr_status try_sum(probe *t, size_t n, uint64_t deadline_ns)
     tsr_status status = TSR_OK;
     t->n = n;
     TSR_TRY(fill(t));
-    TSR_TRY(tsr_nccl_clique_issue(t->clique, tsr_device_set_all(t->n_devices), call_sum, t, deadline_ns));
-    for (int d = 0; d < t->n_devices; d++)
+    TSR_TRY(tsr_nccl_clique_issue(t->clique, t->here, call_sum, t, deadline_ns));
+    TSR_FOR_DEVICES(d, t->here)
         TSR_TRY(wait_idle(t->devices[d], t->clique, deadline_ns));
     TSR_TRY(compare(t));
 out:
@@ -137,28 +137,30 @@ out:
 static tsr_status hold_scratch(probe *t, size_t *room_out)
 {
     *room_out = SIZE_MAX;
-    for (; t->n_held < t->n_devices; t->n_held++) {
-        tsr_device *device = &t->devices[t->n_held]->base;
+    TSR_FOR_DEVICES(d, t->here) {
+        tsr_device *device = &t->devices[d]->base;
         tsr_status status = tsr_device_hold_scratch(device);
         if (status != TSR_OK)
             return status;
+        t->held |= tsr_device_set_one(d);
         *room_out = TSR_MIN(*room_out, device->scratch_bytes / sizeof(int64_t));
     }
     return TSR_OK;
 }
 
-tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devices, int n_devices,
+tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devices, tsr_device_set members,
                           uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
-    probe t = {.clique = clique, .devices = devices, .n_devices = n_devices};
+    probe t = {
+        .clique = clique, .devices = devices, .members = members, .here = tsr_nccl_clique_here(clique)};
     uint64_t deadline_ns = tsr_deadline_ns(timeout_ns);
     size_t room;
     char text[512];
     const tsr_cuda_device *hung = NULL;
     TSR_TRY(tsr_mem_array(LARGE, sizeof *t.values, "a first sum", &t.values));
     TSR_TRY(hold_scratch(&t, &room));
-    if (!tsr_cuda_collective_reaches(devices, tsr_device_set_all(n_devices)))
+    if (!tsr_cuda_collective_reaches(devices, t.here))
         TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED,
                          "NCCL has no access to the scratch memory of all of its devices; use auto or staged "
                          "collectives"));
@@ -169,7 +171,7 @@ out:
         snprintf(text, sizeof text, "%s", tsr_last_error());
         hung = give_up(&t);
     }
-    for (int d = 0; d < t.n_held; d++)
+    TSR_FOR_DEVICES(d, t.held)
         tsr_device_drop_scratch(&devices[d]->base);
     tsr_mem_free(t.values);
     if (hung)

@@ -210,7 +210,8 @@ bool tsr_cuda_peers_refused(tsr_cuda_device *const *devices, int n_devices)
     int can;
     for (int i = 0; i < n_devices; i++)
         for (int j = 0; j < i; j++) {
-            if (devices[i]->ordinal == devices[j]->ordinal || is_open(devices[i], devices[j]))
+            if (!devices[i] || !devices[j] || devices[i]->ordinal == devices[j]->ordinal ||
+                is_open(devices[i], devices[j]))
                 continue;
             if (cudaDeviceCanAccessPeer(&can, devices[i]->ordinal, devices[j]->ordinal) == cudaSuccess && can)
                 return true;

@@ -83,10 +83,11 @@ typedef struct tsr_cuda_device {
     tsr_cuda_ring ring;
     tsr_cuda_worker *worker;
 
-    struct tsr_comm *watched; /* polled for failures while enqueued work is waited for; NULL = none */
-    _Atomic bool hung;        /* the device was given up: only its host memory is still released */
-    _Atomic uint64_t n_steps; /* parts of programs launched so far */
-    bool overdue;             /* a deadline has passed since the device was last quiescent */
+    struct tsr_comm *watched;  /* polled for failures while enqueued work is waited for; NULL = none */
+    uint64_t watched_since_ns; /* when its program began */
+    _Atomic bool hung;         /* the device was given up: only its host memory is still released */
+    _Atomic uint64_t n_steps;  /* parts of programs launched so far */
+    bool overdue;              /* a deadline has passed since the device was last quiescent */
     _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for */
     _Atomic int running_op;
     tsr_cuda_outcome outcome; /* what ended a program */

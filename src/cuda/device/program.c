@@ -516,6 +516,7 @@ static void run_program(void *argument)
     atomic_store(&cuda->running_op, 0);
     atomic_store(&cuda->running, program);
     cuda->watched = program->comm && program->comm->ops->poll ? program->comm : NULL;
+    cuda->watched_since_ns = tsr_clock_ns();
     tsr_status status = run_segments(program);
     cuda->watched = NULL;
     if (status == TSR_ERR_RANGE)

@@ -103,7 +103,8 @@ static bool sums_are_staged(const tsr_runtime *rt)
 {
     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
     const int n = tsr_runtime_collectives(rt, rows);
-    return strcmp(n > 0 ? rows[n - 1].implementation : rt->comm->ops->kind, "staged") == 0;
+    return (n == 0 && tsr_processes_count(rt->processes) > 1) ||
+           strcmp(n > 0 ? rows[n - 1].implementation : rt->comm->ops->kind, "staged") == 0;
 }
 
 /* Devices that share a GPU would compete for its streams' queues (docs/design/collectives.md). */
@@ -111,7 +112,8 @@ static bool share_a_gpu(const tsr_runtime *rt)
 {
     for (int d = 0; d < rt->n_devices; d++)
         for (int e = 0; e < d; e++)
-            if (rt->devices[d]->place == rt->devices[e]->place)
+            if (rt->devices[d]->place == rt->devices[e]->place &&
+                rt->devices[d]->process == rt->devices[e]->process)
                 return true;
     return false;
 }

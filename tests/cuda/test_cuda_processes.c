@@ -1,0 +1,233 @@
+/* GPUs in several processes (tsr/transport.h): the logits have the bits of one GPU in one process, in every
+ * process, and all processes have the same accounting of all devices; what fails in one process fails in all.
+ * The processes are threads on one simulated machine, each with GPUs of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "cuda/simulated.h"
+#include "support/distributed_task.h"
+#include "support/random.h"
+
+enum { N_GPUS = 5, LOGIT_BYTES = N_TOKENS * SESSION_VOCAB * sizeof(float) };
+
+static float *one_gpu; /* [N_TOKENS][SESSION_VOCAB], the logits of one */
+
+static void configure(uint64_t seed)
+{
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    config.n_devices = N_GPUS;
+    config.seed = seed;
+    cudasim_configure(&config);
+}
+
+/* What `t` computes has these logits in every process. */
+static void compare(task *t, const float *expected)
+{
+    process processes[PROCESSES_MAX];
+    const int n = task_run(t, task_decode_all, NULL, processes);
+    task_assert_status(processes, n, TSR_OK, "");
+    for (int r = 0; r < n; r++) {
+        assert_memory_equal(t->logits[r], expected, LOGIT_BYTES);
+        assert_memory_equal(t->used[r], t->used[0], sizeof t->used[0]);
+    }
+    task_free(t);
+    nothing_is_left();
+}
+
+/* The caller frees them. */
+static float *logits_alone(const char *devices, int n_split)
+{
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {devices}, .split = {1, 2, 1}, .n_split = n_split};
+    configure(1);
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 1, TSR_OK, "");
+    float *logits = malloc(LOGIT_BYTES);
+    assert_non_null(logits);
+    memcpy(logits, t.logits[0], LOGIT_BYTES);
+    task_free(&t);
+    return logits;
+}
+
+static int set_up(void **state)
+{
+    if (task_set_up(state))
+        return -1;
+    one_gpu = logits_alone("cuda:0", 1);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    free(one_gpu);
+    return task_tear_down(state);
+}
+
+/* -- bits -- */
+
+/* How many GPUs each process has, the split with zeros, the mode, the chunks: anything. */
+static void splits_have_the_bits_of_one_gpu(void **state)
+{
+    (void)state;
+    const char *rounds = getenv("TSR_TEST_ROUNDS");
+    uint64_t seed = 17;
+    for (int i = 0, n_rounds = rounds ? (atoi(rounds) + 9) / 10 : 3; i < n_rounds; i++) {
+        char devices[PROCESSES_MAX][64];
+        task t = {.chunk = 5 + (int)random_below(&seed, 16)};
+        t.mode = random_below(&seed, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
+        t.collectives = random_below(&seed, 4) ? NULL : "staged";
+        for (int r = 0, n = 2 + (int)random_below(&seed, 2); r < n; r++) {
+            size_t used = 0;
+            for (int d = (int)random_below(&seed, 2); d >= 0; d--)
+                used += (size_t)snprintf(devices[r] + used, sizeof devices[r] - used, "%scuda:%d",
+                                         used ? "," : "", t.n_split++ % N_GPUS);
+            t.devices[r] = devices[r];
+        }
+        for (int d = 0; d < t.n_split; d++)
+            t.split[d] = (float)random_below(&seed, 4);
+        t.split[random_below(&seed, (uint64_t)t.n_split)] += 1;
+        configure(seed);
+        compare(&t, one_gpu);
+    }
+}
+
+/* GPUs and host devices round differently, so the devices of one process are the same as those of several. */
+static void gpus_and_host_devices_go_together(void **state)
+{
+    (void)state;
+    float *expected = logits_alone("cuda:0,host:1,threads=1,cuda:1", 3);
+    task t = {
+        .devices = {"cuda:0,host:1,threads=1", "cuda:1"}, .split = {1, 2, 1}, .n_split = 3, .chunk = 20};
+    configure(3);
+    compare(&t, expected);
+    free(expected);
+}
+
+/* A GPU stages large sums as planes. */
+static void large_sums_are_staged(void **state)
+{
+    (void)state;
+    task alone = {.devices = {"cuda:0"}, .split = {1}, .n_split = 1, .n_rows = 350};
+    task t = {.devices = {"cuda:0", "cuda:1,cuda:2"},
+              .split = {1, 2, 3},
+              .n_split = 3,
+              .n_rows = 350,
+              .collectives = "staged"};
+    configure(4);
+    task_assert_product(&t, &alone);
+    nothing_is_left();
+}
+
+/* -- what one process lacks -- */
+
+static uint64_t sums_of_nccl(void)
+{
+    return cudasim_calls_of("ncclAllReduce");
+}
+
+static void without_nccl_in_one_process_all_stage(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"cuda:0", "cuda:1"}, .split = {1, 2}, .n_split = 2, .chunk = 20};
+    configure(5);
+    cudasim_fail_named("ncclGetUniqueId", 1, 1);
+    compare(&t, one_gpu);
+    assert_int_equal(sums_of_nccl(), 0);
+    configure(5);
+    cudasim_fail_named("ncclGetUniqueId", 1, 1);
+    t.collectives = "nccl";
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_DEVICE, "collectives 'nccl'");
+    task_free(&t);
+    t.collectives = "peer";
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "'peer' are between the devices of one process");
+    task_free(&t);
+    nothing_is_left();
+}
+
+static void where_one_process_refuses_capture_none_has_graphs(void **state)
+{
+    (void)state;
+    task t = {.devices = {"cuda:0", "cuda:1"}, .split = {1, 2}, .n_split = 2, .chunk = 20};
+    configure(6);
+    cudasim_fail_named("cudaStreamBeginCapture", 2, 0);
+    compare(&t, one_gpu);
+    assert_true(sums_of_nccl() > 0);
+}
+
+/* Whichever call of CUDA or NCCL fails, all processes fail or none does, and nothing is left. */
+static void what_fails_in_one_process_fails_in_all(void **state)
+{
+    (void)state;
+    const char *rounds = getenv("TSR_TEST_ROUNDS");
+    const uint64_t most = rounds ? (uint64_t)atoi(rounds) : 6;
+    process processes[PROCESSES_MAX];
+    for (int staged = 0; staged < 2; staged++) {
+        task t = {.devices = {"cuda:0", "cuda:1"},
+                  .split = {1, 1},
+                  .n_split = 2,
+                  .collectives = staged ? "staged" : NULL,
+                  .timeout_ns = 2000000000,
+                  .n_rows = 1};
+        configure(8);
+        task_run(&t, task_multiply, NULL, processes);
+        task_free(&t);
+        const uint64_t n_calls = cudasim_calls();
+        for (uint64_t i = 0; i < most; i++) {
+            const uint64_t call = n_calls * (2 * i + 1) / (2 * most);
+            configure(8);
+            cudasim_fail_call(call, 0);
+            task_run(&t, task_multiply, NULL, processes);
+            task_free(&t);
+            if ((processes[0].status == TSR_OK) != (processes[1].status == TSR_OK))
+                fail_msg("call %d of %d (%s): %s and %s", (int)call, (int)n_calls, cudasim_call_name(call),
+                         processes[0].text, processes[1].text);
+            assert_string_equal(cudasim_violation(), "");
+        }
+    }
+}
+
+/* -- a process that does not come -- */
+
+static void a_late_process_is_lost_and_named(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    const uint64_t limit_ns = 200000000;
+    for (int staged = 0; staged < 2; staged++) {
+        task t = {.devices = {"cuda:0", "cuda:1"},
+                  .split = {1, 1},
+                  .n_split = 2,
+                  .collectives = staged ? "staged" : "nccl",
+                  .timeout_ns = limit_ns,
+                  .n_rows = 1,
+                  .late_ms = 1000};
+        configure(7);
+        task_run(&t, task_multiply, NULL, processes);
+        assert_int_equal(processes[0].status, TSR_ERR_DEVICE_LOST);
+        assert_non_null(
+            strstr(processes[0].text, staged ? "another process exceeded" : "device 1 did not arrive"));
+        assert_int_equal(processes[1].status, TSR_ERR_DEVICE_LOST);
+        task_free(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(splits_have_the_bits_of_one_gpu),
+        cmocka_unit_test(gpus_and_host_devices_go_together),
+        cmocka_unit_test(large_sums_are_staged),
+        cmocka_unit_test(without_nccl_in_one_process_all_stage),
+        cmocka_unit_test(where_one_process_refuses_capture_none_has_graphs),
+        cmocka_unit_test(what_fails_in_one_process_fails_in_all),
+        cmocka_unit_test(a_late_process_is_lost_and_named),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
