@@ -79,8 +79,7 @@ static tsr_status find_state(tsr_runtime *rt, int index, const tsr_kv_state_conf
     const tsr_tensor *like = state->like;
     if (!like)
         return tsr_fail(TSR_ERR_INVALID,
-                        "KV region: layer %d: a state has no weight that it is divided like (like)",
-                        index);
+                        "KV region: layer %d: a state has no weight that it is divided like (like)", index);
     TSR_TRY(check_weight(rt, index, like));
     const tsr_placement *place = &like->placement;
     const int64_t n_rows = tsr_tensor_rows(like), n_units = n_rows > 1 ? n_rows : like->ne[0];
@@ -110,8 +109,8 @@ static tsr_status find_layer(tsr_runtime *rt, int index, const tsr_kv_layer_conf
         return tsr_fail(TSR_ERR_INVALID, "KV region: layer %d: the weight of keys (wk) is NULL", index);
     if (config->n_states < 0 || config->n_states > TSR_KV_MAX_STATES ||
         (config->n_states > 0 && !config->states))
-        return tsr_fail(TSR_ERR_INVALID, "KV region: layer %d: %d states at %p; 0 to %d are possible",
-                        index, config->n_states, (const void *)config->states, TSR_KV_MAX_STATES);
+        return tsr_fail(TSR_ERR_INVALID, "KV region: layer %d: %d states at %p; 0 to %d are possible", index,
+                        config->n_states, (const void *)config->states, TSR_KV_MAX_STATES);
     if (config->wk) {
         TSR_TRY(find_heads(rt, index, config, maps));
         *layer = (tsr_kv_layer){.devices = config->wk->placement.devices,
