@@ -81,8 +81,11 @@ enum { TSR_MAX_STATE_ROWS = 256 };
  * [n_heads * n_decay, n * n_tokens], beta [n_heads, n * n_tokens], all F32. n_decay is 1 or dk. a, dt_bias
  * and skip are F32 weights of one row. */
 typedef struct tsr_recurrence_operands {
-    tsr_tensor *q, *k, *v;    /**< q, k: F32 [n_key_heads * dk, n_tokens] */
-    tsr_tensor *alpha, *beta; /**< beta NULL: Mamba-2 */
+    tsr_tensor *q;            /**< F32 [n_key_heads * dk, n_tokens]; Mamba-2: C */
+    tsr_tensor *k;            /**< like q; Mamba-2: B */
+    tsr_tensor *v;            /**< values; Mamba-2: x */
+    tsr_tensor *alpha;        /**< of the decay; Mamba-2: dt */
+    tsr_tensor *beta;         /**< NULL: Mamba-2 */
     tsr_weight_parts a;       /**< [n_heads] */
     tsr_weight_parts dt_bias; /**< [n_heads * n_decay] */
     int64_t n_heads;          /**< of a part; a multiple of n_key_heads */
