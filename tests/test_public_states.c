@@ -1,5 +1,4 @@
-/* Convolutions, recurrences, compressed positions and residual streams by the public headers alone: against
- * loops in double over what the graph itself gives, the same bits for every division over devices, steps that
+/* Convolutions, recurrences and compressed positions by the public headers alone: against loops in double over what the graph itself gives, the same bits for every division over devices, steps that
  * are undone, forks; and what the calls refuse. */
 #include <math.h>
 #include <setjmp.h>
@@ -29,8 +28,6 @@ enum {
     N_V = N_HEADS * DV,
     RATIO = 3,
     DIM = 16, /* of a compressed row, and of heads that see rows */
-    N_STREAMS = 3,
-    MIXES = N_STREAMS * (2 + N_STREAMS),
     N_TOKENS = 5,
     N_STEPS = 3,
     N_SEQ = 2,
@@ -62,14 +59,11 @@ enum {
     KEYS,
     QUERIES,
     SEEN,
-    MIX_IN,
-    MIX,
-    MIXED,
     N_OUTPUTS
 };
 
 /* Weights that the reference reads. */
-enum { CONV, CONV_BIAS, A, DT_BIAS, SKIP, MAMBA_A, MAMBA_BIAS, BIAS, PAIR_BIAS, SCALE, BASE, N_READ };
+enum { CONV, CONV_BIAS, A, DT_BIAS, SKIP, MAMBA_A, MAMBA_BIAS, BIAS, PAIR_BIAS, N_READ };
 
 typedef struct bench {
     public_weights w;
@@ -95,8 +89,7 @@ static void make_weights(bench *b)
                     {BB, -1, 0, DK},           {DT, 1, GROUP, N_HEADS},
                     {VALUES, -1, 0, DIM},      {GATES, -1, 0, DIM},
                     {PAIRS, -1, 0, 2 * DIM},   {PAIR_GATES, -1, 0, 2 * DIM},
-                    {KEYS, -1, 0, DIM},        {QUERIES, 1, GROUP * DIM, N_HEADS * DIM},
-                    {MIX_IN, -1, 0, MIXES}};
+                    {KEYS, -1, 0, DIM},        {QUERIES, 1, GROUP * DIM, N_HEADS * DIM}};
     static const struct {
         int read, axis, granule, ne0, ne1;
         float size;
@@ -108,9 +101,7 @@ static void make_weights(bench *b)
                    {MAMBA_A, 0, GROUP, N_HEADS, 1, 0.3f},
                    {MAMBA_BIAS, 0, GROUP, N_HEADS, 1, 0.5f},
                    {BIAS, -1, 0, RATIO * DIM, 1, 0.5f},
-                   {PAIR_BIAS, -1, 0, RATIO * 2 * DIM, 1, 0.5f},
-                   {SCALE, -1, 0, 3, 1, 0.5f},
-                   {BASE, -1, 0, MIXES, 1, 0.5f}};
+                   {PAIR_BIAS, -1, 0, RATIO * 2 * DIM, 1, 0.5f}};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         b->product[products[i].output] =
             public_weight(w, products[i].axis, products[i].granule, N_EMBD, products[i].rows, 0.2f, 1 + i);
@@ -193,12 +184,6 @@ static void build(bench *b)
     const tsr_weight_parts conv = one(b->read[CONV]);
     const tsr_compress_rule compact = {.ratio = RATIO, .bias = b->read[BIAS]},
                             pairs = {.ratio = RATIO, .overlap = true, .bias = b->read[PAIR_BIAS]};
-    const tsr_stream_rule streams = {.n = N_STREAMS,
-                                     .iterations = 3,
-                                     .mixes = true,
-                                     .eps = eps,
-                                     .scale = b->read[SCALE],
-                                     .base = b->read[BASE]};
     tsr_attention_config config = tsr_attention_config_default();
     o[V] = tsr_conv(g, b->inputs, DELTA, 0, o[X_V], &conv, b->read[CONV_BIAS], true);
     const tsr_recurrence_operands delta = delta_operands(b);
@@ -220,12 +205,6 @@ static void build(bench *b)
     config.sees_more = true;
     config.more_layer = ROWS;
     o[SEEN] = tsr_attention(g, b->inputs, COMPRESSED, o[QUERIES], &config);
-    o[MIX] = tsr_stream_weights(g, o[MIX_IN], &streams);
-    tsr_tensor *x = tsr_stream_mix(g, o[KEYS], NULL, NULL, &(tsr_mix_rule){.n_in = 1, .n_out = N_STREAMS});
-    o[MIXED] = tsr_stream_mix(
-        g, x, o[MIX], o[VALUES],
-        &(tsr_mix_rule){
-            .n_in = N_STREAMS, .n_out = N_STREAMS, .first = 2 * N_STREAMS, .add_first = N_STREAMS});
     for (int i = 0; i < N_OUTPUTS; i++)
         tsr_graph_output(g, o[i]);
     runner_ok(tsr_program_compile(g, NULL, &b->program), "compile");
@@ -359,46 +338,6 @@ static void check_seen(const history *h, int t, const float *q, const float *y)
         public_near("attention to rows", y[i], out[i] / sum);
 }
 
-static void reference_mixing(const float *m, double c[N_STREAMS][N_STREAMS])
-{
-    for (int j = 0; j < N_STREAMS; j++) {
-        double sum = 0;
-        for (int k = 0; k < N_STREAMS; k++) {
-            const int at = 2 * N_STREAMS + j * N_STREAMS + k;
-            sum += c[j][k] = exp((double)weights[SCALE][2] * (double)m[at] + (double)weights[BASE][at]);
-        }
-        for (int k = 0; k < N_STREAMS; k++)
-            c[j][k] = c[j][k] / sum + (double)eps;
-    }
-    for (int i = 0; i < 5; i++) /* columns, rows, columns, rows, columns */
-        for (int a = 0; a < N_STREAMS; a++) {
-            double sum = (double)eps;
-            for (int e = 0; e < N_STREAMS; e++)
-                sum += i % 2 ? c[a][e] : c[e][a];
-            for (int e = 0; e < N_STREAMS; e++)
-                *(i % 2 ? &c[a][e] : &c[e][a]) /= sum;
-        }
-}
-
-static void check_streams(const float *m, const float *mix, const float *x, const float *add, const float *y)
-{
-    double c[N_STREAMS][N_STREAMS];
-    reference_mixing(m, c);
-    for (int k = 0; k < N_STREAMS; k++) {
-        const double pre = (double)weights[SCALE][0] * (double)m[k] + (double)weights[BASE][k],
-                     post = (double)weights[SCALE][1] * (double)m[N_STREAMS + k] +
-                            (double)weights[BASE][N_STREAMS + k];
-        public_near("pre", mix[k], 1 / (1 + exp(-pre)) + (double)eps);
-        public_near("post", mix[N_STREAMS + k], 2 / (1 + exp(-post)));
-        for (int i = 0; i < DIM; i++) {
-            double sum = 2 / (1 + exp(-post)) * (double)add[i];
-            for (int j = 0; j < N_STREAMS; j++)
-                sum += c[j][k] * (double)x[i];
-            public_near("a stream", y[k * DIM + i], sum);
-        }
-    }
-}
-
 static void check_token(history *h, float *const *o, int t)
 {
     const int p = h->length++;
@@ -423,8 +362,6 @@ static void check_token(history *h, float *const *o, int t)
     check_rows(h, 1, p, &o[OVERLAPPED][t * DIM]);
     for (int head = 0; head < N_HEADS; head++)
         check_seen(h, p, &o[QUERIES][(t * N_HEADS + head) * DIM], &o[SEEN][(t * N_HEADS + head) * DIM]);
-    check_streams(&o[MIX_IN][t * MIXES], &o[MIX][t * MIXES], &o[KEYS][t * DIM], &o[VALUES][t * DIM],
-                  &o[MIXED][t * N_STREAMS * DIM]);
 }
 
 /* -- tests -- */
@@ -517,6 +454,73 @@ static void steps_are_undone_and_forked(void **state)
     close_bench(&b);
 }
 
+/* A recurrence over two parts, with a decay for each row of the state, is two recurrences over one part. */
+static void parts_are_recurrences_of_their_own(void **state)
+{
+    (void)state;
+    float *first = NULL;
+    for (int s = 0; s < PUBLIC_SPLITS; s++) {
+        bench b;
+        int32_t positions[N_TOKENS];
+        tsr_weight_parts v = {.n = 2}, alpha = {.n = 2}, beta = {.n = 2}, a = {.n = 2}, dt = {.n = 2};
+        tsr_tensor *y[3];
+        public_weights_open(&b.w, public_splits[s]);
+        tsr_tensor *wq = public_weight(&b.w, 1, DK, N_EMBD, N_Q, 0.2f, 1);
+        for (int i = 0; i < 2; i++) {
+            const uint64_t seed = 10 * ((uint64_t)i + 1);
+            v.at[i] = public_weight(&b.w, 1, GROUP * DV, N_EMBD, N_V, 0.2f, seed);
+            alpha.at[i] = public_weight(&b.w, 1, GROUP * DK, N_EMBD, N_HEADS * DK, 0.2f, seed + 1);
+            beta.at[i] = public_weight(&b.w, 1, GROUP, N_EMBD, N_HEADS, 0.2f, seed + 2);
+            a.at[i] = public_weight(&b.w, -1, 0, N_HEADS, 1, 0.3f, seed + 3);
+            dt.at[i] = public_weight(&b.w, -1, 0, N_HEADS * DK, 1, 0.3f, seed + 4);
+        }
+        const tsr_kv_state_config states[] = {{v.at[0], DK}, {v.at[1], DK}, {v.at[0], DK}, {v.at[1], DK}};
+        const tsr_kv_layer_config layer = {.states = states, .n_states = 4};
+        tsr_kv_config config = tsr_kv_config_default();
+        config.layers = &layer;
+        config.n_layers = 1;
+        config.n_ctx = 32;
+        runner_ok(tsr_kv_create(b.w.rt, &config, &b.kv), "region");
+        runner_ok(tsr_graph_create(b.w.rt, &b.graph), "graph");
+        b.x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+        b.inputs = tsr_graph_kv_inputs(b.graph, b.kv, N_TOKENS);
+        tsr_tensor *q = tsr_mul_mat(b.graph, wq, b.x);
+        for (int i = 0; i < 3; i++) { /* both parts, then each */
+            const tsr_weight_parts *all[] = {&v, &alpha, &beta, &a, &dt};
+            tsr_weight_parts p[5];
+            for (int k = 0; k < 5; k++)
+                p[k] = i == 0 ? *all[k] : one(all[k]->at[i - 1]);
+            const tsr_recurrence_operands o = {.q = q,
+                                               .k = q,
+                                               .v = tsr_mul_mat_parts(b.graph, &p[0], b.x),
+                                               .alpha = tsr_mul_mat_parts(b.graph, &p[1], b.x),
+                                               .beta = tsr_mul_mat_parts(b.graph, &p[2], b.x),
+                                               .a = p[3],
+                                               .dt_bias = p[4],
+                                               .n_heads = N_HEADS,
+                                               .n_key_heads = N_KEYS,
+                                               .eps = eps};
+            y[i] = tsr_graph_output(b.graph, tsr_recurrence(b.graph, b.inputs, 0, i == 0 ? 0 : i + 1, &o));
+        }
+        runner_ok(tsr_program_compile(b.graph, NULL, &b.program), "compile");
+        for (int step = 0; step < 2; step++)
+            run(&b, step, NULL, positions);
+        float *both = public_read(y[0]);
+        for (int i = 0; i < 2; i++) {
+            float *part = public_read(y[1 + i]);
+            for (int t = 0; t < N_TOKENS; t++)
+                assert_memory_equal(&both[(2 * t + i) * N_V], &part[t * N_V], N_V * sizeof *part);
+            free(part);
+        }
+        if (first)
+            assert_memory_equal(both, first, tsr_tensor_bytes(y[0]));
+        free(first);
+        first = both;
+        close_bench(&b);
+    }
+    free(first);
+}
+
 static void refused(bench *b, const tsr_tensor *result, const char *words)
 {
     assert_null(result);
@@ -570,21 +574,11 @@ static void what_does_not_fit_is_refused(void **state)
                 i == 5 ? "an operand is NULL" : "the shapes of one recurrence");
     }
     for (int i = 0; i < 3; i++) {
-        const tsr_compress_rule rule = {.ratio = i == 0 ? 1 : RATIO, .bias = b.read[i == 1 ? BASE : BIAS]};
+        const tsr_compress_rule rule = {.ratio = i == 0 ? 1 : RATIO, .bias = b.read[i == 1 ? SKIP : BIAS]};
         refused(&b, tsr_compress(b.graph, b.inputs, COMPRESSED, i == 2 ? 5 : 0, o[VALUES], o[GATES], &rule),
                 i == 2 ? "states" : "at least two positions");
     }
     refused(&b, tsr_attention(b.graph, b.inputs, ROWS, o[QUERIES], NULL), "pass it as more_layer");
-    refused(&b,
-            tsr_stream_mix(b.graph, o[KEYS], o[MIX_IN], NULL,
-                           &(tsr_mix_rule){.n_in = 4, .n_out = 4, .first = 0, .add_first = -1}),
-            "one length, and each a weight");
-    refused(
-        &b,
-        tsr_stream_weights(
-            b.graph, o[MIX_IN],
-            &(tsr_stream_rule){.n = N_STREAMS, .mixes = true, .scale = b.read[SCALE], .base = b.read[BASE]}),
-        "at least one iteration");
     close_bench(&b);
 }
 
@@ -633,9 +627,8 @@ static void states_of_other_sizes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_division_gives_the_same_bits),
-        cmocka_unit_test(steps_are_undone_and_forked),
-        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(every_division_gives_the_same_bits), cmocka_unit_test(steps_are_undone_and_forked),
+        cmocka_unit_test(parts_are_recurrences_of_their_own), cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(states_of_other_sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

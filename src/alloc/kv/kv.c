@@ -41,9 +41,9 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_spec *sp
         kv->n_groups++; /* counted before opening, so that a failure closes it too */
         TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, spec, layer));
     }
-    if (kv->n_groups == 0)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "KV region: no layer has KV heads");
     TSR_TRY(tsr_kv_states_open(&kv->states, rt, spec));
+    if (kv->n_groups == 0 && !tsr_kv_states_any(&kv->states))
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "KV region: no layer has KV heads or states");
 out:
     return status;
 }
