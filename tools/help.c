@@ -236,7 +236,7 @@ static void print_see_also_man(const tool_command *command, FILE *out)
     fprintf(out, ".SH \"SEE ALSO\"\n");
     if (*command->name)
         fprintf(out, ".BR tsr (1)\n.PP\n");
-    fprintf(out, "In the documentation, docs/reference of the source or share/doc/tsr/reference\n"
+    fprintf(out, "In the documentation, docs/reference of the source or share/doc/tsr/docs/reference\n"
                  "where it is installed:\n");
     for (const char *text = command->pages; text;) {
         const char *page = text;
