@@ -24,10 +24,11 @@ if(TARGET tsr_tool AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATO
   foreach(page tsr tsr-topo tsr-show tsr-plan tsr-fit tsr-run tsr-perplexity tsr-bench tsr-bench-links tsr-synth tsr-doctor)
     string(REGEX REPLACE "^tsr-?" "" words ${page})
     string(REPLACE "-" ";" words "${words}")
-    add_custom_command(OUTPUT ${man_dir}/${page}.1
+    add_custom_command(OUTPUT ${man_dir}/${page}.1.gz # compressed, as Debian's policy wants them
       COMMAND tsr_tool help --man ${words} > ${man_dir}/${page}.1
+      COMMAND gzip -9 -n -f ${man_dir}/${page}.1
       DEPENDS tsr_tool)
-    list(APPEND TSR_MAN_PAGES ${man_dir}/${page}.1)
+    list(APPEND TSR_MAN_PAGES ${man_dir}/${page}.1.gz)
   endforeach()
   set(completions_dir ${PROJECT_BINARY_DIR}/completions)
   file(MAKE_DIRECTORY ${completions_dir})
