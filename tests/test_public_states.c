@@ -13,6 +13,7 @@
 
 #include <tsr/tsr.h>
 
+#include "support/directory.h"
 #include "support/public_weights.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -522,6 +523,31 @@ static void parts_are_recurrences_of_their_own(void **state)
     free(first);
 }
 
+/* States are saved whole, and loaded under every other split. */
+static void saved_states_go_on_under_any_split(void **state)
+{
+    (void)state;
+    float *o[N_OUTPUTS], *first[N_OUTPUTS] = {NULL};
+    int32_t positions[N_TOKENS];
+    for (int s = 0; s < PUBLIC_SPLITS; s++) {
+        bench b;
+        open_bench(&b, public_splits[s]);
+        build(&b);
+        if (s == 0) {
+            run(&b, 0, seqs[0], positions);
+            run(&b, 1, seqs[1], positions);
+            runner_ok(tsr_kv_save(b.kv, NULL, 0, 1, directory_file("states")), "save");
+        } else {
+            runner_ok(tsr_kv_load(b.kv, NULL, 0, 1, directory_file("states")), "load");
+        }
+        run(&b, 2, seqs[2], positions);
+        read_outputs(&b, o);
+        compare(&b, o, first);
+        close_bench(&b);
+    }
+    free_all(first);
+}
+
 static void refused(bench *b, const tsr_tensor *result, const char *words)
 {
     assert_null(result);
@@ -628,8 +654,11 @@ static void states_of_other_sizes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_division_gives_the_same_bits), cmocka_unit_test(steps_are_undone_and_forked),
-        cmocka_unit_test(parts_are_recurrences_of_their_own), cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(every_division_gives_the_same_bits),
+        cmocka_unit_test(steps_are_undone_and_forked),
+        cmocka_unit_test(parts_are_recurrences_of_their_own),
+        cmocka_unit_test(saved_states_go_on_under_any_split),
+        cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(states_of_other_sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

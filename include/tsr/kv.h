@@ -141,10 +141,11 @@ TSR_NODISCARD TSR_API tsr_status tsr_kv_fork(tsr_kv *kv, int from, int to);
  * behind them is decommitted. If a copy fails, its status; no page is lost. Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_compact(tsr_kv *kv);
 
-/** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. Shared pages are
- * stored once. The file does not depend on how heads are divided. `model` is a number that the caller chooses
- * for the weights and the graph: tsr_kv_load() refuses a file of another number. An existing file is replaced
- * only after the new file is complete and on the disk; an interrupted save leaves the existing file as it was
+/** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. What was
+ * appended last must have run. Keys, values and states are saved; shared pages are stored once. The file
+ * does not depend on how heads and states are divided. `model` is a number that the caller chooses for the
+ * weights and the graph: tsr_kv_load() refuses a file of another number. An existing file is replaced only
+ * after the new file is complete and on the disk; an interrupted save leaves the existing file as it was
  * (and perhaps a file `path`.XXXXXX). TSR_ERR_INVALID also if `path` is NULL. TSR_ERR_IO, TSR_ERR_MEMORY;
  * TSR_ERR_DEVICE: a device cannot be read. Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_save(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model,
@@ -152,12 +153,13 @@ TSR_NODISCARD TSR_API tsr_status tsr_kv_save(tsr_kv *kv, const int *seqs, int n_
 
 /** Load all sequences of a file. Sequence number i of the file becomes sequence seqs[i], and n_seqs must be
  * the number of sequences in the file; seqs NULL: each gets the number that it had. The sequences must be
- * empty before; shared pages are shared again. Layers with dimensions and windows, type_k, type_v and `model`
- * must be those of the region that was saved; devices, heads on each, n_ctx, n_batch and n_seq_max may be
- * others. On failure the sequences are empty. TSR_ERR_FORMAT: not a file of sequences, a damaged one, or one
- * whose pages have other sizes. TSR_ERR_INVALID: the file is of another `model` or of other types, or a
- * sequence is not empty or does not exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: a file of another
- * version of the format. TSR_ERR_NOT_FOUND, TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE. Blocks until done. */
+ * empty before; shared pages are shared again. Layers with dimensions, windows and states, type_k, type_v
+ * and `model` must be those of the region that was saved; devices, heads on each, n_ctx, n_batch and
+ * n_seq_max may be others. On failure the sequences are empty. TSR_ERR_FORMAT: not a file of sequences, a
+ * damaged one, or one whose pages have other sizes. TSR_ERR_INVALID: the file is of another `model` or of
+ * other types, or a sequence is not empty or does not exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: a
+ * file of another version of the format. TSR_ERR_NOT_FOUND, TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE.
+ * Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_kv_load(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model,
                                              const char *path);
 
