@@ -1,6 +1,6 @@
-/* Convolutions, recurrences and compressed positions by the public headers alone: against loops in double over
- * what the graph itself gives, the same bits for every division over devices, steps that are undone, forks;
- * and what the calls refuse. */
+/* Convolutions, recurrences and compressed positions by the public headers alone: against loops in
+ * double over what the graph itself gives, the same bits for every division over devices, steps that are
+ * undone, forks; and what the calls refuse. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
