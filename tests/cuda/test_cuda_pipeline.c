@@ -137,11 +137,44 @@ static void a_launch_that_fails_takes_back_all_chunks(void **state)
     }
 }
 
+static void cancel_in_second_chunk(int64_t n_done, int64_t n_tokens, void *session)
+{
+    (void)n_tokens;
+    if (n_done == 16)
+        tsr_session_cancel(session);
+}
+
+/* Each GPU finishes its chunks. A host device beside one GPU stops, and the GPU no longer waits for it. */
+static void a_cancelled_prompt_takes_back_all_chunks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *devices;
+        int n;
+    } cases[] = {{"host:1,threads=1,cuda:0", 2}, {"cuda:0,cuda:1", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        runner r;
+        float logits[N_VOCAB], before[N_VOCAB];
+        open_stages(&r, cases[i].devices, "auto", cases[i].n);
+        runner_ok(prompt(&r, before), cases[i].devices);
+        runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
+        tsr_session_set_progress(r.session, cancel_in_second_chunk, r.session);
+        assert_int_equal(prompt(&r, logits), TSR_ERR_CANCELLED);
+        assert_int_equal(tsr_session_length(r.session, 0), 0);
+        tsr_session_set_progress(r.session, NULL, NULL);
+        runner_ok(prompt(&r, logits), "after a cancelled prompt");
+        assert_memory_equal(logits, before, sizeof logits);
+        runner_close(&r);
+        nothing_is_left();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_give_the_bits_of_one_gpu),
         cmocka_unit_test(a_launch_that_fails_takes_back_all_chunks),
+        cmocka_unit_test(a_cancelled_prompt_takes_back_all_chunks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
