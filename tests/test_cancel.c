@@ -1,5 +1,6 @@
 /* Cancelling a decode: it ends inside a chunk, sequences are as before it, and what is decoded afterwards has
- * the bits of a session in which nothing was cancelled. */
+ * the bits of a session in which nothing was cancelled. Cancelling a run of a program. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/buffer.h>
+#include <tsr/graph.h>
 #include <tsr/trace.h>
 
 #include "support/random.h"
@@ -98,6 +101,7 @@ static void a_request_ends_the_next_call_unless_it_is_withdrawn(void **state)
 
 typedef struct canceller {
     tsr_session *session;
+    tsr_program *program; /* NULL: cancels the session */
     atomic_bool go;
     long delay_ns;
 } canceller;
@@ -109,7 +113,10 @@ static void *cancel_when_told(void *user)
         ;
     nanosleep(&(struct timespec){.tv_sec = c->delay_ns / 1000000000, .tv_nsec = c->delay_ns % 1000000000},
               NULL);
-    tsr_session_cancel(c->session);
+    if (c->program)
+        runner_ok(tsr_program_cancel(c->program), "cancelling a program");
+    else
+        tsr_session_cancel(c->session);
     return NULL;
 }
 
@@ -298,6 +305,90 @@ static void windows_go_back_as_after_any_failure(void **state)
     }
 }
 
+/* -- programs -- */
+
+enum { ROWS = 512, COLUMNS = 8, PRODUCTS = 64 };
+
+typedef struct chain {
+    tsr_runtime *rt;
+    tsr_context *ctx;
+    tsr_buffer *buffer;
+    tsr_graph *graph;
+    tsr_tensor *y;
+    tsr_program *program;
+    float expected[ROWS * COLUMNS];
+} chain;
+
+/* Products with one weight, whose rows are divided, so that devices wait for each other; run once. */
+static void open_chain(chain *c)
+{
+    static float data[ROWS * ROWS];
+    static const float split[] = {1, 2};
+    uint64_t seed = 8;
+    tsr_runtime_config config = tsr_runtime_config_default();
+    config.devices = "host:2,threads=1";
+    runner_ok(tsr_runtime_open(&config, &c->rt), "opening a runtime");
+    runner_ok(tsr_context_create(c->rt, &c->ctx), "a context");
+    tsr_tensor *w = tsr_tensor_2d(c->ctx, TSR_TYPE_F32, ROWS, ROWS, "w");
+    runner_ok(tsr_tensors_alloc(c->ctx, tsr_split_buffer_type(c->rt, 0, split, 2), &c->buffer), "a weight");
+    for (int i = 0; i < ROWS * ROWS; i++)
+        data[i] = random_normal(&seed) / sqrtf(ROWS);
+    runner_ok(tsr_tensor_set(w, data, 0, sizeof data), "a weight");
+    runner_ok(tsr_graph_create(c->rt, &c->graph), "a graph");
+    tsr_tensor *x = c->y = tsr_graph_input(c->graph, TSR_TYPE_F32, ROWS, COLUMNS, "x");
+    for (int i = 0; i < PRODUCTS; i++)
+        c->y = tsr_mul_mat(c->graph, w, c->y);
+    tsr_graph_output(c->graph, c->y);
+    runner_ok(tsr_program_compile(c->graph, NULL, &c->program), "compiling");
+    runner_ok(tsr_tensor_set(x, data, 0, sizeof c->expected), "an input");
+    runner_ok(tsr_program_run(c->program), "running");
+    runner_ok(tsr_tensor_get(c->y, c->expected, 0, sizeof c->expected), "an output");
+}
+
+static void close_chain(chain *c)
+{
+    tsr_program_destroy(c->program);
+    tsr_graph_destroy(c->graph);
+    tsr_buffer_destroy(c->buffer);
+    tsr_context_destroy(c->ctx);
+    tsr_runtime_close(c->rt);
+}
+
+static void run_again(const chain *c)
+{
+    float got[ROWS * COLUMNS];
+    runner_ok(tsr_program_run(c->program), "running after a cancelled run");
+    runner_ok(tsr_tensor_get(c->y, got, 0, sizeof got), "an output");
+    assert_memory_equal(got, c->expected, sizeof got);
+}
+
+static void a_run_of_a_program_is_cancelled(void **state)
+{
+    (void)state;
+    chain c;
+    uint64_t seed = 9;
+    open_chain(&c);
+    runner_ok(tsr_program_cancel(c.program), "cancelling");
+    assert_int_equal(tsr_program_run(c.program), TSR_ERR_CANCELLED);
+    assert_non_null(strstr(tsr_last_error(), "tsr_program_cancel"));
+    run_again(&c);
+    runner_ok(tsr_program_cancel(c.program), "cancelling");
+    assert_true(tsr_program_withdraw_cancel(c.program));
+    run_again(&c);
+    for (int round = 0; round < 8; round++) {
+        canceller other = {.program = c.program, .delay_ns = (long)random_below(&seed, 10000000)};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, cancel_when_told, &other), 0);
+        atomic_store(&other.go, true);
+        const tsr_status status = tsr_program_run(c.program);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(status == TSR_OK || status == TSR_ERR_CANCELLED);
+        assert_int_equal(tsr_program_withdraw_cancel(c.program), status == TSR_OK);
+        run_again(&c);
+    }
+    close_chain(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +397,7 @@ int main(void)
         cmocka_unit_test(wherever_it_comes_the_next_call_has_its_bits),
         cmocka_unit_test(progress_is_told_between_chunks_and_may_cancel),
         cmocka_unit_test(windows_go_back_as_after_any_failure),
+        cmocka_unit_test(a_run_of_a_program_is_cancelled),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -150,10 +150,21 @@ TSR_API void tsr_program_destroy(tsr_program *program); /**< NULL is fine */
 
 /** Run once and wait. TSR_ERR_RANGE: a partial sum left the exact reduction's range. TSR_ERR_TIMEOUT:
  * timeout_ns passed; the message names the device, the op, and the devices that did not arrive there.
- * TSR_ERR_DEVICE_LOST: a device makes no progress (tsr/runtime.h). TSR_ERR_DEVICE: a device failed. After a
- * failure the outputs are not to be used; unless the runtime is lost, the program may run again. Allocates
- * nothing. */
+ * TSR_ERR_DEVICE_LOST: a device makes no progress (tsr/runtime.h). TSR_ERR_DEVICE: a device failed.
+ * TSR_ERR_CANCELLED: see tsr_program_cancel(). After a failure the outputs are not to be used; unless the
+ * runtime is lost, the program may run again. Allocates nothing. */
 TSR_NODISCARD TSR_API tsr_status tsr_program_run(tsr_program *program);
+
+/** End the run of the program, or, if it does not run, its next run, which returns TSR_ERR_CANCELLED and so
+ * takes the request. A run that ends in another way in the same moment leaves the request to the next one.
+ * Host devices stop after the op that runs, but finish beside two or more GPUs; GPUs finish.
+ * TSR_ERR_UNSUPPORTED in several processes, which would wait for each other. Any thread, until
+ * tsr_program_destroy() is called. Does not block. */
+TSR_NODISCARD TSR_API tsr_status tsr_program_cancel(tsr_program *program);
+
+/** Withdraw a request of tsr_program_cancel() that no run has taken. Returns whether there was one. Any
+ * thread, as tsr_program_cancel(). */
+TSR_API bool tsr_program_withdraw_cancel(tsr_program *program);
 
 /** What a compiled program needs and does. */
 typedef struct tsr_program_info {

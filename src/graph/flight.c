@@ -193,19 +193,32 @@ void tsr_flight_cancel_by(tsr_runtime *rt, const _Atomic bool *cancelled)
 
 /* -- one program -- */
 
+static tsr_status check_cancelled(const tsr_program *program)
+{
+    return atomic_load(&program->cancelled)
+               ? tsr_fail(TSR_ERR_CANCELLED, "tsr_program_run: cancelled by tsr_program_cancel()")
+               : TSR_OK;
+}
+
 /* Run on the devices of this process; stand-ins have empty programs. */
 static tsr_status run_here(tsr_program *program)
 {
     tsr_status status = TSR_OK;
     tsr_flight flight = {.rt = program->rt};
+    tsr_flight_cancel_by(program->rt, &program->cancelled);
+    TSR_TRY(check_cancelled(program));
     TSR_TRY(tsr_flight_begin(&flight, program));
     TSR_TRY(tsr_flight_launch(&flight, ~(tsr_device_set)0));
     TSR_TRY(tsr_flight_end(&flight));
+    TSR_TRY(check_cancelled(program)); /* by devices that do not read the flag themselves */
     for (tsr_kv_inputs *inputs = program->graph->kv_inputs; inputs; inputs = inputs->next) {
         tsr_kv_finish_step(inputs->kv);
         tsr_kv_begin_call(inputs->kv); /* a run is a call: states can go back to those before it */
     }
 out:
+    tsr_flight_cancel_by(program->rt, NULL);
+    if (status == TSR_ERR_CANCELLED)
+        atomic_store(&program->cancelled, false);
     return status;
 }
 
@@ -222,4 +235,20 @@ tsr_status tsr_program_run(tsr_program *program)
     if (processes && status != TSR_OK && status != TSR_ERR_RANGE)
         tsr_processes_lose(processes, tsr_last_error());
     return status;
+}
+
+tsr_status tsr_program_cancel(tsr_program *program)
+{
+    if (program->rt->processes)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "tsr_program_cancel: the devices of the program are in several processes, which would "
+            "wait for this one; let the run end, or set timeout_ns");
+    atomic_store(&program->cancelled, true);
+    return TSR_OK;
+}
+
+bool tsr_program_withdraw_cancel(tsr_program *program)
+{
+    return atomic_exchange(&program->cancelled, false);
 }

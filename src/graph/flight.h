@@ -15,8 +15,6 @@
 #ifndef TSR_GRAPH_FLIGHT_H
 #define TSR_GRAPH_FLIGHT_H
 
-#include <stdatomic.h>
-
 #include "graph/program.h"
 
 /* A device's queue has room for more. */

@@ -2,6 +2,8 @@
 #ifndef TSR_GRAPH_PROGRAM_H
 #define TSR_GRAPH_PROGRAM_H
 
+#include <stdatomic.h>
+
 #include "graph/graph.h"
 #include "graph/memory.h"
 
@@ -22,6 +24,7 @@ struct tsr_program {
     tsr_program_info info;
     tsr_program_device_info *device_infos; /* [n_devices] */
     tsr_device_program **programs;         /* [n_devices], NULL: the device has nothing to do */
+    _Atomic bool cancelled;                /* set by any thread; cleared by the run that it ends */
     uint64_t epoch;                        /* the communicator's epoch when the programs were prepared */
     tsr_collective **collectives;          /* [n_collectives], NULL: it moves nothing */
     int n_collectives;
