@@ -252,10 +252,10 @@ static void wrong_states_are_refused(void **state)
     assert_int_equal(tsr_kv_create_spec(&s.f.fake.rt, &s.f.spec, &kv), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "layer 1"));
     describe(&s, thirds);
-    s.f.layers[0].kv_heads = s.f.layers[2].kv_heads = NULL;
-    s.f.layers[0].state[0] = s.f.layers[2].state[0] = s.f.layers[1].state[0];
-    s.f.layers[0].devices = s.f.layers[2].devices = 7;
+    for (int l = 0; l < s.f.spec.n_layers; l++) /* neither keys nor states */
+        s.f.layers[l] = (tsr_kv_layer){.devices = 7};
     assert_int_equal(tsr_kv_create_spec(&s.f.fake.rt, &s.f.spec, &kv), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "no layer has KV heads or states"));
     fake_runtime_close(&s.f.fake);
 }
 
