@@ -1,30 +1,35 @@
-/** @file The runtime: the devices that a program runs on, and everything that belongs to them.
+/** @file
+ * The runtime: the devices that a program runs on, and everything that belongs to them.
  *
  * All state of the library hangs off a runtime; several may coexist. It is opened first and closed last:
  * models, sessions, contexts, buffers and programs must be gone before tsr_runtime_close().
  *
- * tsr_runtime_config config = tsr_runtime_config_default(); config.devices = "host:2,threads=1";
- * tsr_runtime *rt; if (tsr_runtime_open(&config, &rt) != TSR_OK) ...
+ *     tsr_runtime_config config = tsr_runtime_config_default();
+ *     config.devices = "host:2,threads=1";
+ *     tsr_runtime *rt;
+ *     if (tsr_runtime_open(&config, &rt) != TSR_OK) ...
  *
  * Threads: a runtime and what belongs to it are used by one thread at a time.
  *
  * Devices that stop: a call may wait for the threads of host devices and for GPUs. If none of them makes
- * progress for stall_timeout_ns, the call returns TSR_ERR_DEVICE_LOST with the device and the op. Progress
- * is an op, a piece of an op or a block of a copy. On a GPU it is a part of a program that is launched at a
- * time, up to a whole step. Two Tesla P40 are predicted to take 3.5 s for a step of 512 tokens (the default
- * of n_batch) of a dense model of 70B parameters, 12 s at the end of a context of 131072 tokens, and eight
- * times as long for 4096 tokens; so the default timeout grows with the predicted time of a step. The same
- * happens where a device does not end after the timeout_ns of a program. Waits for another process have the
- * limit transport_timeout_ns instead. The runtime is then lost: every later call that would wait for its
- * threads returns the same error, until the runtime is closed. Objects on it are destroyed as usual, and
- * nothing waits for longer than 30 s. A thread that never returns is left behind. What such a thread may
- * access is never released: memory of all devices of the runtime, programs, the mappings of model files
- * that tsr_model_open() opened. Memory that the caller lent (tsr_buffer_from_ptr(), the buffers of the call
- * that failed) must not be released either. If the thread returns after all, it ends without effect.
+ * progress for stall_timeout_ns, the call returns TSR_ERR_DEVICE_LOST with the device and the op.
+ * Progress is an op, a piece of an op or a block of a copy. On a GPU it is a part of a program that is
+ * launched at a time, up to a whole step. Two Tesla P40 are predicted to take 3.5 s for a step of 512 tokens
+ * (the default of n_batch) of a dense model of 70B parameters, 12 s at the end of a context of 131072 tokens,
+ * and eight times as long for 4096 tokens; so the default timeout grows with the predicted time of a step.
+ * The same happens where a device does not end after the timeout_ns of a program. Waits for another process
+ * have the limit transport_timeout_ns instead. The runtime is then lost: every later call that would wait for
+ * its threads returns the same error, until the runtime is closed. Objects on it are destroyed as usual,
+ * and nothing waits for longer than 30 s. A thread that never returns is left behind. What such a thread
+ * may access is never released: memory of all devices of the runtime, programs, the mappings of model
+ * files that tsr_model_open() opened. Memory that the caller lent (tsr_buffer_from_ptr(), the buffers of
+ * the call that failed) must not be released either. If the thread returns after all, it ends without
+ * effect.
  *
- * fork(): threads do not survive it. In the child, every call that would wait for the threads of a
- * runtime of the parent returns TSR_ERR_DEVICE_LOST immediately. The child may close that runtime, or
- * leave it, and open one of its own. The parent is not affected. */
+ * fork(): threads do not survive it. In the child, every call that would wait for the threads of a runtime of
+ * the parent returns TSR_ERR_DEVICE_LOST immediately. The child may close that runtime, or leave it, and open
+ * one of its own. The parent is not affected.
+ */
 #ifndef TSR_RUNTIME_H
 #define TSR_RUNTIME_H
 
@@ -53,19 +58,19 @@ typedef struct tsr_runtime_config {
     const char *collectives;
     const tsr_topology *topology; /**< of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /**< silent by default */
-    /** Of GPUs, where the reduction is not exact: steps of at least this number of tokens multiply F16
-     * and BF16 weights by cuBLASLt, if it is installed. 0: 32; negative: never. */
+    /** Of GPUs, where the reduction is not exact: steps of at least this number of tokens multiply F16 and
+     * BF16 weights by cuBLASLt, if it is installed. 0: 32; negative: never. */
     int64_t library_tokens;
-    /** NULL: a single process. Otherwise the runtime spans several processes (tsr/transport.h) and has
-     * the devices of all of them, process after process. Borrowed until the runtime is closed. */
+    /** NULL: a single process. Otherwise the runtime spans several processes (tsr/transport.h) and has the
+     * devices of all of them, process after process. Borrowed until the runtime is closed. */
     const tsr_transport *transport;
     /** longest wait for another process. 0: in a step (decoding, running a program) 60 s, or the stall
      * timeout where that is longer; none in calls that load, save or measure, which last as long as the
      * slowest process needs. UINT64_MAX: no limit */
     uint64_t transport_timeout_ns;
-    /** longest wait for devices of this process that make no progress; see above. 0: 60 s, and with GPUs
-     * at least 20 times the predicted time of the longest step of any model that was opened; UINT64_MAX:
-     * no limit */
+    /** longest wait for devices of this process that make no progress; see above. 0: 60 s, and with GPUs at
+     * least 20 times the predicted time of the longest step of any model that was opened; UINT64_MAX: no
+     * limit */
     uint64_t stall_timeout_ns;
 } tsr_runtime_config;
 
@@ -81,16 +86,15 @@ static inline tsr_runtime_config tsr_runtime_config_default(void)
     return config;
 }
 
-/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text, or
- * no name of collectives or kernels. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this
- * machine lacks an instruction set, or the collectives cannot serve these devices (the message has the
- * reason). TSR_ERR_MEMORY. */
+/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text, or no
+ * name of collectives or kernels. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks
+ * an instruction set, or the collectives cannot serve these devices (the message has the reason).
+ * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
-/** Stop the devices' threads and free everything. No program may run, and no object may exist on the
- * runtime. Objects that still exist are logged as warnings, each by its name (tsr_runtime_objects),
- * together with the bytes in use by device and owner. They must not be used or destroyed afterwards.
- * NULL is fine. */
+/** Stop the devices' threads and free everything. No program may run, and no object may exist on the runtime.
+ * Objects that still exist are logged as warnings, each by its name (tsr_runtime_objects), together with the
+ * bytes in use by device and owner. They must not be used or destroyed afterwards. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
 /** Devices of the runtime, those of all processes. */
@@ -127,16 +131,17 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
 
 /** How the devices' partial sums are added up, by the size of one device's partial:
  *
- * "peer"           kernels read the other GPUs' memory, each adds up everything: least latency "peer
- * two-shot"  kernels add up one share each and read the others' sums: least traffic "peer push"
- * kernels write to the other GPUs' memory, each adds up everything "pinned"         the same through host
- * memory: any GPUs, without peer access too "nccl"           NVIDIA's library "staged"         through host
- * memory: works between any devices, GPUs and host devices included
+ *     "peer"           kernels read the other GPUs' memory, each adds up everything: least latency
+ *     "peer two-shot"  kernels add up one share each and read the others' sums: least traffic
+ *     "peer push"      kernels write to the other GPUs' memory, each adds up everything
+ *     "pinned"         the same through host memory: any GPUs, without peer access too
+ *     "nccl"           NVIDIA's library
+ *     "staged"         through host memory: works between any devices, GPUs and host devices included
  *
- * With "auto", the implementations that can serve the devices are timed when the runtime is opened, and
- * the fastest serves each size: 4 KiB; 256 KiB and 4 MiB, unless smaller sizes took more than 0.25 s
- * together; other sizes while the collectives take less than 0.1 s together. One that fails is left out
- * with a warning. With "peer", its three forms are timed. */
+ * With "auto", the implementations that can serve the devices are timed when the runtime is opened, and the
+ * fastest serves each size: 4 KiB; 256 KiB and 4 MiB, unless smaller sizes took more than 0.25 s together;
+ * other sizes while the collectives take less than 0.1 s together. One that fails is left out with a warning.
+ * With "peer", its three forms are timed. */
 typedef struct tsr_collectives_row {
     size_t bytes;            /**< largest size of this row; of the last row: no limit */
     char implementation[16]; /**< as above */
@@ -150,8 +155,8 @@ enum { TSR_COLLECTIVES_MAX_ROWS = 8 };
 TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
                                     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS]);
 
-/** Time that a device spends in collectives. Counted for host devices; of other devices `known` is false
- * and the times are 0. */
+/** Time that a device spends in collectives. Counted for host devices; of other devices `known` is false and
+ * the times are 0. */
 typedef struct tsr_device_times {
     bool known; /**< false: nothing is counted for this device */
     /** time in all-reduces, all-gathers and transfers since tsr_runtime_time_collectives() */
@@ -161,8 +166,8 @@ typedef struct tsr_device_times {
     uint64_t wait_ns;
 } tsr_device_times;
 
-/** Start counting times from 0, or stop counting, which is the initial state. Counting takes about 50 ns
- * per collective. Blocks until running programs have finished. */
+/** Start counting times from 0, or stop counting, which is the initial state. Counting takes about 50 ns per
+ * collective. Blocks until running programs have finished. */
 TSR_API void tsr_runtime_time_collectives(tsr_runtime *rt, bool on);
 /** Write the times of a device. Blocks until running programs have finished. TSR_ERR_INVALID: there is no
  * such device. */

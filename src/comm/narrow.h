@@ -2,8 +2,8 @@
  *
  * Most sums fit a word. Each process hands in the low words of its sums and, for each block of
  * TSR_NARROW_BLOCK sums, a flag that is 1 if one of its sums s is not in [-2^31 / P, 2^31 / P), with the
- * number of processes rounded up to a power of two P. Words wrap around. Where the flags of a block add up
- * to 0 the sum of all processes fits a word, so its low word is the sum.
+ * number of processes rounded up to a power of two P. Words wrap around. Where the flags of a block add up to
+ * 0 the sum of all processes fits a word, so its low word is the sum.
  *
  * For the other blocks, which all processes know from the same flags, a second sum adds up the high words
  * floor(s / 2^k), 2^k = 2^32 / P. With H their sum, the sum of all s is 2^k H + R, where R is a sum of at

@@ -231,8 +231,7 @@ static tsr_device_set nccl_missing(tsr_comm *base, const tsr_collective *collect
 
 /* -- creation -- */
 
-/* Give the memory that NCCL took back to the devices' caps, and keep peers out of what NCCL alone
- * writes. */
+/* Give the memory that NCCL took back to the devices' caps, and keep peers out of what NCCL alone writes. */
 static void restore_memory(nccl_comm *comm)
 {
     TSR_FOR_DEVICES(i, comm->here) {

@@ -31,8 +31,8 @@ tsr_status tsr_nccl_clique_create(const tsr_nccl_library *nccl, tsr_cuda_device 
                                   tsr_device_set members, const ncclUniqueId *id, uint64_t timeout_ns,
                                   tsr_nccl_clique **clique_out);
 
-/* End the running operations on the devices, and refuse new ones. Returns immediately. Any thread, any
- * number of times. */
+/* End the running operations on the devices, and refuse new ones. Returns immediately. Any thread, any number
+ * of times. */
 void tsr_nccl_clique_abort(tsr_nccl_clique *clique);
 
 /* Abort the clique and wait, for `timeout_ns` at most, until no earlier call can take effect any more. */
