@@ -217,7 +217,7 @@ static const trial trials[] = {
     {"create a session", create_session, "session_out must not be NULL"},
     {"open a model", open_model, "path and model_out must not be NULL"},
     {"save without a path", save_without_path, "path must not be NULL"},
-    {"save other sequences", save_other_sequences, "tsr_session_save: arguments"},
+    {"save other sequences", save_other_sequences, "saving sequences: arguments"},
     {"load without a path", load_without_path, "path must not be NULL"},
     {"resplit by a negative share", resplit_negative, "-1"},
     {"resplit all without a split", resplit_all_without_split, "tsr_runtime_resplit: a tensor_split"},

@@ -34,8 +34,8 @@
  *     tsr_runtime_open(), tsr_model_open(), tsr_session_create(), tsr_session_compact(), tsr_tensors_alloc(),
  *     tsr_buffer_from_ptr(), tsr_program_compile(), tsr_program_run(), tsr_runtime_measure_links()
  *                                  the exchange at the end of the call
- *     tsr_session_save(), tsr_session_load(), tsr_model_resplit(), tsr_runtime_resplit(),
- *     tsr_runtime_measure()
+ *     tsr_session_save(), tsr_session_load(), tsr_kv_save(), tsr_kv_load(), tsr_model_resplit(),
+ *     tsr_runtime_resplit(), tsr_runtime_measure()
  *                                  one exchange more, at the beginning
  *
  * The object that a call is made for (runtime, model, session, graph, tensor, context) must be given: a

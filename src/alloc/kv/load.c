@@ -239,12 +239,11 @@ tsr_status tsr_kv_load(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model, 
     loading l = {.kv = kv, .model = model, .path = path};
     if (!kv)
         return tsr_fail(TSR_ERR_INVALID, "tsr_kv_load: the KV region is NULL");
-    tsr_status status =
-        path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "the path of saved sequences must not be NULL");
-    status = tsr_saved_agree_on(kv, seqs, n_seqs, status, "tsr_kv_load");
+    tsr_status status = path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "loading sequences: path must not be NULL");
+    status = tsr_saved_agree_on(kv, seqs, n_seqs, status, "loading sequences");
     if (status != TSR_OK)
         return status;
-    status = tsr_processes_agree(kv->rt->processes, read_file(&l, seqs, n_seqs), "tsr_kv_load");
+    status = tsr_processes_agree(kv->rt->processes, read_file(&l, seqs, n_seqs), "loading sequences");
     if (status != TSR_OK)
         for (uint32_t i = l.n_begun; i-- > 0;)
             (void)!tsr_kv_remove(kv, l.sequences[i].id);

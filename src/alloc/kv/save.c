@@ -195,10 +195,10 @@ tsr_status tsr_kv_save(tsr_kv *kv, const int *seqs, int n_seqs, uint64_t model, 
 {
     if (!kv)
         return tsr_fail(TSR_ERR_INVALID, "tsr_kv_save: the KV region is NULL");
-    tsr_status status =
-        path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "the path of saved sequences must not be NULL");
-    status = tsr_saved_agree_on(kv, seqs, n_seqs, status, "tsr_kv_save");
+    tsr_status status = path ? TSR_OK : tsr_fail(TSR_ERR_INVALID, "saving sequences: path must not be NULL");
+    status = tsr_saved_agree_on(kv, seqs, n_seqs, status, "saving sequences");
     if (status == TSR_OK)
-        status = tsr_processes_agree(kv->rt->processes, save(kv, seqs, n_seqs, model, path), "tsr_kv_save");
+        status =
+            tsr_processes_agree(kv->rt->processes, save(kv, seqs, n_seqs, model, path), "saving sequences");
     return status;
 }
