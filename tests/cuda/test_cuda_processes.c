@@ -166,14 +166,14 @@ static void what_fails_in_one_process_fails_in_all(void **state)
 {
     (void)state;
     const char *rounds = getenv("TSR_TEST_ROUNDS");
-    const uint64_t most = rounds ? (uint64_t)atoi(rounds) : 6;
+    const uint64_t most = rounds ? (uint64_t)(atoi(rounds) + 1) / 2 : 5;
     process processes[PROCESSES_MAX];
     for (int staged = 0; staged < 2; staged++) {
         task t = {.devices = {"cuda:0", "cuda:1"},
                   .split = {1, 1},
                   .n_split = 2,
                   .collectives = staged ? "staged" : NULL,
-                  .timeout_ns = 2000000000,
+                  .timeout_ns = 1000000000,
                   .n_rows = 1};
         configure(8);
         task_run(&t, task_multiply, NULL, processes);
@@ -199,7 +199,7 @@ static void a_late_process_is_lost_and_named(void **state)
 {
     (void)state;
     process processes[PROCESSES_MAX];
-    const uint64_t limit_ns = 200000000;
+    const uint64_t limit_ns = 100000000;
     for (int staged = 0; staged < 2; staged++) {
         task t = {.devices = {"cuda:0", "cuda:1"},
                   .split = {1, 1},
@@ -207,7 +207,7 @@ static void a_late_process_is_lost_and_named(void **state)
                   .collectives = staged ? "staged" : "nccl",
                   .timeout_ns = limit_ns,
                   .n_rows = 1,
-                  .late_ms = 1000};
+                  .late_ms = 400};
         configure(7);
         task_run(&t, task_multiply, NULL, processes);
         assert_int_equal(processes[0].status, TSR_ERR_DEVICE_LOST);
