@@ -115,6 +115,10 @@ static int take_fault(Machine &m, const char *name, uint64_t index)
             fault.name.empty() ? fault.countdown == index : fault.name == name && --fault.countdown == 0;
         if (hit) {
             int error = fault.error != 0 ? fault.error : -1;
+            if (fault.device >= 0) {
+                m.devices[(size_t)fault.device].sticky = (cudaError_t)error;
+                error = 0;
+            }
             m.faults.erase(m.faults.begin() + (long)i);
             m.faults_hit++;
             return error;
@@ -406,13 +410,13 @@ uint64_t cudasim_blocks_of(const char *name)
 void cudasim_fail_call(uint64_t index, int error)
 {
     Locked lock;
-    machine().faults.push_back({"", index, error});
+    machine().faults.push_back({"", index, error, -1});
 }
 
 void cudasim_fail_named(const char *name, uint64_t nth, int error)
 {
     Locked lock;
-    machine().faults.push_back({name, nth, error});
+    machine().faults.push_back({name, nth, error, -1});
 }
 
 void cudasim_hang_named(const char *name)
@@ -442,6 +446,12 @@ void cudasim_poison_device(int device, int error)
 {
     Locked lock;
     machine().devices[(size_t)device].sticky = (cudaError_t)error;
+}
+
+void cudasim_poison_at(uint64_t index, int device, int error)
+{
+    Locked lock;
+    machine().faults.push_back({"", index, error, device});
 }
 
 void cudasim_corrupt_copy(int device, uint64_t nth, size_t bytes)

@@ -205,6 +205,7 @@ struct Fault {
     std::string name; /* "" = by index */
     uint64_t countdown;
     int error;
+    int device; /* whose context is poisoned; -1: the call fails */
 };
 
 struct Machine {

@@ -176,6 +176,9 @@ void cudasim_slow_named(const char *name, unsigned us);
  * cudaErrorIllegalAddress; 0 heals it. */
 void cudasim_poison_device(int device, int error);
 
+/* The same at call number `index` (cudasim_calls). */
+void cudasim_poison_at(uint64_t index, int device, int error);
+
 /* Of the copies of at least `bytes` bytes from the host to this device, the nth from now (1 = the next)
  * arrives with a bit changed; 0 = none. */
 void cudasim_corrupt_copy(int device, uint64_t nth, size_t bytes);
