@@ -497,6 +497,17 @@ out:
     return status;
 }
 
+/* Tokens that sequences have got; after a failure perhaps the first ones of the batch only. */
+static void note_tokens(tsr_session *session, const tsr_batch *batch)
+{
+    int64_t *at = session->old_lengths; /* before the call */
+    for (int64_t i = 0; i < batch->n_tokens; i++) {
+        const int seq = seq_of(batch, i);
+        if (at[seq] < tsr_kv_length(session->kv, seq))
+            tsr_history_note(&session->history, seq, at[seq]++, batch->tokens[i]);
+    }
+}
+
 static tsr_status decode_all(tsr_session *session, const tsr_batch *batch, wanted want)
 {
     tsr_status status = check_call(session, batch, &want);
@@ -525,6 +536,7 @@ static tsr_status decode_all(tsr_session *session, const tsr_batch *batch, wante
         status = give_up(&d, status);
     else
         tsr_kv_finish_step(session->kv);
+    note_tokens(session, batch);
     tsr_flight_cancel_by(session->model->rt, NULL);
     return status;
 }

@@ -135,6 +135,8 @@ static tsr_status create_inputs(tsr_session *session)
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->next_place));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->new_lengths));
+    if (!session->model->rt->no_alloc)
+        TSR_TRY(tsr_history_create(config->session.n_seq_max, config->session.n_ctx, &session->history));
     TSR_TRY(tsr_mem_array(n_seqs * TSR_SESSION_MAX_LANES, sizeof(int64_t), "step inputs",
                           &session->chunk_lengths));
 out:
@@ -231,6 +233,7 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session->old_lengths);
     tsr_mem_free(session->new_lengths);
     tsr_mem_free(session->chunk_lengths);
+    tsr_history_free(&session->history);
     tsr_mem_free(session);
 }
 
@@ -265,7 +268,11 @@ tsr_status tsr_session_fork(tsr_session *session, int from, int to)
     tsr_status status = tsr_session_check_seq(session, from);
     if (status == TSR_OK)
         status = tsr_session_check_seq(session, to);
-    return status == TSR_OK ? tsr_kv_fork(session->kv, from, to) : status;
+    if (status == TSR_OK)
+        status = tsr_kv_fork(session->kv, from, to);
+    if (status == TSR_OK)
+        tsr_history_fork(&session->history, from, to, tsr_kv_length(session->kv, to));
+    return status;
 }
 
 tsr_status tsr_session_compact(tsr_session *session)
@@ -281,11 +288,24 @@ tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, c
     return tsr_kv_save(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
 }
 
+/* The lengths before sequences are loaded, which must be empty. */
+static void note_empty(tsr_session *session)
+{
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
+        session->new_lengths[s] = tsr_kv_length(session->kv, s);
+}
+
 tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs, const char *path)
 {
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_load: session must not be NULL");
-    return tsr_kv_load(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
+    note_empty(session);
+    const tsr_status status =
+        tsr_kv_load(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
+    for (int s = 0; s < session->model->config.session.n_seq_max && status == TSR_OK; s++)
+        if (session->new_lengths[s] == 0)
+            tsr_history_forget(&session->history, s, tsr_kv_length(session->kv, s));
+    return status;
 }
 
 void tsr_session_get_stats(const tsr_session *session, tsr_session_stats *stats_out)

@@ -7,6 +7,7 @@
 #include "graph/flight.h"
 #include "graph/kv_inputs.h"
 #include "model/model.h"
+#include "model/session/history.h"
 
 /* What a step computes. */
 typedef struct tsr_step_shape {
@@ -59,6 +60,7 @@ struct tsr_session {
     int32_t *next_place;    /* [n_seq_max] of the next token of each sequence */
     int64_t *old_lengths;   /* [n_seq_max] lengths before the call, for a rollback */
     int64_t *new_lengths;   /* [n_seq_max] scratch */
+    tsr_history history;    /* the tokens of the sequences */
     int64_t *chunk_lengths; /* [TSR_SESSION_MAX_LANES][n_seq_max] before the chunk that is in this lane */
 };
 
