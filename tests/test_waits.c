@@ -168,6 +168,58 @@ static void a_deadline_does_not_wait_for_a_device_that_hangs(void **state)
     assert_true(child_succeeds(hang_in_attention, &last, LIMIT_S));
 }
 
+/* The step of a session, three times, on one device. */
+static void compute_alone(float logits[SESSION_VOCAB])
+{
+    bench b;
+    tsr_model_config model = session_config(64, 1, 16, 16);
+    tsr_runtime_config config = tsr_runtime_config_default();
+    config.devices = "host:1,threads=1";
+    CHECK(tsr_runtime_open(&config, &b.rt) == TSR_OK);
+    CHECK(tsr_model_open(b.rt, session_model_path, &model, &b.model) == TSR_OK);
+    CHECK(tsr_session_create(b.model, &b.session) == TSR_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK(step(&b) == TSR_OK);
+    memcpy(logits, b.logits, sizeof b.logits);
+    close_bench(&b);
+}
+
+/* The device hangs in the second step, and goes on when no call waits for it any more. */
+static void drop_what_hangs(void *argument)
+{
+    float expected[SESSION_VOCAB];
+    tsr_device_info info;
+    bench b;
+    (void)argument;
+    compute_alone(expected);
+    open_bench(&b, "host:2,threads=2", STALL_MS * MS, 0);
+    CHECK(step(&b) == TSR_OK);
+    atomic_store(&hangs, true);
+    CHECK(step(&b) == TSR_ERR_DEVICE_LOST);
+    CHECK(tsr_runtime_device(b.rt, 0, &info) == TSR_OK && !info.lost && !info.dropped);
+    CHECK(tsr_runtime_device(b.rt, 1, &info) == TSR_OK && info.lost && !info.dropped);
+    CHECK(tsr_runtime_drop_device(b.rt, 1) == TSR_OK);
+    CHECK(tsr_runtime_device(b.rt, 1, &info) == TSR_OK && info.dropped);
+    CHECK(tsr_session_length(b.session, 0) == N_TOKENS);
+    CHECK(step(&b) == TSR_OK);
+    atomic_store(&hangs, false);
+    while (atomic_load(&n_hanging) > 0)
+        nap_ms(1);
+    nap_ms(50);
+    CHECK(step(&b) == TSR_OK);
+    CHECK(memcmp(b.logits, expected, sizeof expected) == 0);
+    CHECK(tsr_runtime_drop_device(b.rt, 1) == TSR_ERR_INVALID && strstr(tsr_last_error(), "dropped before"));
+    CHECK(tsr_runtime_drop_device(b.rt, 0) == TSR_ERR_INVALID &&
+          strstr(tsr_last_error(), "no device remains"));
+    close_bench(&b);
+}
+
+static void a_device_that_hangs_can_be_dropped(void **state)
+{
+    (void)state;
+    assert_true(child_succeeds(drop_what_hangs, NULL, LIMIT_S));
+}
+
 /* Memory whose first access waits, as for a file on a server that is gone, until the descriptor is closed. -1
  * where the kernel does not offer this. */
 static int make_absent(void *memory, size_t bytes)
@@ -336,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_hangs_is_named_with_its_op),
+        cmocka_unit_test(a_device_that_hangs_can_be_dropped),
         cmocka_unit_test(a_deadline_does_not_wait_for_a_device_that_hangs),
         cmocka_unit_test(a_copy_that_hangs_is_bounded),
         cmocka_unit_test(a_device_that_misses_a_deadline_is_used_again),

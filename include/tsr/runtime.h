@@ -109,7 +109,9 @@ typedef struct tsr_device_info {
     int n_threads;        /**< host devices */
     size_t memory_cap;    /**< most that may be used: mem=, otherwise the memory near it; SIZE_MAX: no cap */
     size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
-    uint64_t reserved[8];          /**< 0; fields of later versions take its place */
+    bool lost;    /**< it failed for good, or does not end; tsr_runtime_drop_device() goes on without it */
+    bool dropped; /**< tsr_runtime_drop_device() has gone on without it */
+    uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_device_info;
 
 /** Write the description of a device. TSR_ERR_INVALID: there is no such device. */
@@ -128,6 +130,23 @@ TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
 /** Write the objects that exist on the runtime, newest first, at most `capacity` of them; objects[] may be
  * NULL with capacity 0. Returns the number of objects that exist. */
 TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects, int capacity);
+
+/** Go on without a device: one that was lost (tsr_device_info.lost), which then no longer keeps the runtime
+ * lost, or one that is to be taken out. Models are planned for the other devices, which read from the files
+ * what they lack, and the sequences of sessions are computed again from their tokens where the device had a
+ * part of their KV regions. A call that failed with TSR_ERR_DEVICE_LOST can then be made again, and gives the
+ * bits that it would have given, if all devices are of one kind. After a failure models lack weights: close
+ * them; the runtime can open others on the remaining devices.
+ *
+ * A device that is lost meanwhile is dropped as well. The device keeps its number, with a share of 0. It
+ * cannot come back before the runtime is opened again. Sequences that came from a file (tsr_session_load())
+ * have no tokens: they are empty afterwards, with a warning; load them again.
+ *
+ * TSR_ERR_INVALID: there is no such device, it was dropped before, it is the last one, or programs, buffers
+ * or KV regions of the caller exist on the runtime. TSR_ERR_MEMORY: the other devices have no room; the
+ * message has the device and the missing bytes. TSR_ERR_UNSUPPORTED in several processes. Else as
+ * tsr_model_resplit(). Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_runtime_drop_device(tsr_runtime *rt, int device);
 
 /** How the devices' partial sums are added up, by the size of one device's partial:
  *

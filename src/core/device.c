@@ -1,6 +1,8 @@
 /* Accounting and error texts around a device's own functions. */
 #include "core/device.h"
 
+#include <stdio.h>
+
 #include "core/mem.h"
 
 const char *tsr_memory_owner_name(tsr_memory_owner owner)
@@ -30,7 +32,19 @@ void tsr_device_destroy(tsr_device *device)
         return;
     tsr_pool_destroy(device->scratch_pool);
     device->scratch_pool = NULL;
-    device->ops->destroy(device);
+    tsr_device_own_ops(device)->destroy(device);
+}
+
+bool tsr_device_is_lost(tsr_device *device)
+{
+    char sentence[1024];
+    size_t available, total;
+    if (device->lost || !device->is_gpu || device->elsewhere)
+        return device->lost;
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    device->lost = device->ops->memory_info(device, &available, &total) == TSR_ERR_DEVICE_LOST;
+    tsr_fail_store("%s", sentence);
+    return device->lost;
 }
 
 size_t tsr_device_used(const tsr_device *device)

@@ -165,8 +165,11 @@ struct tsr_device {
     tsr_watch *watch;         /* of its runtime; NULL: waits have no limit */
     tsr_processes *processes; /* of its runtime; NULL: single process */
     int process;              /* rank of the process that has the device */
-    bool elsewhere; /* a stand-in for a device of another process: accounting is kept, programs are empty,
-                     * its memory is never accessed */
+    bool elsewhere; /* a stand-in for a device of another process or for one that was dropped: accounting is
+                     * kept, programs are empty, its memory is never accessed */
+    bool lost;      /* it is known to be lost, see tsr_device_is_lost() */
+    const struct tsr_device_ops *real_ops; /* of a device that was dropped; NULL: `ops` are */
+    uintptr_t dry_next;                    /* of a device that only counts: the next address */
 };
 
 /* Also of a stand-in, and of a device that is only planned with. */
@@ -175,8 +178,24 @@ static inline tsr_device_kind tsr_device_kind_of(const tsr_device *device)
     return device->is_gpu ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST;
 }
 
+/* Whether the runtime goes on without it (tsr_device_become_dry()). */
+static inline bool tsr_device_is_dropped(const tsr_device *device)
+{
+    return device->real_ops != NULL;
+}
+
+/* The functions that release what a device has in host memory, also after it was dropped. */
+static inline const struct tsr_device_ops *tsr_device_own_ops(const tsr_device *device)
+{
+    return device->real_ops ? device->real_ops : device->ops;
+}
+
 /* NULL is fine. */
 void tsr_device_destroy(tsr_device *device);
+
+/* Whether the device is unusable for good. A GPU is asked, unless it is known. Leaves the last error as it
+ * was. */
+bool tsr_device_is_lost(tsr_device *device);
 
 /* Bytes of all owners. */
 size_t tsr_device_used(const tsr_device *device);

@@ -15,6 +15,7 @@ struct tsr_runtime {
     int n_devices;
     tsr_device **devices; /* [n_devices], devices[i]->index == i */
     tsr_comm *comm;
+    char collectives[16];     /* the name in the config; "": auto */
     tsr_processes *processes; /* NULL: single process */
     tsr_watch *watch;         /* over all waits for its threads; NULL where no_alloc */
     tsr_logger logger;

@@ -209,11 +209,31 @@ static tsr_status agree_on_split(const tsr_runtime *rt, const float *tensor_spli
     return tsr_processes_agree_on(rt->processes, mine, "the start of a change of split", mark);
 }
 
-static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float *tensor_split,
-                          int n_tensor_split)
+/* Devices that get nothing: `without`, and those that were dropped. */
+static tsr_status leave_out(const tsr_runtime *rt, tsr_device_set without, tsr_split_request *request)
 {
-    tsr_resplits all = {.rt = rt, .list = list, .n = n};
+    double left = 0;
+    for (int d = 0; d < rt->n_devices; d++) {
+        const bool out = tsr_device_set_has(without, d) || tsr_device_is_dropped(rt->devices[d]);
+        if (out && request->share[d] > 0 && !request->automatic)
+            return tsr_fail(TSR_ERR_INVALID, "device %s was dropped; give it a share of 0",
+                            rt->devices[d]->name);
+        if (out)
+            request->share[d] = 0;
+        left += request->share[d];
+    }
+    for (int d = 0; d < rt->n_devices; d++)
+        request->share[d] /= left;
+    return TSR_OK;
+}
+
+static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, tsr_device_set without,
+                          const float *tensor_split, int n_tensor_split)
+{
+    tsr_resplits all = {.rt = rt, .list = list, .n = n, .without = without};
     tsr_status status = tsr_split_request_read(tensor_split, n_tensor_split, rt->n_devices, &all.request);
+    if (status == TSR_OK)
+        status = leave_out(rt, without, &all.request);
     status = agree_on_split(rt, tensor_split, n_tensor_split, status);
     if (status != TSR_OK)
         return status;
@@ -256,29 +276,34 @@ tsr_status tsr_model_resplit(tsr_model *model, const float *tensor_split, int n_
     status = check_split("tsr_model_resplit", tensor_split, n_tensor_split);
     if (status != TSR_OK)
         return agree_on_split(model->rt, NULL, 0, status);
-    TSR_TRY(resplit(model->rt, &one, 1, tensor_split, n_tensor_split));
+    TSR_TRY(resplit(model->rt, &one, 1, 0, tensor_split, n_tensor_split));
 out:
     return status;
 }
 
 tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split, int n_tensor_split)
 {
-    tsr_status status = TSR_OK;
-    tsr_resplit *list = NULL;
-    int n = 0;
     if (!rt)
         return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_resplit: runtime must not be NULL");
-    status = check_split("tsr_runtime_resplit", tensor_split, n_tensor_split);
+    const tsr_status status = check_split("tsr_runtime_resplit", tensor_split, n_tensor_split);
+    return status == TSR_OK ? tsr_resplit_all(rt, 0, tensor_split, n_tensor_split)
+                            : agree_on_split(rt, NULL, 0, status);
+}
+
+tsr_status tsr_resplit_all(tsr_runtime *rt, tsr_device_set without, const float *tensor_split,
+                           int n_tensor_split)
+{
+    tsr_resplit *list = NULL;
+    int n = 0;
     for (const tsr_model *m = rt->models; m; m = m->next)
         n++;
-    if (status == TSR_OK)
-        status = tsr_mem_array((size_t)n, sizeof *list, "a change of split", &list);
+    tsr_status status = tsr_mem_array((size_t)n, sizeof *list, "a change of split", &list);
     if (status != TSR_OK)
         return agree_on_split(rt, NULL, 0, status);
     n = 0;
     for (tsr_model *m = rt->models; m; m = m->next)
         list[n++].model = m;
-    TSR_TRY(resplit(rt, list, n, tensor_split, n_tensor_split));
+    TSR_TRY(resplit(rt, list, n, without, tensor_split, n_tensor_split));
 out:
     tsr_mem_free(list);
     return status;

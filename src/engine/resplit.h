@@ -29,12 +29,17 @@ typedef struct tsr_resplits {
     tsr_split_request request; /* for models of other split modes than "none" */
     tsr_resplit *list;         /* [n] */
     int n;
+    tsr_device_set without;             /* devices that get nothing */
     size_t caps[TSR_MAX_DEVICES];       /* caps of the devices, lifted during the change, since the
                                        * accounting counts both splits */
     size_t deferred[TSR_MAX_DEVICES];   /* bytes charged after everything prepared so far */
     size_t present[TSR_MAX_DEVICES];    /* bytes in use by old and new split */
     size_t peak_total[TSR_MAX_DEVICES]; /* peaks of the accounting before the change */
 } tsr_resplits;
+
+/* tsr_runtime_resplit(), with arguments that were checked, and no share for the devices `without`. */
+tsr_status tsr_resplit_all(tsr_runtime *rt, tsr_device_set without, const float *tensor_split,
+                           int n_tensor_split);
 
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
 

@@ -58,6 +58,8 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
                stays = all->deferred[d] > goes ? all->deferred[d] - goes : 0;
         if (all->caps[d] < SIZE_MAX)
             planner.props[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
+        if (tsr_device_set_has(all->without, d))
+            planner.props[d].memory_cap = 0;
         TSR_TRY(tsr_plan_get_device(model->plan, d, &before));
         planner.props[d].margin = before.margin_bytes;
     }

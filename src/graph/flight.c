@@ -40,8 +40,10 @@ static tsr_status release_waiting(tsr_flight *flight, tsr_device *culprit, tsr_s
     bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted), is_lost = false;
     snprintf(cause, sizeof cause, "%s", tsr_last_error());
     rt->comm->ops->abort(rt->comm);
+    culprit->lost |= status == TSR_ERR_DEVICE_LOST && !tsr_watch_is_lost(rt->watch); /* itself, not a wait */
     TSR_FOR_DEVICES(d, busy_devices(flight)) {
         tsr_status own = wait_released(rt->devices[d]);
+        rt->devices[d]->lost |= own == TSR_ERR_DEVICE_LOST;
         if (own == TSR_OK || is_lost || (is_cause && own != TSR_ERR_DEVICE_LOST))
             continue;
         is_cause = true;

@@ -112,7 +112,8 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
         tsr_device_free(memory->rt->devices[d], TSR_MEMORY_COMM, memory->devices[d].comm,
                         tsr_layout_comm_bytes(&memory->layout, d));
         if (memory->devices[d].pinned)
-            memory->rt->devices[d]->ops->unpin(memory->rt->devices[d], memory->devices[d].pinned);
+            tsr_device_own_ops(memory->rt->devices[d])
+                ->unpin(memory->rt->devices[d], memory->devices[d].pinned);
         if (memory->devices[d].holds_scratch)
             tsr_device_drop_scratch(memory->rt->devices[d]);
         tsr_mem_free(memory->devices[d].chunks);

@@ -61,7 +61,7 @@ static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
 {
     const tsr_comm_nccl_config config = {.logger = &rt->logger, .processes = rt->processes};
     for (int d = 0; d < rt->n_devices && !rt->processes; d++)
-        if (!rt->devices[d]->is_gpu)
+        if (!rt->devices[d]->is_gpu && !tsr_device_is_dropped(rt->devices[d]))
             return tsr_fail(TSR_ERR_UNSUPPORTED, "NCCL does not serve device %s", rt->devices[d]->name);
     return tsr_comm_nccl_create(rt->devices, rt->n_devices, &config, comm_out);
 }
@@ -100,7 +100,9 @@ static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach
 {
     for (int i = 0; i < rt->n_devices; i++)
         for (int j = 0; j < i; j++)
-            if (!tsr_device_set_has(reach[i], j) && share_gpu(rt->devices[i], rt->devices[j]))
+            if (tsr_device_is_dropped(rt->devices[i]) || tsr_device_is_dropped(rt->devices[j]))
+                continue;
+            else if (!tsr_device_set_has(reach[i], j) && share_gpu(rt->devices[i], rt->devices[j]))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
                                 "devices %s and %s are on a GPU where at most %d devices "
                                 "can wait for each other; set CUDA_DEVICE_MAX_CONNECTIONS=32 in the "
@@ -272,6 +274,28 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "collectives '%s' are between GPUs; host devices share their memory: use auto", name);
     return tsr_comm_local_create(rt->n_devices, &rt->comm);
+}
+
+tsr_status tsr_runtime_connect_again(tsr_runtime *rt)
+{
+    tsr_comm *plain = NULL;
+    tsr_status status = tsr_comm_local_create(rt->n_devices, &plain);
+    if (status != TSR_OK)
+        return status;
+    if (!tsr_watch_has_abandoned(rt->watch))
+        tsr_comm_destroy(rt->comm);
+    rt->comm = NULL;
+    status = tsr_runtime_connect(rt, *rt->collectives ? rt->collectives : NULL);
+    if (status == TSR_OK) {
+        tsr_comm_destroy(plain);
+        return TSR_OK;
+    }
+    rt->comm = plain;
+    if (status == TSR_ERR_DEVICE_LOST || status == TSR_ERR_MEMORY)
+        return status;
+    tsr_log(&rt->logger, TSR_LOG_WARN, "sums go through host memory now: %s", tsr_last_error());
+    tsr_fail_clear();
+    return TSR_OK;
 }
 
 int tsr_runtime_collectives(const tsr_runtime *rt, tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS])

@@ -7,4 +7,9 @@
 /* Make rt->comm for rt's devices. `name` as in tsr_runtime_config; NULL: "auto". */
 tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name);
 
+/* Make it anew after a device was dropped: that of the config or, if it cannot be made, with a warning one
+ * through host memory. No collective exists, but those that an abandoned thread may be in. A failure leaves a
+ * communicator, the old one or the one through host memory. */
+tsr_status tsr_runtime_connect_again(tsr_runtime *rt);
+
 #endif

@@ -165,6 +165,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
         TSR_TRY(open_device(rt, config, topo, list, i, counts.first + i));
     tsr_device_rates_guess(list->devices, list->n_devices, rt->rates + counts.first);
     TSR_TRY(tsr_distributed_complete(rt, list->devices, &counts));
+    snprintf(rt->collectives, sizeof rt->collectives, "%s", config->collectives ? config->collectives : "");
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));
     tsr_runtime_note_free(rt);
 out:
@@ -263,11 +264,13 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
     if (device < 0 || device >= rt->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device,
                         rt->n_devices);
-    const tsr_device *d = rt->devices[device];
+    tsr_device *d = rt->devices[device];
     tsr_device_info info = {.kind = tsr_device_kind_of(d),
                             .process = d->process,
                             .n_threads = d->n_threads,
-                            .memory_cap = d->memory_cap};
+                            .memory_cap = d->memory_cap,
+                            .lost = tsr_device_is_lost(d),
+                            .dropped = tsr_device_is_dropped(d)};
     memcpy(info.name, d->name, sizeof info.name);
     memcpy(info.isa, d->isa, sizeof info.isa);
     memcpy(info.used, d->used, sizeof info.used);

@@ -10,11 +10,6 @@
 
 enum { FIRST_ADDRESS_BIT = 56, DEVICE_ADDRESS_BIT = 48, PAGE_BYTES = 4096 };
 
-typedef struct measure_device {
-    tsr_device base;
-    uintptr_t next;
-} measure_device;
-
 static void measure_destroy(tsr_device *device)
 {
     tsr_mem_free(device);
@@ -22,14 +17,13 @@ static void measure_destroy(tsr_device *device)
 
 static tsr_status measure_reserve(tsr_device *device, size_t bytes, void **pointer_out)
 {
-    measure_device *self = (measure_device *)device;
     size_t alignment = TSR_MAX(device->alignment, (size_t)PAGE_BYTES);
     /* One page stays free between neighbours, so that the end of one allocation is never the start of the
      * next. */
-    if (bytes > UINTPTR_MAX - self->next - PAGE_BYTES - 2 * alignment)
+    if (bytes > UINTPTR_MAX - device->dry_next - PAGE_BYTES - 2 * alignment)
         return tsr_fail(TSR_ERR_MEMORY, "device %s: %zu bytes exceed the address space", device->name, bytes);
-    *pointer_out = (void *)self->next;
-    self->next = tsr_align_up(self->next + bytes + PAGE_BYTES, alignment);
+    *pointer_out = (void *)device->dry_next;
+    device->dry_next = tsr_align_up(device->dry_next + bytes + PAGE_BYTES, alignment);
     return TSR_OK;
 }
 
@@ -137,23 +131,39 @@ static const struct tsr_device_ops measure_ops = {
     .wait_queue = measure_wait_queue,
 };
 
+/* Addresses of this device, after all that programs map. */
+static uintptr_t first_address(const tsr_device *device)
+{
+    return tsr_align_up(((uintptr_t)1 << FIRST_ADDRESS_BIT) +
+                            ((uintptr_t)device->index << DEVICE_ADDRESS_BIT),
+                        TSR_MAX(device->alignment, (size_t)PAGE_BYTES));
+}
+
 tsr_status tsr_measure_device_create(const char *name, int index, size_t memory_cap, size_t alignment,
                                      size_t max_alloc, size_t granularity, tsr_device **device_out)
 {
     tsr_status status = TSR_OK;
-    measure_device *self = NULL;
+    tsr_device *device = NULL;
 
-    TSR_TRY(TSR_NEW(&self, "a measuring device"));
-    self->base.ops = &measure_ops;
-    self->base.index = index;
-    self->base.memory_cap = memory_cap;
-    self->base.alignment = alignment;
-    self->base.max_alloc = max_alloc;
-    self->base.granularity = granularity;
-    snprintf(self->base.name, sizeof self->base.name, "%s", name);
-    self->next = tsr_align_up(((uintptr_t)1 << FIRST_ADDRESS_BIT) + ((uintptr_t)index << DEVICE_ADDRESS_BIT),
-                              TSR_MAX(alignment, (size_t)PAGE_BYTES));
-    *device_out = &self->base;
+    TSR_TRY(TSR_NEW(&device, "a measuring device"));
+    device->ops = &measure_ops;
+    device->index = index;
+    device->memory_cap = memory_cap;
+    device->alignment = alignment;
+    device->max_alloc = max_alloc;
+    device->granularity = granularity;
+    snprintf(device->name, sizeof device->name, "%s", name);
+    device->dry_next = first_address(device);
+    *device_out = device;
 out:
     return status;
+}
+
+void tsr_device_become_dry(tsr_device *device)
+{
+    device->real_ops = device->ops;
+    device->ops = &measure_ops;
+    device->elsewhere = true;
+    device->memory_cap = 0;
+    device->dry_next = first_address(device);
 }

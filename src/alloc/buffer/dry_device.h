@@ -13,4 +13,9 @@
 tsr_status tsr_measure_device_create(const char *name, int index, size_t memory_cap, size_t alignment,
                                      size_t max_alloc, size_t granularity, tsr_device **device_out);
 
+/* A device that is lost becomes a stand-in for itself, without room: objects on it keep their accounts and
+ * can be destroyed, and what they had there is never accessed again. tsr_device_destroy() closes the real
+ * device. */
+void tsr_device_become_dry(tsr_device *device);
+
 #endif

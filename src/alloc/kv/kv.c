@@ -59,6 +59,11 @@ static size_t live_bytes(const tsr_tracked *tracked, int device)
     return tsr_kv_reserved_bytes(TSR_TRACKED_OBJECT(tracked, tsr_kv), device);
 }
 
+const tsr_tracked *tsr_kv_tracked(const tsr_kv *kv)
+{
+    return &kv->tracked;
+}
+
 static const tsr_tracked_kind kv_kind = {"KV region", describe_kv, live_bytes};
 
 tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *given, tsr_kv **kv_out)

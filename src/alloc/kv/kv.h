@@ -52,6 +52,9 @@
  * must outlive the region. TSR_ERR_MEMORY names the device and the bytes. */
 tsr_status tsr_kv_create_spec(tsr_runtime *rt, const tsr_kv_spec *spec, tsr_kv **kv_out);
 
+/* The region among the runtime's objects. */
+const tsr_tracked *tsr_kv_tracked(const tsr_kv *kv);
+
 /* TSR_ERR_INVALID: the region is NULL, or there is no such sequence. */
 tsr_status tsr_kv_check_seq(const tsr_kv *kv, int seq);
 

@@ -152,6 +152,12 @@ tsr_status tsr_watch_lose(tsr_watch *watch, const char *format, ...)
     return tsr_fail(TSR_ERR_DEVICE_LOST, "%s", reason);
 }
 
+void tsr_watch_revive(tsr_watch *watch)
+{
+    if (watch)
+        atomic_store(&watch->lost, false);
+}
+
 void tsr_watch_abandon(tsr_watch *watch)
 {
     if (watch)

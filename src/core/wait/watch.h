@@ -46,6 +46,9 @@ bool tsr_watch_is_forked(const tsr_watch *watch);
  * the sentence as the error. */
 tsr_status tsr_watch_lose(tsr_watch *watch, const char *format, ...) TSR_PRINTF(2, 3);
 
+/* The runtime goes on without the devices that lost it. No thread waits. */
+void tsr_watch_revive(tsr_watch *watch);
+
 /* A thread that never returned keeps its access to the runtime's memory. Each kind of object that such a
  * thread may access has one function that releases it, and that function checks: memory of devices
  * (core/device.c), collectives (core/comm.c), programs (each device), the mapping of a model's file

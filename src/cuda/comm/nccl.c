@@ -366,7 +366,7 @@ static void enlist(nccl_comm *comm, tsr_device *const *devices)
     comm->scratch_bytes = SIZE_MAX;
     for (int i = 0; i < comm->base.n_devices; i++) {
         comm->process[i] = devices[i]->process;
-        if (!devices[i]->is_gpu)
+        if (!devices[i]->is_gpu || tsr_device_is_dropped(devices[i]))
             continue;
         comm->members |= tsr_device_set_one(i);
         comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
