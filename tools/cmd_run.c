@@ -25,6 +25,7 @@ static tsr_status open_engine(const run_options *options, tool_engine *devices,
 {
     tsr_model_info info;
     tsr_status status = tool_engine_open(devices, processes);
+    engine->rt = devices->rt;
     if (status == TSR_OK)
         status = tool_engine_load(devices, options->engine.model.model, &devices->config, &engine->model);
     if (status == TSR_OK)

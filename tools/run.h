@@ -26,7 +26,7 @@ typedef struct run_options {
     uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
     int n_predict;       /* -1: no limit */
     const char *trace;   /* file of the trace; NULL: none */
-    bool interactive, no_history, hide_prompt, ignore_eos;
+    bool interactive, no_history, hide_prompt, ignore_eos, survive;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after an error message. */
@@ -38,6 +38,7 @@ int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_o
 
 /* The objects used by generation; all borrowed. */
 typedef struct run_engine {
+    tsr_runtime *rt;
     tsr_model *model;
     tsr_tokenizer *tokenizer;
     tsr_session *session;

@@ -132,12 +132,40 @@ void run_decoder_close(run_decoder *d)
     free(d->eog);
 }
 
-/* Append tokens, and compute what the sampler needs. */
-static tsr_status decode(run_decoder *d, const tsr_batch *batch)
+static tsr_status decode_once(run_decoder *d, const tsr_batch *batch)
 {
     return d->n_candidates
                ? tsr_session_decode_candidates(d->engine->session, batch, d->n_candidates, d->candidates)
                : tsr_session_decode(d->engine->session, batch, d->logits);
+}
+
+/* The first device that is lost and was not dropped; -1: none. */
+static int find_lost(const tsr_runtime *rt, tsr_device_info *info_out)
+{
+    for (int i = 0; i < tsr_runtime_n_devices(rt); i++)
+        if (tsr_runtime_device(rt, i, info_out) == TSR_OK && info_out->lost && !info_out->dropped)
+            return i;
+    return -1;
+}
+
+/* Append tokens, and compute what the sampler needs; with --survive also without a device that was lost. */
+static tsr_status decode(run_decoder *d, const tsr_batch *batch)
+{
+    tsr_device_info lost;
+    tsr_status status = decode_once(d, batch);
+    for (int i; status == TSR_ERR_DEVICE_LOST && d->options->survive; status = decode_once(d, batch)) {
+        const double start = tool_clock();
+        i = find_lost(d->engine->rt, &lost);
+        if (i < 0)
+            return status;
+        fprintf(stderr, "tsr: run: %s\n", tsr_last_error());
+        status = tsr_runtime_drop_device(d->engine->rt, i);
+        if (status != TSR_OK)
+            return status;
+        fprintf(stderr, "tsr: run: goes on without device %s, after %.1f s\n", lost.name,
+                tool_clock() - start);
+    }
+    return status;
 }
 
 /* In several calls, so that Ctrl-C is handled during a long prompt; the bits are the same. */

@@ -48,6 +48,8 @@ static int check_mpi(const run_options *o)
         wrong = "with --mpi only one process has standard input; give the prompt with -p TEXT or in a file";
     else if (o->trace)
         wrong = "--trace cannot be used with --mpi: every process would write the file";
+    else if (o->survive)
+        wrong = "--survive cannot be used with --mpi yet";
     if (!wrong)
         return TOOL_GO_ON;
     fprintf(stderr, "tsr run: %s\n", wrong);
@@ -105,6 +107,10 @@ static void add_text(rows *all, run_options *o)
          "end before this text is generated; may be given several times", 0, 0},
         {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
         {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "do not stop at the end of the text", 0, 0},
+        {NULL, "--survive", TOOL_FLAG, &o->survive, NULL,
+         "where a device is lost, go on with the others: the model is planned for them, and the text "
+         "computed again",
+         0, 0},
     };
     add(all, options, TOOL_COUNT(options));
 }

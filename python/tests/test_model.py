@@ -75,6 +75,18 @@ def test_a_change_of_split_changes_no_text(model, session):
     assert [d.used["weights"] > 0 for d in model.runtime.devices] == [True, False]
 
 
+def test_a_device_is_dropped_and_the_text_goes_on():
+    with tsr.Runtime("host:2,threads=1") as runtime:
+        with tsr.Session(tsr.Model(GLOSSARY, [1, 1], runtime=runtime)) as session:
+            whole = session.decode([1, 2, 3]).tobytes()
+            session.trim(2)
+            runtime.drop_device(1)
+            assert [d.dropped for d in runtime.devices] == [False, True]
+            assert session.decode([3]).tobytes() == whole
+            with pytest.raises(tsr.Error, match="no device remains"):
+                runtime.drop_device(0)
+
+
 def test_logits_are_written_to_the_callers_array(model, session):
     tokens = model.tokenizer.encode(PROMPT)
     out = np.zeros((1, 4096), np.float32)

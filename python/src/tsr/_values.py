@@ -124,6 +124,8 @@ class DeviceInfo:
     n_threads: int
     memory_cap: int | None
     used: dict[str, int]
+    lost: bool
+    dropped: bool
 
 
 @dataclass(frozen=True)
