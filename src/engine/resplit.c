@@ -213,6 +213,7 @@ static tsr_status agree_on_split(const tsr_runtime *rt, const float *tensor_spli
 static tsr_status leave_out(const tsr_runtime *rt, tsr_device_set without, tsr_split_request *request)
 {
     double left = 0;
+    bool any = false;
     for (int d = 0; d < rt->n_devices; d++) {
         const bool out = tsr_device_set_has(without, d) || tsr_device_is_dropped(rt->devices[d]);
         if (out && request->share[d] > 0 && !request->automatic)
@@ -220,9 +221,10 @@ static tsr_status leave_out(const tsr_runtime *rt, tsr_device_set without, tsr_s
                             rt->devices[d]->name);
         if (out)
             request->share[d] = 0;
+        any = any || out;
         left += request->share[d];
     }
-    for (int d = 0; d < rt->n_devices; d++)
+    for (int d = 0; d < rt->n_devices && any; d++) /* otherwise they are, to the bit, those of opening */
         request->share[d] /= left;
     return TSR_OK;
 }
