@@ -112,15 +112,6 @@ out:
 
 /* -- what there is -- */
 
-static int count_sessions(const tsr_runtime *rt)
-{
-    int n = 0;
-    for (const tsr_model *m = rt->models; m; m = m->next)
-        for (const tsr_session *s = m->sessions; s; s = s->next)
-            n++;
-    return n;
-}
-
 static void free_had(had *all, int n)
 {
     for (int i = 0; all && i < n; i++)
@@ -132,15 +123,17 @@ static void free_had(had *all, int n)
 static tsr_status note_sequences(const tsr_runtime *rt, had **all_out, int *n_out)
 {
     tsr_status status = TSR_OK;
+    int n_sessions = 0;
     *n_out = 0;
-    TSR_TRY(tsr_mem_array((size_t)count_sessions(rt), sizeof **all_out, "sequences", all_out));
+    for (const tsr_model *m = rt->models; m; m = m->next)
+        n_sessions += tsr_resplit_n_sessions(m);
+    TSR_TRY(tsr_mem_array((size_t)n_sessions, sizeof **all_out, "sequences", all_out));
     for (tsr_model *m = rt->models; m; m = m->next)
         for (tsr_session *s = m->sessions; s; s = s->next) {
             had *h = &(*all_out)[(*n_out)++];
             *h = (had){.session = s};
             TSR_TRY(tsr_mem_array((size_t)n_seqs(s), sizeof *h->lengths, "sequences", &h->lengths));
-            for (int i = 0; i < n_seqs(s); i++)
-                h->lengths[i] = tsr_kv_length(s->kv, i);
+            tsr_session_lengths(s, h->lengths);
         }
 out:
     return status;
@@ -199,14 +192,20 @@ static tsr_status check(const tsr_runtime *rt, int device)
                         "tsr_runtime_drop_device: device %d does not exist; the runtime has %d", device,
                         rt ? rt->n_devices : 0);
     if (rt->processes)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "tsr_runtime_drop_device: not in a runtime of several processes");
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "tsr_runtime_drop_device: device %s is of a runtime of several processes, which is lost as a "
+            "whole; close it in all of them and open it without the device",
+            rt->devices[device]->name);
     if (tsr_device_is_dropped(rt->devices[device]))
-        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_drop_device: device %s was dropped before",
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_runtime_drop_device: device %s was dropped before; nothing of it is left",
                         rt->devices[device]->name);
     if (!has_others(rt, device))
-        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_drop_device: no device remains beside %s",
-                        rt->devices[device]->name);
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "tsr_runtime_drop_device: no device remains beside %s; close the runtime and open it anew",
+            rt->devices[device]->name);
     return TSR_OK;
 }
 

@@ -41,6 +41,8 @@ typedef struct tsr_resplits {
 tsr_status tsr_resplit_all(tsr_runtime *rt, tsr_device_set without, const float *tensor_split,
                            int n_tensor_split);
 
+int tsr_resplit_n_sessions(const tsr_model *model);
+
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
 
 /* Plan one model under the new split, in the memory that all other models leave. */

@@ -32,7 +32,7 @@ void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
     *holding_out = h;
 }
 
-static int count_sessions(const tsr_model *model)
+int tsr_resplit_n_sessions(const tsr_model *model)
 {
     int n = 0;
     for (const tsr_session *s = model->sessions; s; s = s->next)
@@ -47,7 +47,7 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
     tsr_model_config config = model->config;
     config.split.experts = tsr_expert_split_of(&model->shape.hparams);
     TSR_TRY(tsr_planner_init_for_runtime(all->rt, &model->shape, &config, &planner));
-    planner.config.session.n_sessions = TSR_MAX(count_sessions(model), 1);
+    planner.config.session.n_sessions = TSR_MAX(tsr_resplit_n_sessions(model), 1);
     if (config.split.mode != TSR_SPLIT_MODE_NONE)
         planner.request = all->request;
     for (int d = 0; d < planner.n_devices; d++) {

@@ -177,12 +177,6 @@ static tsr_status check_cancelled(const decoding *d)
                : TSR_OK;
 }
 
-static void note_lengths(const tsr_session *session, int64_t *lengths)
-{
-    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
-        lengths[s] = tsr_kv_length(session->kv, s);
-}
-
 static tsr_status agree(decoding *d, tsr_status mine, const char *what, uint64_t mark)
 {
     tsr_processes *processes = d->session->model->rt->processes;
@@ -312,7 +306,7 @@ static bool can_undo_with(const decoding *d, const chunk *c)
     const int64_t *target =
         tsr_kv_has_states(session->kv) ? session->old_lengths : lengths_before(d, oldest_lane(d));
     int64_t *longer = session->new_lengths;
-    note_lengths(session, longer);
+    tsr_session_lengths(session, longer);
     for (int64_t i = c->begin; i < c->end; i++)
         longer[seq_of(d->batch, i)]++;
     for (int s = 0; s < session->model->config.session.n_seq_max; s++)
@@ -338,7 +332,7 @@ static tsr_status prepare_chunk(decoding *d, const chunk *c, tsr_step **step_out
     if (session->model->lost)
         return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
                                         "sequences, close it and open it anew");
-    note_lengths(session, lengths_before(d, d->lane));
+    tsr_session_lengths(session, lengths_before(d, d->lane));
     if (c->begin == 0)
         TSR_TRY(compile_steps(d, *c));
     *step_out = tsr_session_find_step(session, shape);
@@ -428,7 +422,7 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
 static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
 {
     int64_t *lengths = session->new_lengths, n_ctx = session->model->config.session.n_ctx;
-    note_lengths(session, lengths);
+    tsr_session_lengths(session, lengths);
     for (int64_t i = 0; i < batch->n_tokens; i++)
         if (++lengths[seq_of(batch, i)] > n_ctx)
             return tsr_fail(
@@ -513,7 +507,7 @@ static tsr_status decode_all(tsr_session *session, const tsr_batch *batch, wante
     tsr_status status = check_call(session, batch, &want);
     if (status != TSR_OK || batch->n_tokens == 0) /* instead of the exchange of the first chunk */
         return tsr_processes_agree(session->model->rt->processes, status, "tsr_session_decode");
-    note_lengths(session, session->old_lengths);
+    tsr_session_lengths(session, session->old_lengths);
     tsr_kv_begin_call(session->kv);
     decoding d = {.session = session,
                   .batch = batch,

@@ -252,6 +252,12 @@ int64_t tsr_session_length(const tsr_session *session, int seq)
     return tsr_kv_length(session->kv, seq);
 }
 
+void tsr_session_lengths(const tsr_session *session, int64_t *lengths)
+{
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
+        lengths[s] = tsr_kv_length(session->kv, s);
+}
+
 int64_t tsr_session_min_length(const tsr_session *session, int seq)
 {
     return tsr_kv_min_length(session->kv, seq);
@@ -288,18 +294,11 @@ tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, c
     return tsr_kv_save(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
 }
 
-/* The lengths before sequences are loaded, which must be empty. */
-static void note_empty(tsr_session *session)
-{
-    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
-        session->new_lengths[s] = tsr_kv_length(session->kv, s);
-}
-
 tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs, const char *path)
 {
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_load: session must not be NULL");
-    note_empty(session);
+    tsr_session_lengths(session, session->new_lengths);
     const tsr_status status =
         tsr_kv_load(session->kv, seqs, n_seqs, tsr_model_fingerprint(session->model), path);
     for (int s = 0; s < session->model->config.session.n_seq_max && status == TSR_OK; s++)

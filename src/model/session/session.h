@@ -100,6 +100,9 @@ tsr_program_memory *tsr_session_memory(const tsr_session *session, int index);
 
 void tsr_session_drop_steps(tsr_session *session);
 
+/* Of all sequences: lengths[n_seq_max]. */
+void tsr_session_lengths(const tsr_session *session, int64_t *lengths);
+
 /* TSR_ERR_INVALID: there is no such sequence. */
 tsr_status tsr_session_check_seq(const tsr_session *session, int seq);
 
