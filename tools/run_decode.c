@@ -153,9 +153,9 @@ static tsr_status decode(run_decoder *d, const tsr_batch *batch)
 {
     tsr_device_info lost;
     tsr_status status = decode_once(d, batch);
-    for (int i; status == TSR_ERR_DEVICE_LOST && d->options->survive; status = decode_once(d, batch)) {
+    while (status == TSR_ERR_DEVICE_LOST && d->options->survive) {
         const double start = tool_clock();
-        i = find_lost(d->engine->rt, &lost);
+        const int i = find_lost(d->engine->rt, &lost);
         if (i < 0)
             return status;
         fprintf(stderr, "tsr: run: %s\n", tsr_last_error());
@@ -164,6 +164,7 @@ static tsr_status decode(run_decoder *d, const tsr_batch *batch)
             return status;
         fprintf(stderr, "tsr: run: goes on without device %s, after %.1f s\n", lost.name,
                 tool_clock() - start);
+        status = decode_once(d, batch);
     }
     return status;
 }

@@ -99,20 +99,21 @@ static bool share_gpu(const tsr_device *a, const tsr_device *b)
 static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach)
 {
     for (int i = 0; i < rt->n_devices; i++)
-        for (int j = 0; j < i; j++)
-            if (tsr_device_is_dropped(rt->devices[i]) || tsr_device_is_dropped(rt->devices[j]))
+        for (int j = 0; j < i; j++) {
+            const tsr_device *a = rt->devices[j], *b = rt->devices[i];
+            if (tsr_device_set_has(reach[i], j) || tsr_device_is_dropped(a) || tsr_device_is_dropped(b))
                 continue;
-            else if (!tsr_device_set_has(reach[i], j) && share_gpu(rt->devices[i], rt->devices[j]))
+            if (share_gpu(a, b))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
                                 "devices %s and %s are on a GPU where at most %d devices "
                                 "can wait for each other; set CUDA_DEVICE_MAX_CONNECTIONS=32 in the "
                                 "environment of the process, name fewer devices, or use auto or staged",
-                                rt->devices[j]->name, rt->devices[i]->name, tsr_cuda_peers_per_gpu());
-            else if (!tsr_device_set_has(reach[i], j))
-                return tsr_fail(TSR_ERR_UNSUPPORTED,
-                                "devices %s and %s cannot access each other's memory; use auto, pinned, "
-                                "nccl or staged",
-                                rt->devices[j]->name, rt->devices[i]->name);
+                                a->name, b->name, tsr_cuda_peers_per_gpu());
+            return tsr_fail(TSR_ERR_UNSUPPORTED,
+                            "devices %s and %s cannot access each other's memory; use auto, pinned, "
+                            "nccl or staged",
+                            a->name, b->name);
+        }
     return TSR_OK;
 }
 
@@ -204,12 +205,12 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
 
 #endif
 
-static bool has_gpu(const tsr_runtime *rt)
+static int count_gpus(const tsr_runtime *rt)
 {
-    bool any = false;
+    int n = 0;
     for (int d = 0; d < rt->n_devices; d++)
-        any = any || rt->devices[d]->is_gpu;
-    return any;
+        n += rt->devices[d]->is_gpu;
+    return n;
 }
 
 /* -- several processes -- */
@@ -225,14 +226,6 @@ static tsr_status share_caps(tsr_runtime *rt)
             return status;
     }
     return TSR_OK;
-}
-
-static int count_gpus(const tsr_runtime *rt)
-{
-    int n = 0;
-    for (int d = 0; d < rt->n_devices; d++)
-        n += rt->devices[d]->is_gpu;
-    return n;
 }
 
 /* All processes decide the same: each knows the devices, and NCCL works in all or in none. */
@@ -268,7 +261,7 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
         return status;
     if (rt->processes)
         return connect_processes(rt, wanted);
-    if (rt->n_devices > 1 && has_gpu(rt))
+    if (rt->n_devices > 1 && count_gpus(rt) > 0)
         return connect_gpus(rt, wanted);
     if (rt->n_devices > 1 && !(wanted & STAGED))
         return tsr_fail(TSR_ERR_UNSUPPORTED,

@@ -119,7 +119,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
     if (rt->processes && desc->wrap)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
-            "device %s: 'wrap' reads weights in place where the driver can do so, which other processes "
+            "device %s: 'wrap=1' reads weights in place where the driver can do so, which other processes "
             "cannot foresee; leave it out",
             name);
     char cpus[64];
