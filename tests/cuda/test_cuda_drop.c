@@ -136,10 +136,30 @@ static void a_lost_gpu_changes_nothing_but_the_time(void **state)
     assert_true(n_lost > 0);
 }
 
+/* NCCL does not come up again: sums go through host memory. */
+static void without_the_collectives_of_the_config_the_rest_goes_on(void **state)
+{
+    (void)state;
+    const float split[] = {1, 1, 1};
+    float logits[2][SESSION_VOCAB];
+    bench b;
+    configure(9, true);
+    open_bench(&b, "cuda", "nccl", split, 3);
+    cudasim_fail_named("ncclGetUniqueId", 1, 1);
+    runner_ok(tsr_runtime_drop_device(b.rt, 2), "drop");
+    assert_int_equal(cudasim_faults_hit(), 1);
+    const uint64_t sums = cudasim_calls_of("ncclAllReduce");
+    assert_int_equal(live(&b, logits), 0);
+    assert_int_equal(cudasim_calls_of("ncclAllReduce"), sums);
+    assert_memory_equal(logits, expected, sizeof expected);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_gpu_changes_nothing_but_the_time),
+        cmocka_unit_test(without_the_collectives_of_the_config_the_rest_goes_on),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

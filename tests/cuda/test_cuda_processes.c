@@ -151,6 +151,18 @@ static void without_nccl_in_one_process_all_stage(void **state)
     nothing_is_left();
 }
 
+static void weights_are_not_read_in_place(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"cuda:0", "cuda:1,wrap=1"}, .split = {1, 2}, .n_split = 2};
+    configure(5);
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "'wrap=1' reads weights in place");
+    task_free(&t);
+    nothing_is_left();
+}
+
 static void where_one_process_refuses_capture_none_has_graphs(void **state)
 {
     (void)state;
@@ -225,6 +237,7 @@ int main(void)
         cmocka_unit_test(gpus_and_host_devices_go_together),
         cmocka_unit_test(large_sums_are_staged),
         cmocka_unit_test(without_nccl_in_one_process_all_stage),
+        cmocka_unit_test(weights_are_not_read_in_place),
         cmocka_unit_test(where_one_process_refuses_capture_none_has_graphs),
         cmocka_unit_test(what_fails_in_one_process_fails_in_all),
         cmocka_unit_test(a_late_process_is_lost_and_named),
