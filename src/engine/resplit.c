@@ -229,21 +229,36 @@ static tsr_status leave_out(const tsr_runtime *rt, tsr_device_set without, tsr_s
     return TSR_OK;
 }
 
+/* Read the request, and the memory before the change. */
+static tsr_status start(tsr_resplits *all, const float *tensor_split, int n_tensor_split)
+{
+    const tsr_runtime *rt = all->rt;
+    for (int d = 0; d < rt->n_devices; d++) {
+        all->caps[d] = rt->devices[d]->memory_cap;
+        all->present[d] = all->deferred[d] = tsr_device_used(rt->devices[d]);
+        all->peak_total[d] = rt->devices[d]->accounting.peak_total;
+    }
+    const tsr_status status =
+        tsr_split_request_read(tensor_split, n_tensor_split, rt->n_devices, &all->request);
+    return status == TSR_OK ? leave_out(rt, all->without, &all->request) : status;
+}
+
+tsr_status tsr_resplit_preview(tsr_model *model, const float *tensor_split, int n_tensor_split,
+                               tsr_plan **plan_out)
+{
+    tsr_resplits all = {.rt = model->rt};
+    const tsr_status status = start(&all, tensor_split, n_tensor_split);
+    return status == TSR_OK ? tsr_resplit_plan(&all, model, plan_out) : status;
+}
+
 static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, tsr_device_set without,
                           const float *tensor_split, int n_tensor_split)
 {
     tsr_resplits all = {.rt = rt, .list = list, .n = n, .without = without};
-    tsr_status status = tsr_split_request_read(tensor_split, n_tensor_split, rt->n_devices, &all.request);
-    if (status == TSR_OK)
-        status = leave_out(rt, without, &all.request);
+    tsr_status status = start(&all, tensor_split, n_tensor_split);
     status = agree_on_split(rt, tensor_split, n_tensor_split, status);
     if (status != TSR_OK)
         return status;
-    for (int d = 0; d < rt->n_devices; d++) {
-        all.caps[d] = rt->devices[d]->memory_cap;
-        all.present[d] = all.deferred[d] = tsr_device_used(rt->devices[d]);
-        all.peak_total[d] = rt->devices[d]->accounting.peak_total;
-    }
     for (int d = 0; d < rt->n_devices; d++)
         rt->devices[d]->memory_cap = SIZE_MAX;
     if (status == TSR_OK)

@@ -41,6 +41,10 @@ typedef struct tsr_resplits {
 tsr_status tsr_resplit_all(tsr_runtime *rt, tsr_device_set without, const float *tensor_split,
                            int n_tensor_split);
 
+/* The plan of tsr_model_resplit() with these arguments, which the caller destroys. Nothing changes. */
+tsr_status tsr_resplit_preview(tsr_model *model, const float *tensor_split, int n_tensor_split,
+                               tsr_plan **plan_out);
+
 int tsr_resplit_n_sessions(const tsr_model *model);
 
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);

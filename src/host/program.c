@@ -387,9 +387,8 @@ static bool meet_after(const tsr_device_program *program, int i, int thread)
     return !host->stop; /* changes only in the next serial part, which needs this thread */
 }
 
-static void run_program(void *argument, int thread, int n_threads)
+static void run_steps(tsr_device_program *program, int thread, int n_threads)
 {
-    tsr_device_program *program = argument;
     tsr_host_device *host = program->host;
     tsr_kernel_env env = env_of(host, thread, n_threads);
     if (host->outcome.status == TSR_ERR_DEVICE || host->outcome.status == TSR_ERR_CANCELLED)
@@ -419,6 +418,16 @@ static void run_program(void *argument, int thread, int n_threads)
             return;
         side = 1 - side;
     }
+}
+
+static void run_program(void *argument, int thread, int n_threads)
+{
+    tsr_device_program *program = argument;
+    tsr_device_clock *clock = &program->host->base.clock;
+    const uint64_t begin = thread == 0 && clock->on ? tsr_clock_ns() : 0;
+    run_steps(program, thread, n_threads);
+    if (begin)
+        clock->program_ns += tsr_clock_ns() - begin;
 }
 
 tsr_status tsr_host_program_launch(tsr_device *device, tsr_device_program *program)

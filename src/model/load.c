@@ -148,5 +148,6 @@ void tsr_model_unload(tsr_model *model)
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         tsr_rope_tables_free(&model->rope[i]);
     tsr_model_split_free(&model->split);
+    tsr_mem_free(model->adapter);
     tsr_mem_free(model);
 }

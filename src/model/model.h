@@ -42,6 +42,7 @@ struct tsr_model {
     tsr_rope_tables rope[TSR_ROPE_SLOTS]; /* n_rot 0: the model has no such rotation */
     tsr_plan *plan;                       /* NULL on measuring devices */
     tsr_fit *fit;                         /* NULL, or what the plan belonged to at first */
+    struct tsr_adapter *adapter; /* of engine/adapt.c, one block of memory; NULL: times are not watched */
 };
 
 /* Of the architecture, whether the prediction layer is loaded, the shapes and types of all tensors, and the

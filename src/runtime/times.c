@@ -16,7 +16,7 @@ void tsr_runtime_time_collectives(tsr_runtime *rt, bool on)
         wait_idle(rt->devices[d]);
         tsr_device_clock *clock = &rt->devices[d]->clock;
         clock->on = on;
-        clock->collective_ns = clock->wait_ns = 0;
+        clock->program_ns = clock->collective_ns = clock->wait_ns = 0;
     }
 }
 

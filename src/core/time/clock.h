@@ -25,7 +25,8 @@ typedef struct tsr_trace {
 } tsr_trace;
 
 typedef struct tsr_device_clock {
-    bool on;                /* the two counters are wanted */
+    bool on;                /* the counters are wanted */
+    uint64_t program_ns;    /* of a host device: in programs */
     uint64_t collective_ns; /* in all-reduces, all-gathers and transfers */
     uint64_t wait_ns;       /* part of collective_ns before all others had arrived */
     tsr_trace *trace;       /* NULL: no trace is recorded */
