@@ -261,6 +261,23 @@ static void text_is_the_same_for_every_split(void **state)
     }
 }
 
+/* The second device rests nine tenths of its time. */
+static void a_split_that_adapts_is_told_and_changes_no_text(void **state)
+{
+    (void)state;
+    const char *const arguments = "-p '" PROMPT "' -n 160 --ignore-eos --seed 7 --devices "
+                                  "'host:1,threads=1,host:1,threads=1,duty=10' -ts 1,1";
+    char line[1024];
+    snprintf(line, sizeof line, "%s 2>/dev/null", arguments);
+    generate(line, first_text, sizeof first_text);
+    snprintf(line, sizeof line, "%s --adapt 2>/dev/null", arguments);
+    generate(line, next_text, sizeof next_text);
+    assert_string_equal(next_text, first_text);
+    snprintf(line, sizeof line, "%s --adapt 2>&1 >/dev/null", arguments);
+    generate(line, next_text, sizeof next_text);
+    assert_non_null(strstr(next_text, "tsr: split changed to measured speeds: host0 50."));
+}
+
 static void seeds_make_different_texts(void **state)
 {
     (void)state;
@@ -597,6 +614,7 @@ int main(void)
         cmocka_unit_test(plan_table_shows_devices_and_shares),
         cmocka_unit_test(plan_needs_the_header_only),
         cmocka_unit_test(text_is_the_same_for_every_split),
+        cmocka_unit_test(a_split_that_adapts_is_told_and_changes_no_text),
         cmocka_unit_test(seeds_make_different_texts),
         cmocka_unit_test(the_seed_is_drawn_and_shown),
         cmocka_unit_test(a_context_beyond_the_training_is_told_once),

@@ -26,7 +26,7 @@ typedef struct run_options {
     uint64_t drawn_seed; /* the sampler's unless another is given; with --mpi that of the first process */
     int n_predict;       /* -1: no limit */
     const char *trace;   /* file of the trace; NULL: none */
-    bool interactive, no_history, hide_prompt, ignore_eos, survive;
+    bool interactive, no_history, hide_prompt, ignore_eos, survive, adapt;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after an error message. */

@@ -201,6 +201,8 @@ static tsr_status compute_token(run_decoder *d, int32_t token)
     const uint64_t traced = tool_trace_now(d->engine->trace);
     tsr_batch batch = {.n_tokens = 1, .tokens = &token};
     tsr_status status = decode(d, &batch);
+    if (status == TSR_OK && d->options->adapt)
+        status = tsr_model_adapt(d->engine->model, NULL);
     tool_trace_add_phase(d->engine->trace, traced, "token");
     d->result->decode_s += tool_clock() - start;
     d->result->n_decoded += status == TSR_OK;

@@ -35,6 +35,7 @@ static int check_text(run_options *o)
     }
     if (o->interactive && !o->chat)
         o->chat = "auto";
+    o->engine.tells_changes = o->adapt;
     return TOOL_GO_ON;
 }
 
@@ -111,6 +112,9 @@ static void add_text(rows *all, run_options *o)
          "where a device is lost, go on with the others: the model is planned for them, and the text "
          "computed again",
          0, 0},
+        {NULL, "--adapt", TOOL_FLAG, &o->adapt, NULL,
+         "move granules between tokens, from host devices that others wait for; the text stays the same", 0,
+         0},
     };
     add(all, options, TOOL_COUNT(options));
 }
