@@ -71,6 +71,7 @@ def test_a_change_of_split_changes_no_text(model, session):
         text += piece
         model.resplit([[1, 1], [0, 1], None][i % 3])
     assert text == whole
+    assert model.adapt() in (True, False)
     model.resplit([1, 0])
     assert [d.used["weights"] > 0 for d in model.runtime.devices] == [True, False]
 

@@ -135,6 +135,14 @@ class Model(Object):
         with self._handle as model:
             check(lib.tsr_model_resplit(model, split, len(split)))
 
+    def adapt(self) -> bool:
+        """Let the split follow the speeds that host devices really have. To be called after every decode; True: the
+        split has changed. Texts keep their bits."""
+        changed = ffi.new("bool *")
+        with self._handle as model:
+            check(lib.tsr_model_adapt(model, changed))
+        return bool(changed[0])
+
     def close(self) -> None:
         """Close the sessions and the model, and its runtime if the model opened one."""
         super().close()
