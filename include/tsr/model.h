@@ -64,26 +64,27 @@ TSR_NODISCARD TSR_API tsr_status tsr_model_resplit(tsr_model *model, const float
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split,
                                                      int n_tensor_split);
 
-/** Adapt the split to the speeds that devices really have: a device that others wait for, because its cores are
- * busy or it is throttled, gives granules to the others by tsr_model_resplit(), and gets them back when it is
- * fast again. To be called between steps, after every one of them; most calls only read counters.
+/** Adapt the split to the speeds that devices really have: a device that others wait for, because its cores
+ * are busy or it is throttled, gives granules to the others by tsr_model_resplit(), and gets them back when
+ * it is fast again. To be called between steps, after every one of them; most calls only read counters.
  *
  *     while (...) {
  *         tsr_session_decode(session, &batch, logits);
  *         tsr_model_adapt(model, NULL);
  *
  * The work of every device is measured in windows of about 0.25 s, in steps of up to 64 tokens, with the
- * counters of tsr_runtime_time_collectives(), which this switches on. The split changes if two windows in a row
- * agree that a step would become at least 5 % shorter, and that this pays for the change within 10 s. After
- * every change the next one must gain twice as much, for some time, so that nothing moves to and fro. A change
- * is logged with its reason (TSR_LOG_INFO), and *changed_out (may be NULL) tells of it; as after any change of
- * split, results keep their bits. Without room for another split a warning is logged, and the split stays.
+ * counters of tsr_runtime_time_collectives(), which this switches on. The split changes if two windows in a
+ * row agree that a step would become at least 5 % shorter, and that this pays for the change within 10 s.
+ * After every change the next one must gain twice as much, for some time, so that nothing moves to and fro. A
+ * change is logged with its reason (TSR_LOG_INFO), and *changed_out (may be NULL) tells of it; as after any
+ * change of split, results keep their bits. Without room for another split a warning is logged, and the split
+ * stays.
  *
  * With several processes all of them make this call, and share their times at the end of a window. The split
  * of prompts stays. A device without a share never gets one, and no device loses all of its granules.
  *
- * TSR_ERR_UNSUPPORTED: devices are not all host devices, or work one after another (layer mode). Otherwise the
- * errors of tsr_model_resplit(). */
+ * TSR_ERR_UNSUPPORTED: devices are not all host devices, or work one after another (layer mode). Otherwise
+ * the errors of tsr_model_resplit(). */
 TSR_NODISCARD TSR_API tsr_status tsr_model_adapt(tsr_model *model, bool *changed_out);
 
 /** Description of a loaded model. */
