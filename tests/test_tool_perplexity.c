@@ -250,7 +250,6 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {PERPLEXITY "-f README.md --activations 4", 2, "--activations takes a whole number from 8 to 16"},
         {PERPLEXITY "-f README.md --devices host:2,mem=1MiB", 3, "bytes"},
         {PERPLEXITY "--mpi", 2, "with --mpi only one process has standard input; give the text with -f"},
-        {PERPLEXITY "-f README.md --mpi --fit", 2, "--fit cannot be used with --mpi yet"},
         {PERPLEXITY "-f README.md --fit-ctx 64", 2, "--fit-ctx, --fit-kv and --fit-margin need --fit"},
         {PERPLEXITY "-f README.md -c 64 --json > /dev/full 2> /dev/null", 1, ""},
     };

@@ -1,6 +1,7 @@
 /* tsr run --mpi as a user meets it: what does not go with it, and, where MPI is installed, text that depends
- * neither on the split nor on the number of processes, written once. */
+ * neither on the split nor on the number of processes, written once; standard input, fitting and Ctrl-C. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,10 +21,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {RUN "-i", 2, "-i cannot be used with --mpi"},
-        {RUN "-p - < LICENSE", 2, "give the prompt with -p TEXT or in a file"},
-        {RUN "-f - < LICENSE", 2, "give the prompt with -p TEXT or in a file"},
-        {RUN "-p hi --fit", 2, "--fit cannot be used with --mpi yet"},
+        {RUN "-p hi --trace /tmp/t.json", 2, "--trace cannot be used with --mpi"},
+        {RUN "-p hi --survive", 2, "--survive cannot be used with --mpi"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -64,6 +63,65 @@ static void text_does_not_depend_on_processes(void **state)
     }
 }
 
+/* Output of `arguments` in two processes with a device each, and of one process with both. */
+static void assert_same_output(const char *arguments, const char *device, const char *input)
+{
+    static char line[8192], alone[8192], together[8192];
+    snprintf(line, sizeof line, "%s | '%s' run%s%s --devices host:2,%s 2>/dev/null", input, program_path(),
+             &RUN[strlen("run --mpi")], arguments, device);
+    output_of(line, alone, sizeof alone);
+    assert_true(strlen(alone) > 20);
+    snprintf(line, sizeof line, "%s | %s 2 '%s' " RUN "%s --devices host:1,%s 2>/dev/null", input,
+             TSR_TEST_MPIEXEC, program_path(), arguments, device);
+    output_of(line, together, sizeof together);
+    assert_string_equal(together, alone);
+}
+
+static void the_first_process_reads_for_all(void **state)
+{
+    (void)state;
+    const char *device = "threads=1 -ts 1,2 --temp 0 -n 12";
+    assert_same_output("-p -", device, "echo 'lighthouse (n.):'");
+    assert_same_output("-i --chat chatml -p harbor", device,
+                       "printf '%s' 'lighthouse\n\n/clear\nlight\\\\\nhouse\nlast'");
+}
+
+/* KV types and the context are cut; both are reported on stderr. */
+static void processes_fit_alike(void **state)
+{
+    (void)state;
+    assert_same_output(
+        "--fit --fit-margin 0 --fit-ctx 64 --fit-kv q8_0 -b 64 -p hi -n 1 -q",
+        "threads=1,mem=4300KiB -ts 1,1 2>&1 >/dev/null | grep -v warning | sed s/@[01]//g; true", "true");
+}
+
+/* Process 0 gets the signal once it has written something, in the middle of a long answer. */
+static void ctrl_c_in_the_first_process_ends_an_answer_in_all(void **state)
+{
+    (void)state;
+    enum { MOST = 6000 }; /* bytes of text; all 3000 tokens have more */
+    static char line[8192], text[32768], pid[32];
+    char path[DIRECTORY_PATH];
+    const int file = directory_new(path);
+    assert_true(file >= 0);
+    snprintf(line, sizeof line,
+             "printf 'lighthouse\n/clear\n' | %s 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in "
+             "0) echo $$ >%s;; esac; exec \"$0\" \"$@\"' '%s' " RUN
+             "-i --chat chatml --ignore-eos -n 3000 -c 4000 --temp 0 --devices host:1,threads=1 2>/dev/null",
+             TSR_TEST_MPIEXEC, path, program_path());
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    const size_t begun = fread(text, 1, 64, pipe);
+    assert_true(read(file, pid, sizeof pid - 1) > 0);
+    assert_int_equal(kill((pid_t)atoi(pid), SIGINT), 0);
+    const size_t rest = fread(text, 1, sizeof text, pipe);
+    assert_int_equal(pclose(pipe), 0);
+    assert_int_equal(begun, 64);
+    assert_true(rest < MOST);
+    close(file);
+    unlink(path);
+}
+
 /* The seed of the first process in all of them: others would choose other tokens. */
 static void processes_draw_one_seed(void **state)
 {
@@ -89,29 +147,19 @@ static void processes_draw_one_seed(void **state)
     assert_string_equal(together, alone);
 }
 
-#else
-
-static void processes_draw_one_seed(void **state)
-{
-    (void)state;
-    skip();
-}
-
-static void text_does_not_depend_on_processes(void **state)
-{
-    (void)state;
-    print_message("skipped: built without MPI\n");
-    skip();
-}
-
 #endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
+#ifdef TSR_TEST_MPIEXEC
         cmocka_unit_test(text_does_not_depend_on_processes),
         cmocka_unit_test(processes_draw_one_seed),
+        cmocka_unit_test(the_first_process_reads_for_all),
+        cmocka_unit_test(processes_fit_alike),
+        cmocka_unit_test(ctrl_c_in_the_first_process_ends_an_answer_in_all),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

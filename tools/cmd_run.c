@@ -53,7 +53,7 @@ static int run(const run_options *options, tool_engine *devices, const tool_proc
                const char *prompt, size_t prompt_bytes)
 {
     tool_trace trace = {.command = "run", .path = options->trace};
-    run_engine engine = {.trace = &trace};
+    run_engine engine = {.trace = &trace, .processes = processes};
     run_result result = {0};
     int code;
     double start = tool_clock();
@@ -76,18 +76,22 @@ static int run(const run_options *options, tool_engine *devices, const tool_proc
     return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
 }
 
-static int run_in_processes(run_options *options, tool_engine *devices, const char *prompt,
-                            size_t prompt_bytes)
+static int run_in_processes(run_options *options, tool_engine *devices)
 {
     tool_processes processes;
-    if (!tool_processes_join("run", options->engine.mpi, &processes))
-        return TOOL_EXIT_FAILED;
+    char *prompt = NULL;
+    size_t prompt_bytes = 0;
     int code = TOOL_EXIT_FAILED;
-    if (tool_processes_share("run", &processes, &options->sampler.seed, sizeof options->sampler.seed))
+    if (!tool_processes_join("run", options->engine.mpi, &processes))
+        return code;
+    if (tool_processes_share(&processes, 0, &options->sampler.seed, sizeof options->sampler.seed))
+        code = run_prompt_read(options, &processes, &prompt, &prompt_bytes);
+    if (code == TOOL_GO_ON)
         code = run(options, devices, &processes, prompt, prompt_bytes);
     fflush(stdout); /* before mpirun sees that this process is done */
     tool_engine_close(devices);
     tool_processes_leave(&processes);
+    free(prompt);
     return code;
 }
 
@@ -95,15 +99,8 @@ int tsr_cmd_run(int argc, char **argv)
 {
     run_options options;
     tool_engine devices = {0};
-    char *prompt = NULL;
-    size_t prompt_bytes = 0;
     int code = run_options_read(argc, argv, &options);
     if (code == TOOL_GO_ON)
         code = tool_engine_read("run", &options.engine, &devices);
-    if (code == TOOL_GO_ON)
-        code = run_prompt_read(&options, &prompt, &prompt_bytes);
-    if (code == TOOL_GO_ON)
-        code = run_in_processes(&options, &devices, prompt, prompt_bytes);
-    free(prompt);
-    return code;
+    return code == TOOL_GO_ON ? run_in_processes(&options, &devices) : code;
 }

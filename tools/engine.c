@@ -8,9 +8,7 @@
 int tool_engine_check(const char *command, const tool_engine_options *o)
 {
     const char *wrong = NULL;
-    if (o->mpi && o->fit)
-        wrong = "--fit cannot be used with --mpi yet; set -c and the KV types";
-    else if (!o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins))
+    if (!o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins))
         wrong = "--fit-ctx, --fit-kv and --fit-margin need --fit";
     if (!wrong)
         return TOOL_GO_ON;
@@ -28,8 +26,7 @@ int tool_engine_read(const char *command, tool_engine_options *options, tool_eng
     if (code != TOOL_GO_ON)
         return code;
     engine->config.plan.fit = options->fit ? &engine->fit : NULL;
-    if (!options->mpi) /* each process would choose by the memory of its own machine */
-        tool_model_open_context(&options->model, &engine->config);
+    tool_model_open_context(&options->model, &engine->config);
     engine->config.load.verify_upload = options->verify_upload;
     engine->config.load.progress = tool_progress_show;
     engine->config.load.progress_user = &engine->loading;
@@ -80,7 +77,8 @@ tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes
 
     tsr_topology *topo = NULL;
     const tool_machine_options here = {0};
-    tsr_status status = options->fit ? find_devices(engine) : TSR_OK;
+    const bool chooses = options->fit && !processes->transport; /* processes would choose differently */
+    tsr_status status = chooses ? find_devices(engine) : TSR_OK;
     if (status == TSR_OK)
         status = tool_machine_topology(&here, &config.logger, &topo);
     config.topology = topo;

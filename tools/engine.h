@@ -77,7 +77,8 @@ typedef struct tool_engine {
  * after an error message. */
 int tool_engine_read(const char *command, tool_engine_options *options, tool_engine *engine_out);
 
-/* Open the devices; with --fit decide before whether a host device has to join the GPUs. */
+/* Open the devices; with --fit decide before whether a host device has to join the GPUs. The devices of
+ * several processes are those of --devices. */
 tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes);
 
 /* Open a model on the devices. */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 
-volatile sig_atomic_t tool_interrupted;
+volatile sig_atomic_t tool_interrupted, tool_interrupt_wanted;
 
 static void on_interrupt(int signal_number)
 {
@@ -12,12 +12,28 @@ static void on_interrupt(int signal_number)
     tool_interrupted = 1;
 }
 
-void tool_hear_interrupts(bool once, bool restart, struct sigaction *before_out)
+static void want_interrupt(int signal_number)
 {
-    struct sigaction action = {.sa_handler = on_interrupt,
-                               .sa_flags = (once ? (int)SA_RESETHAND : 0) | (restart ? SA_RESTART : 0)};
+    (void)signal_number;
+    tool_interrupt_wanted = 1;
+}
+
+static void hear(void (*handler)(int), int flags, struct sigaction *before_out)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, before_out);
+}
+
+void tool_hear_interrupts(bool once, bool restart, struct sigaction *before_out)
+{
+    hear(on_interrupt, (once ? (int)SA_RESETHAND : 0) | (restart ? SA_RESTART : 0), before_out);
+}
+
+void tool_hear_interrupts_together(bool is_first, bool once, struct sigaction *before_out)
+{
+    tool_interrupt_wanted = 0;
+    hear(is_first ? want_interrupt : SIG_IGN, (once ? (int)SA_RESETHAND : 0) | SA_RESTART, before_out);
 }
 
 bool tool_wait_to_read(int file)

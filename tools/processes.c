@@ -3,6 +3,9 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef TSR_TOOL_WITH_MPI
@@ -30,7 +33,7 @@ static bool fall_silent(FILE **log_out)
 
 bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out)
 {
-    *processes_out = (tool_processes){0};
+    *processes_out = (tool_processes){.command = command};
     if (!wanted)
         return true;
     const char *problem = tsr_mpi_transport_create(NULL, &processes_out->transport);
@@ -43,35 +46,94 @@ bool tool_processes_join(const char *command, bool wanted, tool_processes *proce
     return false;
 }
 
+int tool_processes_count(const tool_processes *processes)
+{
+    return processes->transport ? processes->transport->n_ranks : 1;
+}
+
+bool tool_processes_is_first(const tool_processes *processes)
+{
+    return !processes->transport || processes->transport->rank == 0;
+}
+
+/* The other process may wait for a terminal, so long waits sleep. */
 static const char *wait_for(const tsr_transport *t, tsr_transfer *transfer)
 {
+    enum { YIELDS = 100000 };
+    const struct timespec nap = {0, 1000000};
     bool done = false;
-    const char *problem = NULL;
-    while (!done && !problem) {
+    const char *problem = t->test(t->user, transfer, &done);
+    for (int i = 0; !done && !problem; i += i < YIELDS) {
+        if (i < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&nap, NULL);
         problem = t->test(t->user, transfer, &done);
-        sched_yield();
     }
     return problem;
 }
 
-bool tool_processes_share(const char *command, const tool_processes *processes, void *bytes, size_t n)
+/* Messages of a pair of processes arrive in order, so they need no tags. */
+static const char *send_to(const tsr_transport *t, int rank, const void *bytes, size_t n)
+{
+    tsr_transfer transfer;
+    const char *problem = t->send(t->user, rank, 0, bytes, n, &transfer);
+    return problem ? problem : wait_for(t, &transfer);
+}
+
+static const char *receive_from(const tsr_transport *t, int rank, void *bytes, size_t n)
+{
+    tsr_transfer transfer;
+    const char *problem = t->receive(t->user, rank, 0, bytes, n, &transfer);
+    return problem ? problem : wait_for(t, &transfer);
+}
+
+bool tool_processes_share(const tool_processes *processes, int root, void *bytes, size_t n)
 {
     const tsr_transport *t = processes->transport;
     const char *problem = NULL;
-    tsr_transfer transfer;
-    if (t && t->rank > 0) {
-        problem = t->receive(t->user, 0, 0, bytes, n, &transfer);
-        if (!problem)
-            problem = wait_for(t, &transfer);
-    }
-    for (int rank = 1; t && t->rank == 0 && rank < t->n_ranks && !problem; rank++) {
-        problem = t->send(t->user, rank, 0, bytes, n, &transfer);
-        if (!problem)
-            problem = wait_for(t, &transfer);
-    }
+    if (t && t->rank != root)
+        problem = receive_from(t, root, bytes, n);
+    for (int rank = 0; t && t->rank == root && rank < t->n_ranks && !problem; rank++)
+        if (rank != root)
+            problem = send_to(t, rank, bytes, n);
     if (problem)
-        fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
+        fprintf(processes->log ? processes->log : stderr, "tsr %s: --mpi: %s\n", processes->command, problem);
     return !problem;
+}
+
+bool tool_processes_gather(const tool_processes *processes, void *parts, size_t n)
+{
+    bool good = true;
+    for (int root = 0; root < tool_processes_count(processes) && good; root++)
+        good = tool_processes_share(processes, root, (char *)parts + (size_t)root * n, n);
+    return good;
+}
+
+bool tool_processes_share_text(const tool_processes *processes, int *outcome, char **text, size_t *n)
+{
+    struct {
+        uint64_t bytes;
+        int32_t outcome, is_there;
+    } head = {*text ? *n : 0, *outcome, *text != NULL};
+    if (!processes->transport)
+        return true;
+    if (!tool_processes_share(processes, 0, &head, sizeof head))
+        return false;
+    *outcome = head.outcome;
+    if (!tool_processes_is_first(processes)) {
+        free(*text);
+        *text = head.is_there ? malloc((size_t)head.bytes + 1) : NULL;
+        *n = head.is_there ? (size_t)head.bytes : 0;
+        if (head.is_there && !*text) {
+            fprintf(processes->log, "tsr %s: out of memory for a text of %zu bytes\n", processes->command,
+                    *n);
+            return false;
+        }
+        if (*text)
+            (*text)[*n] = '\0';
+    }
+    return *n == 0 || !*text || tool_processes_share(processes, 0, *text, *n);
 }
 
 void tool_processes_leave(tool_processes *processes)

@@ -9,6 +9,7 @@
 #include <tsr/transport.h>
 
 typedef struct tool_processes {
+    const char *command;      /* for messages */
     tsr_transport *transport; /* NULL: single process */
     FILE *log;                /* destination of this process's warnings; NULL: stderr */
 } tool_processes;
@@ -17,8 +18,22 @@ typedef struct tool_processes {
  * suppressed, since it is the same. False after an error message that names `command`. */
 bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out);
 
-/* Replace bytes[n] by those of the first process. False after an error message that names `command`. */
-bool tool_processes_share(const char *command, const tool_processes *processes, void *bytes, size_t n);
+int tool_processes_count(const tool_processes *processes); /* 1: a single process, too */
+
+/* Whether this process is the one that reads, prints and writes files; a single process is. */
+bool tool_processes_is_first(const tool_processes *processes);
+
+/* Replace bytes[n] by those of process `root`, however long that process takes; no effect in a single
+ * process. Called in all processes. False after an error message. */
+bool tool_processes_share(const tool_processes *processes, int root, void *bytes, size_t n);
+
+/* The same for all processes: each has filled its own part of parts[count][n]; then all are filled. */
+bool tool_processes_gather(const tool_processes *processes, void *parts, size_t n);
+
+/* Replace an outcome and a text, NULL for none, by those of the first process. The text is the caller's to
+ * free, in all processes; what *text was before in the others is freed. False after an error message; *text
+ * can be freed then, too. */
+bool tool_processes_share_text(const tool_processes *processes, int *outcome, char **text, size_t *n);
 
 void tool_processes_leave(tool_processes *processes);
 

@@ -32,9 +32,11 @@ typedef struct run_options {
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after an error message. */
 int run_options_read(int argc, char **argv, run_options *options);
 
-/* The prompt's bytes, from the command line, a file or standard input; the caller frees them. NULL if none
- * is given. Returns TOOL_GO_ON or an exit code, after an error message. */
-int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_out);
+/* The prompt's bytes, from the command line, a file or standard input of the first process; the caller frees
+ * them. NULL if none is given. Returns TOOL_GO_ON or an exit code, the same in all processes, after an error
+ * message. */
+int run_prompt_read(const run_options *options, const tool_processes *processes, char **text_out,
+                    size_t *bytes_out);
 
 /* The objects used by generation; all borrowed. */
 typedef struct run_engine {
@@ -45,6 +47,7 @@ typedef struct run_engine {
     tsr_sampler *sampler;
     const tsr_chat *chat; /* NULL: prompts are used without a template */
     tool_trace *trace;
+    const tool_processes *processes; /* that generate together, each making the same calls */
 } run_engine;
 
 typedef struct run_result {

@@ -87,7 +87,7 @@ static int answer(conversation *c, const run_tokens *tokens)
     d->at_start = true;
     d->last = '\0';
     tool_interrupted = 0;
-    tool_hear_interrupts(false, true, &before);
+    run_decoder_hear_interrupts(d, false, &before);
     run_decoder_check_context(d, tokens->n);
     tsr_status status = run_decoder_feed(d, tokens->at, tokens->n);
     if (status == TSR_OK && tool_interrupted)
@@ -130,15 +130,33 @@ static int say(conversation *c, const char *text, size_t bytes)
     return code;
 }
 
+/* The next message: of several processes the first reads it. False after an error message. */
+static bool next_message(const conversation *c, chat_input *in, run_line *got_out)
+{
+    const tool_processes *processes = c->decoder.engine->processes;
+    const bool is_first = tool_processes_is_first(processes);
+    int got = RUN_LINE_END;
+    struct sigaction before;
+    if (is_first)
+        tool_hear_interrupts(false, false, &before);
+    else
+        tool_hear_interrupts_together(false, false, &before);
+    if (is_first && !ferror(stdout))
+        got = (int)read_message(in);
+    const bool shared = tool_processes_share_text(processes, &got, &in->text, &in->bytes);
+    sigaction(SIGINT, &before, NULL);
+    tool_interrupted = 0;
+    *got_out = (run_line)got;
+    return shared;
+}
+
 static int converse(conversation *c, chat_input *in)
 {
     int code = TOOL_GO_ON;
-    while (code == TOOL_GO_ON && !ferror(stdout)) {
-        struct sigaction before;
-        tool_hear_interrupts(false, false, &before);
-        run_line got = read_message(in);
-        sigaction(SIGINT, &before, NULL);
-        tool_interrupted = 0;
+    while (code == TOOL_GO_ON) {
+        run_line got;
+        if (!next_message(c, in, &got))
+            return TOOL_EXIT_FAILED;
         if (got == RUN_LINE_END)
             break;
         if (got == RUN_LINE_NO_MEMORY)
@@ -157,7 +175,8 @@ int run_converse(const run_engine *engine, const run_options *options, const cha
                  run_result *result)
 {
     conversation c = {0};
-    const bool terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+    const bool terminal =
+        tool_processes_is_first(engine->processes) && isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
     chat_input in = {.lines = run_lines_open(terminal, !options->no_history)};
     int code = run_decoder_open(&c.decoder, engine, options, result);
     if (code == TOOL_GO_ON && !in.lines)

@@ -132,8 +132,36 @@ void run_decoder_close(run_decoder *d)
     free(d->eog);
 }
 
+static bool is_together(const run_decoder *d)
+{
+    return d->engine->processes->transport != NULL;
+}
+
+void run_decoder_hear_interrupts(const run_decoder *d, bool once, struct sigaction *before_out)
+{
+    if (is_together(d))
+        tool_hear_interrupts_together(tool_processes_is_first(d->engine->processes), once, before_out);
+    else
+        tool_hear_interrupts(once, true, before_out);
+}
+
+/* Whether nothing more can be written. Of several processes one would know it alone. */
+static bool is_broken(const run_decoder *d)
+{
+    return !is_together(d) && ferror(stdout);
+}
+
+/* A decode that the first process has cancelled fails in all processes. */
+static void cancel_if_wanted(const run_decoder *d)
+{
+    if (is_together(d) && (tool_interrupt_wanted || ferror(stdout)))
+        tsr_session_cancel(d->engine->session);
+    tool_interrupt_wanted = 0;
+}
+
 static tsr_status decode_once(run_decoder *d, const tsr_batch *batch)
 {
+    cancel_if_wanted(d);
     return d->n_candidates
                ? tsr_session_decode_candidates(d->engine->session, batch, d->n_candidates, d->candidates)
                : tsr_session_decode(d->engine->session, batch, d->logits);
@@ -166,6 +194,8 @@ static tsr_status decode(run_decoder *d, const tsr_batch *batch)
                 tool_clock() - start);
         status = decode_once(d, batch);
     }
+    if (status == TSR_ERR_CANCELLED)
+        tool_interrupted = 1;
     return status;
 }
 
@@ -192,7 +222,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
         tsr_sampler_accept(d->engine->sampler, tokens[i]);
     d->result->prompt_s += tool_clock() - start;
     d->result->n_prompt += n_done;
-    return status;
+    return status == TSR_ERR_CANCELLED ? TSR_OK : status;
 }
 
 static tsr_status compute_token(run_decoder *d, int32_t token)
@@ -201,12 +231,14 @@ static tsr_status compute_token(run_decoder *d, int32_t token)
     const uint64_t traced = tool_trace_now(d->engine->trace);
     tsr_batch batch = {.n_tokens = 1, .tokens = &token};
     tsr_status status = decode(d, &batch);
+    if (status == TSR_ERR_CANCELLED && d->keep_last) /* the token has been written */
+        status = decode(d, &batch);
     if (status == TSR_OK && d->options->adapt)
         status = tsr_model_adapt(d->engine->model, NULL);
     tool_trace_add_phase(d->engine->trace, traced, "token");
     d->result->decode_s += tool_clock() - start;
     d->result->n_decoded += status == TSR_OK;
-    return status;
+    return status == TSR_ERR_CANCELLED ? TSR_OK : status;
 }
 
 static tsr_status sample(run_decoder *d, int32_t *token_out)
@@ -261,12 +293,12 @@ tsr_status run_decoder_continue(run_decoder *d)
         }
         write_token(d, token);
         bool full = tsr_session_length(d->engine->session, 0) == d->n_ctx;
-        d->result->end = ferror(stdout) ? "the text cannot be written"
-                         : d->stopped   ? "stop string"
-                         : full         ? "context full; use a larger -c"
-                                        : NULL;
+        d->result->end = is_broken(d) ? "the text cannot be written"
+                         : d->stopped ? "stop string"
+                         : full       ? "context full; use a larger -c"
+                                      : NULL;
         bool goes_on = !d->result->end && i + 1 < limit;
-        if (!ferror(stdout) && !full && (goes_on || d->keep_last))
+        if (!is_broken(d) && !full && (goes_on || d->keep_last))
             status = compute_token(d, token);
         if (d->result->end || status != TSR_OK)
             return status;

@@ -2,6 +2,8 @@
 #ifndef TSR_TOOLS_RUN_DECODE_H
 #define TSR_TOOLS_RUN_DECODE_H
 
+#include <signal.h>
+
 #include "progress.h"
 #include "run.h"
 #include "run_stop.h"
@@ -38,6 +40,10 @@ void run_decoder_close(run_decoder *d);
 /* Warn, once, if n further tokens and the ones to generate exceed the context that the model was trained for.
  * run_decoder_end_line() does so for a text without a limit. */
 void run_decoder_check_context(run_decoder *d, int64_t n);
+
+/* From now on Ctrl-C ends feeding and continuing; of several processes, Ctrl-C of the first. `once`: a second
+ * one ends the process. Undone by sigaction() with *before_out. */
+void run_decoder_hear_interrupts(const run_decoder *d, bool once, struct sigaction *before_out);
 
 /* Compute tokens[n] after the present ones; d->logits or d->candidates are those of the last. Ctrl-C ends it
  * between calls; the result counts the computed tokens. */

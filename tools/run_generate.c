@@ -36,12 +36,10 @@ int run_generate(const run_engine *engine, const run_options *options, const cha
     if (code == TOOL_GO_ON)
         code = run_tokens_check(&tokens, 0, d.n_ctx);
     if (code == TOOL_GO_ON) {
-        if (!options->engine.mpi) /* otherwise processes would end at different tokens */
-            tool_hear_interrupts(true, true, &before);
+        run_decoder_hear_interrupts(&d, true, &before);
         code = continue_prompt(&d, prompt, prompt_bytes, &tokens);
-        if (!options->engine.mpi)
-            sigaction(SIGINT, &before, NULL);
-        if (tool_interrupted) {
+        sigaction(SIGINT, &before, NULL);
+        if (tool_interrupted && !ferror(stdout)) {
             result->interrupted = true;
             result->end = "interrupted";
         }

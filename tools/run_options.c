@@ -39,15 +39,10 @@ static int check_text(run_options *o)
     return TOOL_GO_ON;
 }
 
-/* With --mpi, inputs of all processes must be on the command line or in a file. */
 static int check_mpi(const run_options *o)
 {
     const char *wrong = NULL;
-    if (o->interactive)
-        wrong = "-i cannot be used with --mpi: only one process has a terminal";
-    else if (strcmp(o->prompt ? o->prompt : o->prompt_file, "-") == 0)
-        wrong = "with --mpi only one process has standard input; give the prompt with -p TEXT or in a file";
-    else if (o->trace)
+    if (o->trace)
         wrong = "--trace cannot be used with --mpi: every process would write the file";
     else if (o->survive)
         wrong = "--survive cannot be used with --mpi yet";

@@ -6,7 +6,7 @@
 
 #include "text_file.h"
 
-int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_out)
+static int read_prompt(const run_options *options, char **text_out, size_t *bytes_out)
 {
     if (!options->prompt_file && !options->prompt)
         return TOOL_GO_ON;
@@ -24,4 +24,13 @@ int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_o
         return TOOL_GO_ON;
     fprintf(stderr, "tsr run: out of memory for the prompt\n");
     return TOOL_EXIT_FAILED;
+}
+
+int run_prompt_read(const run_options *options, const tool_processes *processes, char **text_out,
+                    size_t *bytes_out)
+{
+    int code = TOOL_GO_ON;
+    if (tool_processes_is_first(processes))
+        code = read_prompt(options, text_out, bytes_out);
+    return tool_processes_share_text(processes, &code, text_out, bytes_out) ? code : TOOL_EXIT_FAILED;
 }
