@@ -22,6 +22,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
     (void)state;
     static const program_case cases[] = {
         {RUN "-p hi --trace /tmp/t.json", 2, "--trace cannot be used with --mpi"},
+        {"bench --mpi --trace t.json -m x", 2, "--trace cannot be used with --mpi"},
+        {"bench --mpi --show r.json", 2, "--show measures nothing: leave out --mpi"},
         {RUN "-p hi --survive", 2, "--survive cannot be used with --mpi"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
@@ -95,6 +97,32 @@ static void processes_fit_alike(void **state)
         "threads=1,mem=4300KiB -ts 1,1 2>&1 >/dev/null | grep -v warning | sed s/@[01]//g; true", "true");
 }
 
+/* One report is written. Rates are stored by the first process, and tsr run uses them in all, with the same
+ * devices only. */
+static void rates_that_processes_measure_are_used_by_them(void **state)
+{
+    (void)state;
+    static char line[8192], report[8192], plan[16384];
+    const char *model = "-m examples/models/glossary-7m-Q8_0.gguf --devices host:1,threads=1";
+    snprintf(line, sizeof line,
+             "XDG_CACHE_HOME='%s' %s 2 '%s' bench --mpi %s --ratios '1,1' --keep-rates -r 1 -p 8 -n 2 -o csv "
+             "2>/dev/null",
+             directory_path(), TSR_TEST_MPIEXEC, program_path(), model);
+    output_of(line, report, sizeof report);
+    assert_non_null(strstr(report, "pp8"));
+    assert_non_null(strstr(report, "tg2"));
+    const char *header = strstr(report, "host0@1_compute");
+    assert_non_null(header);
+    assert_null(strstr(header + 1, "host0@1_compute"));
+    for (int n = 1; n <= 2; n++) {
+        snprintf(line, sizeof line,
+                 "XDG_CACHE_HOME='%s' %s %d '%s' run --mpi %s -p hi -n 1 -v -c 64 2>&1 >/dev/null",
+                 directory_path(), TSR_TEST_MPIEXEC, n, program_path(), model);
+        output_of(line, plan, sizeof plan);
+        assert_non_null(strstr(plan, n == 2 ? "(rates measured" : "(rates not measured"));
+    }
+}
+
 /* Process 0 gets the signal once it has written something, in the middle of a long answer. */
 static void ctrl_c_in_the_first_process_ends_an_answer_in_all(void **state)
 {
@@ -158,6 +186,7 @@ int main(void)
         cmocka_unit_test(processes_draw_one_seed),
         cmocka_unit_test(the_first_process_reads_for_all),
         cmocka_unit_test(processes_fit_alike),
+        cmocka_unit_test(rates_that_processes_measure_are_used_by_them),
         cmocka_unit_test(ctrl_c_in_the_first_process_ends_an_answer_in_all),
 #endif
     };

@@ -30,8 +30,8 @@ static const char *default_isa(tsr_isa_list *list)
     return tsr_isa_discover(list) == TSR_OK ? list->levels[list->chosen].name : "";
 }
 
-/* A name derived from everything that speed depends on. */
-static void entry_name(const tsr_topology *topo, const tsr_device_list *list, char name[20])
+/* Everything that the speed of this process's devices depends on. */
+static uint64_t hash_devices(const tsr_topology *topo, const tsr_device_list *list)
 {
     char number[64];
     struct utsname system = {.release = ""};
@@ -62,7 +62,23 @@ static void entry_name(const tsr_topology *topo, const tsr_device_list *list, ch
             h = hash(h, number);
         }
     }
-    snprintf(name, 20, "%016llx", (unsigned long long)h);
+    return h;
+}
+
+bool tool_cache_key_of(const tool_processes *processes, const tsr_topology *topo, const tsr_device_list *list,
+                       tool_cache_key *key_out)
+{
+    uint64_t own[TSR_MAX_DEVICES], h = hash_devices(topo, list);
+    own[processes->transport ? processes->transport->rank : 0] = h;
+    if (!tool_processes_gather(processes, own, sizeof *own))
+        return false;
+    for (int r = 0; processes->transport && r < processes->transport->n_ranks; r++) {
+        char number[20];
+        snprintf(number, sizeof number, "%016llx", (unsigned long long)own[r]);
+        h = hash(r ? h : own[0], number);
+    }
+    snprintf(key_out->text, sizeof key_out->text, "%016llx", (unsigned long long)h);
+    return true;
 }
 
 bool tool_cache_path(const char *file, char path[TOOL_PATH])
@@ -80,14 +96,12 @@ static bool is_current(const json_t *entry, int64_t *date_out)
     return end && !*end && (int64_t)time(NULL) - *date_out <= TOOL_CACHE_DAYS * INT64_C(86400);
 }
 
-json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_device_list *list,
-                        int64_t *date_out)
+json_t *tool_cache_load(const char *file, const tool_cache_key *key, int64_t *date_out)
 {
-    char path[TOOL_PATH], name[20];
+    char path[TOOL_PATH];
     int64_t date;
-    entry_name(topo, list, name);
     json_t *root = tool_cache_path(file, path) ? tool_json_load(path) : NULL;
-    json_t *entry = json_object_get(root, name), *values = NULL;
+    json_t *entry = json_object_get(root, key->text), *values = NULL;
     if (is_current(entry, &date))
         values = json_incref(json_object_get(entry, "values"));
     if (date_out)
@@ -116,7 +130,6 @@ static bool write_json(FILE *file, const void *root)
     return json_dumpf(root, file, JSON_INDENT(1)) == 0;
 }
 
-/* The values, with descriptions of machine and devices for readers of the file. */
 static json_t *make_entry(const tsr_topology *topo, const tsr_device_list *list, json_t *values)
 {
     json_t *devices = json_array();
@@ -132,9 +145,10 @@ static json_t *make_entry(const tsr_topology *topo, const tsr_device_list *list,
                      values);
 }
 
-bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_device_list *list, json_t *values)
+bool tool_cache_save(const char *file, const tool_cache_key *key, const tsr_topology *topo,
+                     const tsr_device_list *list, json_t *values)
 {
-    char path[TOOL_PATH], name[20];
+    char path[TOOL_PATH];
     errno = ENOENT;
     if (!tool_cache_path(file, path) || !tool_make_folders(path)) {
         json_decref(values);
@@ -149,9 +163,8 @@ bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_devic
         json_decref(root);
         root = json_object();
     }
-    entry_name(topo, list, name);
     errno = ENOMEM;
-    bool good = json_object_set_new(root, name, make_entry(topo, list, values)) == 0;
+    bool good = json_object_set_new(root, key->text, make_entry(topo, list, values)) == 0;
     good = good && tool_file_replace(path, write_json, root);
     json_decref(root);
     return good;

@@ -51,15 +51,20 @@ static tsr_status find_devices(tool_engine *engine)
     return status;
 }
 
-/* Set measured rates and links, so that the plan is that of tsr plan. */
-static tsr_status describe_devices(tool_engine *engine, const tsr_topology *topo, const char *devices)
+/* Set measured rates and links, so that the plan is that of tsr plan. In several processes once the runtime
+ * is open: until then one may have failed, and would not take part. */
+static tsr_status describe_devices(tool_engine *engine, const tool_processes *processes,
+                                   const tsr_topology *topo, const char *devices)
 {
     tsr_device_list *list = NULL;
     tsr_status status = tsr_device_list_create(topo, devices, NULL, &list);
-    if (status == TSR_OK)
+    if (processes->transport)
+        tool_measured_apply_together(processes, topo, list, tsr_runtime_n_devices(engine->rt),
+                                     &engine->measured, &engine->config);
+    else if (status == TSR_OK)
         status = tool_measured_apply(topo, list, &engine->measured, &engine->config);
     tsr_device_list_destroy(list);
-    return status;
+    return processes->transport ? TSR_OK : status;
 }
 
 tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes)
@@ -84,10 +89,12 @@ tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes
     config.topology = topo;
     if (status == TSR_OK)
         config.devices = tool_model_devices(&options->model, topo);
-    if (status == TSR_OK && !processes->transport) /* measures devices of this machine only */
-        status = describe_devices(engine, topo, config.devices);
+    if (status == TSR_OK && !processes->transport)
+        status = describe_devices(engine, processes, topo, config.devices);
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &engine->rt);
+    if (status == TSR_OK && processes->transport)
+        status = describe_devices(engine, processes, topo, config.devices);
     tsr_topology_destroy(topo);
     return status;
 }

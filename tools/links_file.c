@@ -29,7 +29,9 @@ static bool read_value(const json_t *object, tsr_links_value *value)
 
 int tool_links_load(const tsr_topology *topo, const tsr_device_list *list, tsr_links *links)
 {
-    json_t *values = tool_cache_load(TOOL_LINKS_FILE, topo, list, NULL);
+    tool_cache_key key;
+    const bool named = tool_cache_key_of(&(tool_processes){0}, topo, list, &key);
+    json_t *values = named ? tool_cache_load(TOOL_LINKS_FILE, &key, NULL) : NULL;
     int n = 0;
     for (size_t i = 0; i < json_array_size(values); i++) {
         tsr_links_value value;
@@ -56,8 +58,10 @@ static json_t *write_value(const tsr_links_value *value)
 
 bool tool_links_save(const tsr_topology *topo, const tsr_device_list *list, const tsr_links *links)
 {
+    tool_cache_key key;
     json_t *values = json_array();
     for (int i = 0; i < tsr_links_n_measured(links); i++)
         json_array_append_new(values, write_value(tsr_links_measured(links, i)));
-    return tool_cache_save(TOOL_LINKS_FILE, topo, list, values);
+    return tool_cache_key_of(&(tool_processes){0}, topo, list, &key) &&
+           tool_cache_save(TOOL_LINKS_FILE, &key, topo, list, values);
 }

@@ -4,8 +4,11 @@
 #include "load.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <tsr/split.h>
 
 #include "tsr.h"
 
@@ -35,14 +38,42 @@ tool_load tool_load_now(void)
                        .wall_s = tool_clock()};
 }
 
-double tool_load_of_others(const tool_load *start)
+/* What a process tells the others. */
+typedef struct report {
+    char machine[64];
+    double own_s, load;
+} report;
+
+/* Processor time since `start` of these processes on this machine; negative if they cannot be reached. */
+static double time_of_ours(const tool_processes *processes, report *reports, const report *mine)
 {
-    tool_load now = tool_load_now();
-    double others = now.all_s - start->all_s - (now.own_s - start->own_s);
-    double all = (now.wall_s - start->wall_s) * (double)sysconf(_SC_NPROCESSORS_ONLN);
-    if (start->all_s < 0 || now.all_s < 0 || !(all > 0) || others < 0)
-        return 0;
-    return others < all ? others / all : 1;
+    double sum = 0;
+    if (!tool_processes_gather(processes, reports, sizeof *reports))
+        return -1;
+    for (int r = 0; r < tool_processes_count(processes); r++)
+        if (strncmp(reports[r].machine, mine->machine, sizeof mine->machine) == 0)
+            sum += reports[r].own_s;
+    return sum;
+}
+
+double tool_load_of_others(const tool_processes *processes, const tool_load *start)
+{
+    report reports[TSR_MAX_DEVICES] = {{{0}, 0, 0}};
+    report *mine = &reports[processes->transport ? processes->transport->rank : 0];
+    const tool_load now = tool_load_now();
+    double most = 0;
+    (void)!gethostname(mine->machine, sizeof mine->machine - 1);
+    mine->own_s = now.own_s - start->own_s;
+    const double ours = time_of_ours(processes, reports, mine);
+    const double others = now.all_s - start->all_s - ours;
+    const double all = (now.wall_s - start->wall_s) * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    if (start->all_s >= 0 && now.all_s >= 0 && all > 0 && others > 0)
+        mine->load = others < all ? others / all : 1;
+    if (ours < 0 || !tool_processes_gather(processes, reports, sizeof *reports))
+        return 1;
+    for (int r = 0; r < tool_processes_count(processes); r++)
+        most = reports[r].load > most ? reports[r].load : most;
+    return most;
 }
 
 bool tool_load_disturbs(double load)

@@ -17,9 +17,19 @@ tsr_status tool_measured_apply(const tsr_topology *topo, const tsr_device_list *
 {
     tsr_status status = tool_measured_links(topo, list, &measured->links);
     config->plan.links = measured->links;
-    if (topo->is_this_machine && tool_rates_load(topo, list, measured->rates))
+    if (topo->is_this_machine &&
+        tool_rates_load(&(tool_processes){0}, topo, list, list->n_devices, measured->rates))
         config->plan.rates = measured->rates;
     return status;
+}
+
+void tool_measured_apply_together(const tool_processes *processes, const tsr_topology *topo,
+                                  const tsr_device_list *list, int n_devices, tool_measured *measured,
+                                  tsr_model_config *config)
+{
+    const tsr_device_list none = {0};
+    if (tool_rates_load(processes, topo, list ? list : &none, n_devices, measured->rates))
+        config->plan.rates = measured->rates;
 }
 
 void tool_measured_free(tool_measured *measured)

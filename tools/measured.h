@@ -7,6 +7,8 @@
 #include <tsr/plan.h>
 #include <tsr/rates.h>
 
+#include "processes.h"
+
 typedef struct tool_measured {
     tsr_device_rates rates[TSR_MAX_DEVICES];
     tsr_links *links;
@@ -20,6 +22,13 @@ tsr_status tool_measured_links(const tsr_topology *topo, const tsr_device_list *
  * the same decisions. */
 tsr_status tool_measured_apply(const tsr_topology *topo, const tsr_device_list *list, tool_measured *measured,
                                tsr_model_config *config);
+
+/* The same for the n_devices of several processes, of which `list` are this process's (NULL: unknown here).
+ * Called in all processes, which get the same. There are no links between machines: rates have the speed of
+ * the processes' sums. */
+void tool_measured_apply_together(const tool_processes *processes, const tsr_topology *topo,
+                                  const tsr_device_list *list, int n_devices, tool_measured *measured,
+                                  tsr_model_config *config);
 
 /* Also after a failure; all zeros is fine. */
 void tool_measured_free(tool_measured *measured);

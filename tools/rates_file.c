@@ -1,6 +1,7 @@
 /* The file of measured rates; see rates_file.h. */
 #include "rates_file.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "cache_file.h"
@@ -41,16 +42,29 @@ static bool read_device(const json_t *object, int64_t date, tsr_device_rates *ra
     return good;
 }
 
-bool tool_rates_load(const tsr_topology *topo, const tsr_device_list *list, tsr_device_rates *rates_out)
+static bool read_entry(const tool_cache_key *key, int n_devices, tsr_device_rates *rates_out)
 {
     int64_t date;
-    json_t *devices = tool_cache_load(TOOL_RATES_FILE, topo, list, &date);
-    bool good = json_array_size(devices) == (size_t)list->n_devices;
-    memset(rates_out, 0, (size_t)list->n_devices * sizeof *rates_out);
-    for (int d = 0; good && d < list->n_devices; d++)
+    json_t *devices = tool_cache_load(TOOL_RATES_FILE, key, &date);
+    bool good = json_array_size(devices) == (size_t)n_devices;
+    memset(rates_out, 0, (size_t)n_devices * sizeof *rates_out);
+    for (int d = 0; good && d < n_devices; d++)
         good = read_device(json_array_get(devices, (size_t)d), date, &rates_out[d]);
     json_decref(devices);
     return good;
+}
+
+bool tool_rates_load(const tool_processes *processes, const tsr_topology *topo, const tsr_device_list *list,
+                     int n_devices, tsr_device_rates *rates_out)
+{
+    tool_cache_key key;
+    bool good = false;
+    if (!tool_cache_key_of(processes, topo, list, &key))
+        return false;
+    if (tool_processes_is_first(processes))
+        good = read_entry(&key, n_devices, rates_out);
+    return tool_processes_share(processes, 0, rates_out, (size_t)n_devices * sizeof *rates_out) &&
+           tool_processes_share(processes, 0, &good, sizeof good) && good;
 }
 
 static json_t *write_device(const tsr_device_rates *from)
@@ -69,10 +83,17 @@ static json_t *write_device(const tsr_device_rates *from)
     return object;
 }
 
-bool tool_rates_save(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates)
+bool tool_rates_save(const tool_processes *processes, const tsr_topology *topo, const tsr_device_list *list,
+                     const tsr_device_list *all, const tsr_device_rates *rates)
 {
+    tool_cache_key key;
+    errno = ECOMM;
+    if (!tool_cache_key_of(processes, topo, list, &key))
+        return false;
+    if (!tool_processes_is_first(processes))
+        return true;
     json_t *devices = json_array();
-    for (int d = 0; d < list->n_devices; d++)
+    for (int d = 0; d < all->n_devices; d++)
         json_array_append_new(devices, write_device(&rates[d]));
-    return tool_cache_save(TOOL_RATES_FILE, topo, list, devices);
+    return tool_cache_save(TOOL_RATES_FILE, &key, topo, all, devices);
 }

@@ -10,6 +10,7 @@
 #include "rates_file.h"
 
 enum { N_DEVICES = 3 };
+static const tool_processes alone;
 
 static struct {
     tsr_topology *topo;
@@ -46,8 +47,8 @@ static void set_up(void)
         abort();
     close(fd);
     tsr_device_rates_guess(it.list->devices, N_DEVICES, rates);
-    if (!tool_rates_save(it.topo, it.list, rates) || !tool_cache_path(TOOL_RATES_FILE, it.rates_path) ||
-        !tool_cache_path(TOOL_LINKS_FILE, it.links_path))
+    if (!tool_rates_save(&alone, it.topo, it.list, it.list, rates) ||
+        !tool_cache_path(TOOL_RATES_FILE, it.rates_path) || !tool_cache_path(TOOL_LINKS_FILE, it.links_path))
         abort();
     find_entry();
     if (!*it.entry)
@@ -78,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (bytes < 1)
         return 0;
     write_file(data[0] & 1 ? it.links_path : it.rates_path, data + 1, bytes - 1);
-    if (tool_rates_load(it.topo, it.list, rates))
+    if (tool_rates_load(&alone, it.topo, it.list, N_DEVICES, rates))
         config.plan.rates = rates;
     if (tsr_links_create(it.topo, it.list, &links) != TSR_OK)
         abort();

@@ -2,6 +2,7 @@
  *
  *     cmd_bench.c     options, and the sequence of steps
  *     devices.c       rates of the devices; stored for tsr plan and tsr run
+ *     together.c      what several processes (--mpi) know together
  *     links.c         tsr bench links: transfers and all-reduces
  *     environment.c   machine, model and settings
  *     ratios.c        the divisions to try: given, a sweep, a search
@@ -40,14 +41,17 @@ typedef struct bench_options {
     int n_rounds;
     int budget_s; /* 0: none */
     const char *output, *save, *plot, *html, *show, *compare, *trace;
-    bool verbose, quiet, keep_rates, stored_rates;
+    bool verbose, quiet, keep_rates, stored_rates, mpi;
 } bench_options;
 
 typedef struct bench {
     const bench_options *options;
-    tsr_topology *topo;
-    tsr_device_list *list;
-    tsr_links *links;
+    tool_processes processes;
+    tsr_topology *topo;          /* of this process's machine */
+    tsr_device_list *own;        /* this process's devices */
+    const tsr_device_list *list; /* those of all processes */
+    tsr_device_list together;    /* of several */
+    tsr_links *links;            /* NULL between several */
     tsr_device_rates rates[TSR_MAX_DEVICES];
     bench_engine engine;
     tool_progress loading;
@@ -59,16 +63,37 @@ tsr_status bench_devices(bench *b);
 
 /* The parts of bench_devices(), for tsr bench links: measure into best[n_devices], initially all zeros;
  * print as a table; store, with a line on `out`. */
-tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best);
+tsr_status bench_measure_rates(tsr_runtime *rt, const tool_processes *processes, int n_rounds,
+                               tsr_device_rates *best);
 void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rates, FILE *out);
-void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
-                      FILE *out);
+void bench_keep_rates(const tool_processes *processes, const tsr_topology *topo, const tsr_device_list *own,
+                      const tsr_device_list *list, const tsr_device_rates *rates, FILE *out);
 
 /* Whether values measured under this load may be stored: it does not disturb, or `anyway`. Otherwise a line
  * on stderr says why not. */
-bool bench_may_keep(double load, bool anyway);
+bool bench_may_keep(const tool_processes *processes, double load, bool anyway);
 
-void bench_describe_environment(bench *b);
+/* -- several processes: all call these functions; no effect in a single one -- */
+
+/* Set list_out to the devices of all processes, once the runtime is open. `own` are this process's. The
+ * caller frees list_out->devices. */
+tsr_status bench_list_together(tsr_runtime *rt, const tool_processes *processes, const tsr_device_list *own,
+                               tsr_device_list *list_out);
+
+/* Index of this process's first device. */
+int bench_first_device(const tsr_runtime *rt, const tool_processes *processes);
+
+/* items[n_devices], each of `bytes`: those of other processes' devices are replaced by theirs. False after an
+ * error message. */
+bool bench_share_devices(const bench_engine *engine, void *items, size_t bytes);
+
+/* All take the time of the first, and whether Ctrl-C was pressed there. */
+tsr_status bench_share_times(bench_engine *engine, double *seconds);
+
+/* Set tool_interrupted in all if Ctrl-C was pressed in the first. False after an error message. */
+bool bench_share_interrupt(const tool_processes *processes);
+
+tsr_status bench_describe_environment(bench *b);
 
 /* Fill report.tests from the lists. TOOL_GO_ON, or the exit code after an error message. */
 int bench_tests_read(const bench_options *options, bench_report *report);

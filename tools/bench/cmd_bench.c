@@ -2,6 +2,7 @@
 #include "tsr.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bench/bench.h"
@@ -15,27 +16,41 @@
 
 /* -- opening -- */
 
-/* The machine, its devices, and the links between them. */
+/* Descriptions of the devices, and of the links between them. Only now: until the runtime is open, other
+ * processes do not know of a failure. */
+static tsr_status describe_devices(bench *b, const char *devices)
+{
+    tsr_status status = tsr_device_list_create(b->topo, devices, NULL, &b->own);
+    b->list = b->own;
+    if (status != TSR_OK)
+        return status;
+    if (!b->processes.transport)
+        return tool_measured_links(b->topo, b->own, &b->links);
+    b->list = &b->together;
+    return bench_list_together(b->engine.rt, &b->processes, b->own, &b->together);
+}
+
 static tsr_status open_devices(bench *b)
 {
     const bench_options *o = b->options;
     const tool_machine_options here = {0};
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_logger logger = tool_logger(o->verbose);
+    logger.user = b->processes.log;
     tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
     if (status == TSR_OK)
         config.devices = tool_model_devices(&o->model, b->topo);
-    if (status == TSR_OK)
-        status = tsr_device_list_create(b->topo, config.devices, NULL, &b->list);
-    if (status == TSR_OK)
-        status = tool_measured_links(b->topo, b->list, &b->links);
     config.topology = b->topo;
     config.logger = logger;
     config.collectives = o->collectives;
     config.library_tokens = o->library_tokens;
+    config.transport = b->processes.transport;
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &b->engine.rt);
+    if (status == TSR_OK)
+        status = describe_devices(b, config.devices);
     b->engine.list = b->list;
+    b->engine.processes = &b->processes;
     return status;
 }
 
@@ -45,7 +60,8 @@ static void close_all(bench *b)
     bench_engine_close(&b->engine);
     tsr_runtime_close(rt);
     tsr_links_destroy(b->links);
-    tsr_device_list_destroy(b->list);
+    free(b->together.devices);
+    tsr_device_list_destroy(b->own);
     tsr_topology_destroy(b->topo);
     bench_report_free(&b->report);
 }
@@ -170,8 +186,9 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     b->engine.config.plan.rates = b->rates;
     b->engine.config.plan.links = b->links;
     set_context(b);
-    bench_describe_environment(b);
-    tsr_status status = bench_measure(b, 0);
+    tsr_status status = bench_describe_environment(b);
+    if (status == TSR_OK)
+        status = bench_measure(b, 0);
     if (status == TSR_OK && o->ratios && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
         status = bench_search(b);
     const int of_trace = status == TSR_OK ? bench_trace(b) : TOOL_EXIT_OK; /* of the whole model */
@@ -181,7 +198,8 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     if (status != TSR_OK)
         return tool_fail("bench", status);
     bench_report_judge(&b->report);
-    const int code = write_results(o, &b->report, before);
+    const bool writes = tool_processes_is_first(&b->processes);
+    const int code = writes ? write_results(o, &b->report, before) : TOOL_EXIT_OK;
     return code == TOOL_EXIT_OK ? of_trace : code;
 }
 
@@ -214,16 +232,35 @@ static int show(const bench_options *o, const bench_report *before)
     return code;
 }
 
+/* What the first process does before any measures. TOOL_GO_ON or an exit code, in all. */
+static int prepare(const bench *b, bench_report *before)
+{
+    const bench_options *o = b->options;
+    int32_t code = TOOL_GO_ON;
+    if (tool_processes_is_first(&b->processes)) {
+        code = try_files(o);
+        if (code == TOOL_GO_ON && o->compare && !bench_report_load(o->compare, before))
+            code = TOOL_EXIT_FAILED;
+    }
+    return tool_processes_share(&b->processes, 0, &code, sizeof code) ? code : TOOL_EXIT_FAILED;
+}
+
 static int run(bench *b, bench_synthetic *synthetic)
 {
     const bench_options *o = b->options;
     bench_report before = {0};
-    int code = TOOL_EXIT_FAILED;
-    if (!o->compare || bench_report_load(o->compare, &before)) {
+    if (!tool_processes_join("bench", o->mpi, &b->processes))
+        return TOOL_EXIT_FAILED;
+    int code = prepare(b, &before);
+    if (code == TOOL_GO_ON && o->mpi)
+        tool_hear_interrupts_together(tool_processes_is_first(&b->processes), true, NULL);
+    else if (code == TOOL_GO_ON)
         tool_hear_interrupts(true, true, NULL);
+    if (code == TOOL_GO_ON)
         code = o->show ? show(o, &before) : measure(b, synthetic, &before);
-    }
     bench_report_free(&before);
+    fflush(stdout); /* before mpirun sees that this process is done */
+    tool_processes_leave(&b->processes);
     return code;
 }
 
@@ -244,6 +281,10 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("-o takes table, md, csv or json");
     if (o->trace && o->show)
         return refuse("--show measures nothing: leave out --trace");
+    if (o->mpi && o->show)
+        return refuse("--show measures nothing: leave out --mpi");
+    if (o->mpi && o->trace)
+        return refuse("--trace cannot be used with --mpi: every process would write the file");
     if (o->model.model && o->show)
         return refuse("--show measures nothing: leave out -m");
     if (o->model.model && o->model.synthetic)
@@ -283,8 +324,6 @@ static int read_request(bench_options *o, float split[TSR_MAX_DEVICES], bench *b
     int code = bench_tests_read(o, &b->report);
     if (code == TOOL_GO_ON)
         code = check(o, &b->report);
-    if (code == TOOL_GO_ON)
-        code = try_files(o);
     if (code == TOOL_GO_ON && o->model.synthetic)
         code = bench_synthetic_read(o, synthetic);
     if (code == TOOL_GO_ON && o->model.model)
@@ -305,12 +344,14 @@ int tsr_cmd_bench(int argc, char **argv)
         TOOL_MODEL_ROW(o.model),
         TOOL_SYNTHETIC_ROW(o.model),
         TOOL_MODEL_OPTION_ROWS(o.model),
-        TOOL_HEADING_ROW("kernels and collectives"),
+        TOOL_HEADING_ROW("kernels, collectives and processes"),
         {NULL, "--collectives", TOOL_STRING, &o.collectives, "KIND",
          "between GPUs: peer, pinned, nccl, staged (default auto: the fastest measured)", 0, 0,
          TOOL_COLLECTIVES},
         {NULL, "--library-tokens", TOOL_INT, &o.library_tokens, "N",
          "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},
+        {NULL, "--mpi", TOOL_FLAG, &o.mpi, NULL,
+         "under mpirun: use the devices of all processes; --devices is for each", 0, 0},
         TOOL_HEADING_ROW("what is measured"),
         {NULL, "--layers", TOOL_INT, &o.n_layers, "N",
          "use N layers of the synthetic model and extrapolate to all", 2, 10000},
@@ -355,7 +396,7 @@ int tsr_cmd_bench(int argc, char **argv)
         .examples = "tsr bench --devices host:2\n"
                     "tsr bench -m model.gguf --devices cuda:0,cuda:1 --ratios '1,1;3,2;2,1'\n"
                     "tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html r.html",
-        .pages = "benchmarking devices splitting offload precision"};
+        .pages = "benchmarking devices splitting offload precision processes"};
     float split[TSR_MAX_DEVICES];
     bench_synthetic synthetic = {0};
     bench b = {.options = &o, .engine.config = tsr_model_config_default()};

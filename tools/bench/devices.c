@@ -61,47 +61,56 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
     }
 }
 
-tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best)
+tsr_status bench_measure_rates(tsr_runtime *rt, const tool_processes *processes, int n_rounds,
+                               tsr_device_rates *best)
 {
     const tool_load start = tool_load_now();
     for (int round = 0; round < n_rounds && round < MOST_ROUNDS && !tool_interrupted; round++) {
         tsr_device_rates rates[TSR_MAX_DEVICES];
         tsr_status status = tsr_runtime_measure(rt, NULL, 0, rates);
+        if (status == TSR_OK && !bench_share_interrupt(processes))
+            status = TSR_ERR_DEVICE_LOST;
         if (status != TSR_OK)
             return status;
         for (int d = 0; d < tsr_runtime_n_devices(rt); d++)
             keep_best(&best[d], &rates[d]);
     }
+    const double load = tool_load_of_others(processes, &start);
     for (int d = 0; d < tsr_runtime_n_devices(rt); d++)
-        best[d].load = tool_load_of_others(&start);
+        best[d].load = load;
     return TSR_OK;
 }
 
-void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
-                      FILE *out)
+static const char *user_of_rates(const tool_processes *processes)
+{
+    return processes->transport ? "tsr run --mpi with the same devices" : "tsr plan and tsr run";
+}
+
+void bench_keep_rates(const tool_processes *processes, const tsr_topology *topo, const tsr_device_list *own,
+                      const tsr_device_list *list, const tsr_device_rates *rates, FILE *out)
 {
     char path[TOOL_PATH];
-    if (tool_rates_save(topo, list, rates) && tool_cache_path(TOOL_RATES_FILE, path))
-        fprintf(out, "stored in %s for tsr plan and tsr run\n", path);
+    if (tool_rates_save(processes, topo, own, list, rates) && tool_cache_path(TOOL_RATES_FILE, path))
+        fprintf(out, "stored in %s for %s\n", path, user_of_rates(processes));
     else
         fprintf(stderr, "tsr: warning: cannot store the rates: %s\n", strerror(errno));
 }
 
-bool bench_may_keep(double load, bool anyway)
+bool bench_may_keep(const tool_processes *processes, double load, bool anyway)
 {
     if (anyway || !tool_load_disturbs(load))
         return true;
     fprintf(stderr,
-            "tsr bench: not stored for tsr plan and tsr run: other processes took %.0f %% of the processors' "
-            "time meanwhile; repeat it when the machine is idle, or add --keep-rates\n",
-            100 * load);
+            "tsr bench: not stored for %s: other processes took %.0f %% of the processors' time meanwhile; "
+            "repeat it when the machine is idle, or add --keep-rates\n",
+            user_of_rates(processes), 100 * load);
     return false;
 }
 
 /* The rates that tsr plan would use. */
 static void use_stored(bench *b)
 {
-    if (!tool_rates_load(b->topo, b->list, b->rates))
+    if (!tool_rates_load(&b->processes, b->topo, b->own, b->list->n_devices, b->rates))
         tsr_device_rates_guess(b->list->devices, b->list->n_devices, b->rates);
 }
 
@@ -112,11 +121,11 @@ tsr_status bench_devices(bench *b)
         return TSR_OK;
     }
     FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout has the report */
-    tsr_status status = bench_measure_rates(b->engine.rt, b->options->n_rounds, b->rates);
+    tsr_status status = bench_measure_rates(b->engine.rt, &b->processes, b->options->n_rounds, b->rates);
     if (status != TSR_OK)
         return status;
     bench_print_rates(b->list, b->rates, out);
-    if (bench_may_keep(b->rates->load, b->options->keep_rates))
-        bench_keep_rates(b->topo, b->list, b->rates, out);
+    if (bench_may_keep(&b->processes, b->rates->load, b->options->keep_rates))
+        bench_keep_rates(&b->processes, b->topo, b->own, b->list, b->rates, out);
     return TSR_OK;
 }

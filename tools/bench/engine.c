@@ -173,7 +173,7 @@ static tsr_status go_to(bench_engine *engine, int depth)
     return status == TSR_OK && length < depth ? append(engine, depth - length) : status;
 }
 
-/* All zeros for a device that takes no part, or without measured times. */
+/* All zeros for a device that takes no part, or without measured times. A process knows its own devices. */
 static tsr_status read_shares(const bench_engine *engine, double seconds, bench_shares *shares)
 {
     tsr_status status = TSR_OK;
@@ -186,6 +186,8 @@ static tsr_status read_shares(const bench_engine *engine, double seconds, bench_
         if (times.known && is_used(&engine->row->devices[d]))
             shares[d] = (bench_shares){1 - collective, collective - wait, wait};
     }
+    if (status == TSR_OK && !bench_share_devices(engine, shares, sizeof *shares))
+        status = TSR_ERR_DEVICE_LOST;
     return status;
 }
 
@@ -200,7 +202,10 @@ tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double
         status = append(engine, test->n_prompt);
     for (int i = 0; i < test->n_gen && status == TSR_OK; i++)
         status = append(engine, 1);
-    *seconds_out = tool_clock() - start;
+    engine->finish_s = tool_clock();
+    *seconds_out = engine->finish_s - start;
+    if (status == TSR_OK)
+        status = bench_share_times(engine, seconds_out);
     if (shares && status == TSR_OK)
         status = read_shares(engine, *seconds_out, shares);
     return status;

@@ -5,11 +5,13 @@
 #include <tsr/session.h>
 
 #include "bench/report.h"
+#include "processes.h"
 
 typedef struct bench_engine {
     /* Supplied by the caller: all borrowed. */
     tsr_runtime *rt;
-    const tsr_device_list *list;
+    const tsr_device_list *list;     /* of all processes */
+    const tool_processes *processes; /* each makes the same calls; times are those of the first */
     const char *path;
     tsr_model_config config; /* its tensor_split is that of the open row */
 
@@ -20,7 +22,8 @@ typedef struct bench_engine {
     const bench_row *row; /* the model has its split; NULL: none */
     int32_t *tokens;      /* [longest step], arbitrary, as no kernel's time depends on them */
     int64_t n_tokens;
-    float *logits; /* [n_vocab] */
+    float *logits;   /* [n_vocab] */
+    double finish_s; /* tool_clock() of the first process at the end of the latest run */
 } bench_engine;
 
 /* Divide the model by `row`, and note the granules and bytes of each device in the row. No effect if the

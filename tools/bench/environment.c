@@ -14,8 +14,12 @@ static void describe_machine(const bench *b, bench_environment *e)
 {
     const tsr_topology *topo = b->topo;
     const char *cpu = topo->n_packages ? topo->packages[0].cpu_model : "";
-    tool_text_print(e->machine, sizeof e->machine, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s%s%s",
-                    topo->n_packages, topo->n_packages == 1 ? "" : "s", topo->n_numa_nodes,
+    char processes[48] = "";
+    if (tool_processes_count(&b->processes) > 1)
+        snprintf(processes, sizeof processes, "%d processes, the first on ",
+                 tool_processes_count(&b->processes));
+    tool_text_print(e->machine, sizeof e->machine, "%s%d package%s, %d NUMA node%s, %d core%s, %d CPU%s%s%s",
+                    processes, topo->n_packages, topo->n_packages == 1 ? "" : "s", topo->n_numa_nodes,
                     topo->n_numa_nodes == 1 ? "" : "s", topo->n_cores, topo->n_cores == 1 ? "" : "s",
                     topo->n_pus, topo->n_pus == 1 ? "" : "s", *cpu ? ", " : "", cpu);
     if (topo->n_gpus)
@@ -44,27 +48,35 @@ static void describe_host_device(const tsr_device_desc *desc, const tsr_device_i
              info->n_threads == 1 ? "" : "s", info->isa, is_pinned(desc) ? ", pinned" : "", duty);
 }
 
-static void describe_devices(const bench *b, bench_report *report)
+/* A process describes its own. */
+static tsr_status describe_devices(const bench *b, bench_report *report)
 {
+    const int first = bench_first_device(b->engine.rt, &b->processes);
     report->n_devices = b->list->n_devices;
-    for (int d = 0; d < report->n_devices; d++) {
-        const tsr_device_desc *desc = &b->list->devices[d];
-        bench_device *to = &report->devices[d];
+    for (int d = 0; d < b->own->n_devices; d++) {
+        const tsr_device_desc *desc = &b->own->devices[d];
+        bench_device *to = &report->devices[first + d];
         tsr_device_info info = {0};
-        snprintf(to->name, sizeof to->name, "%s", desc->name);
+        snprintf(to->name, sizeof to->name, "%s", b->list->devices[first + d].name);
         snprintf(to->kind, sizeof to->kind, "%s", tsr_device_kind_name(desc->kind));
         if (desc->gpu >= 0)
             tool_text_print(to->what, sizeof to->what, "%s", b->topo->gpus[desc->gpu].name);
-        else if (tsr_runtime_device(b->engine.rt, d, &info) == TSR_OK)
+        else if (tsr_runtime_device(b->engine.rt, first + d, &info) == TSR_OK)
             describe_host_device(desc, &info, to);
     }
+    return bench_share_devices(&b->engine, report->devices, sizeof *report->devices) ? TSR_OK
+                                                                                     : TSR_ERR_DEVICE_LOST;
 }
 
 static void describe_collectives(const bench *b, bench_environment *e)
 {
     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
     int n = tsr_runtime_collectives(b->engine.rt, rows), used = 0;
-    snprintf(e->collectives, sizeof e->collectives, "%s", b->list->n_devices > 1 ? "shared memory" : "none");
+    const bool several = tool_processes_count(&b->processes) > 1;
+    snprintf(e->collectives, sizeof e->collectives, "%s",
+             several                  ? "MPI"
+             : b->list->n_devices > 1 ? "shared memory"
+                                      : "none");
     for (int r = 0; r < n && used < (int)sizeof e->collectives; r++)
         if (r == 0 || strcmp(rows[r].implementation, rows[r - 1].implementation) != 0)
             used += snprintf(e->collectives + used, sizeof e->collectives - (size_t)used, "%s%s",
@@ -123,7 +135,7 @@ static void describe_model(const bench *b, bench_environment *e)
     snprintf(e->mode, sizeof e->mode, "%s", tsr_split_mode_name(config->split.mode));
 }
 
-void bench_describe_environment(bench *b)
+tsr_status bench_describe_environment(bench *b)
 {
     bench_environment *e = &b->report.environment;
     time_t now = time(NULL);
@@ -133,10 +145,11 @@ void bench_describe_environment(bench *b)
     if (gmtime_r(&now, &utc))
         strftime(e->date, sizeof e->date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     describe_machine(b, e);
-    describe_devices(b, &b->report);
+    tsr_status status = describe_devices(b, &b->report);
     describe_collectives(b, e);
     describe_model(b, e);
     if (e->load_average > 0.25 * e->n_cpus)
         bench_report_note(&b->report, "the machine was busy: load average %.2f on %d CPUs before the start",
                           e->load_average, e->n_cpus);
+    return status;
 }

@@ -34,6 +34,7 @@ typedef struct links_bench {
     bool may_keep, kept;
 } links_bench;
 
+static const tool_processes alone = {.command = "bench links"};
 static const uint64_t small_bytes = 4096; /* the smallest measured size */
 
 /* -- tables -- */
@@ -184,10 +185,11 @@ static tsr_status measure(const links_options *o, links_bench *b)
     if (status == TSR_OK)
         status = tsr_runtime_measure_links(rt, b->measured);
     if (status == TSR_OK)
-        status = bench_measure_rates(rt, 1, b->rates);
+        status = bench_measure_rates(rt, &alone, 1, b->rates);
     if (status == TSR_OK)
         b->n_collectives = tsr_runtime_collectives(rt, b->collectives);
-    b->may_keep = status == TSR_OK && bench_may_keep(tool_load_of_others(&start), o->keep_rates);
+    b->may_keep =
+        status == TSR_OK && bench_may_keep(&alone, tool_load_of_others(&alone, &start), o->keep_rates);
     tsr_runtime_close(rt);
     return status;
 }
@@ -202,7 +204,7 @@ static int report(const links_options *o, links_bench *b)
         return tool_json_print("bench links", json_all(b));
     bench_print_rates(b->list, b->rates, stdout);
     if (b->may_keep)
-        bench_keep_rates(b->topo, b->list, b->rates, stdout);
+        bench_keep_rates(&alone, b->topo, b->list, b->list, b->rates, stdout);
     printf("\n");
     if (b->list->n_devices < 2) {
         printf("One device: no links.\n");

@@ -182,13 +182,13 @@ tsr_status bench_search(bench *b)
     search s = {.b = b, .piece = first_piece, .deadline = INFINITY};
     tsr_status status = TSR_OK;
     if (b->options->budget_s)
-        s.deadline = tool_clock() + b->options->budget_s;
+        s.deadline = b->engine.finish_s + b->options->budget_s;
     for (int r = 0; r < b->report.n_rows; r++)
         if (!s.centre || rate_of(&b->report, b->report.rows[r]) > rate_of(&b->report, s.centre))
             s.centre = b->report.rows[r];
-    while (status == TSR_OK && s.piece >= last_piece && !tool_interrupted && tool_clock() < s.deadline)
+    while (status == TSR_OK && s.piece >= last_piece && !tool_interrupted && b->engine.finish_s < s.deadline)
         status = step(&s);
-    if (tool_clock() >= s.deadline)
+    if (b->engine.finish_s >= s.deadline)
         bench_report_note(&b->report, "the search ended after %d s, moving %.1f %% at a time (--budget)",
                           b->options->budget_s, 100 * s.piece);
     if (status == TSR_OK && !tool_interrupted)
