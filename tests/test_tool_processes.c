@@ -97,30 +97,40 @@ static void processes_fit_alike(void **state)
         "threads=1,mem=4300KiB -ts 1,1 2>&1 >/dev/null | grep -v warning | sed s/@[01]//g; true", "true");
 }
 
-/* One report is written. Rates are stored by the first process, and tsr run uses them in all, with the same
- * devices only. */
-static void rates_that_processes_measure_are_used_by_them(void **state)
+/* Reports are written by the first process. The rates that it stores are used in all, for the same devices
+ * in the same processes only. */
+static void what_processes_measure_is_used_by_them(void **state)
 {
     (void)state;
-    static char line[8192], report[8192], plan[16384];
-    const char *model = "-m examples/models/glossary-7m-Q8_0.gguf --devices host:1,threads=1";
+    static char line[8192], text[16384];
+    const char *mpi = TSR_TEST_MPIEXEC, *devices = "--devices host:1,threads=1",
+               *model = "-m examples/models/glossary-7m-Q8_0.gguf";
+    assert_int_equal(setenv("XDG_CACHE_HOME", directory_path(), 1), 0);
+    snprintf(line, sizeof line, "%s 2 '%s' bench links --mpi %s --keep-rates 2>/dev/null", mpi,
+             program_path(), devices);
+    output_of(line, text, sizeof text);
+    assert_non_null(strstr(text, "transfer us"));
+    assert_null(strstr(text, "pred."));
+    assert_non_null(strstr(text, "host0@0  host0@1"));
+    assert_non_null(strstr(text, "stored in"));
     snprintf(line, sizeof line,
-             "XDG_CACHE_HOME='%s' %s 2 '%s' bench --mpi %s --ratios '1,1' --keep-rates -r 1 -p 8 -n 2 -o csv "
-             "2>/dev/null",
-             directory_path(), TSR_TEST_MPIEXEC, program_path(), model);
-    output_of(line, report, sizeof report);
-    assert_non_null(strstr(report, "pp8"));
-    assert_non_null(strstr(report, "tg2"));
-    const char *header = strstr(report, "host0@1_compute");
+             "%s 2 '%s' bench --mpi --stored-rates %s %s --ratios 1,1 -r 1 -p 8 -n 2 -o csv 2>/dev/null", mpi,
+             program_path(), model, devices);
+    output_of(line, text, sizeof text);
+    assert_non_null(strstr(text, "pp8"));
+    assert_non_null(strstr(text, "tg2"));
+    const char *header = strstr(text, "host0@1_compute");
     assert_non_null(header);
     assert_null(strstr(header + 1, "host0@1_compute"));
-    for (int n = 1; n <= 2; n++) {
-        snprintf(line, sizeof line,
-                 "XDG_CACHE_HOME='%s' %s %d '%s' run --mpi %s -p hi -n 1 -v -c 64 2>&1 >/dev/null",
-                 directory_path(), TSR_TEST_MPIEXEC, n, program_path(), model);
-        output_of(line, plan, sizeof plan);
-        assert_non_null(strstr(plan, n == 2 ? "(rates measured" : "(rates not measured"));
-    }
+    snprintf(line, sizeof line, "%s 2 '%s' run --mpi %s %s -p hi -n 1 -v 2>&1 >/dev/null", mpi,
+             program_path(), model, devices);
+    output_of(line, text, sizeof text);
+    assert_non_null(strstr(text, "(rates measured"));
+    snprintf(line, sizeof line, "'%s' run %s %s -p hi -n 1 -v 2>&1 >/dev/null", program_path(), model,
+             devices);
+    output_of(line, text, sizeof text);
+    assert_non_null(strstr(text, "(rates not measured"));
+    unsetenv("XDG_CACHE_HOME");
 }
 
 /* Process 0 gets the signal once it has written something, in the middle of a long answer. */
@@ -186,7 +196,7 @@ int main(void)
         cmocka_unit_test(processes_draw_one_seed),
         cmocka_unit_test(the_first_process_reads_for_all),
         cmocka_unit_test(processes_fit_alike),
-        cmocka_unit_test(rates_that_processes_measure_are_used_by_them),
+        cmocka_unit_test(what_processes_measure_is_used_by_them),
         cmocka_unit_test(ctrl_c_in_the_first_process_ends_an_answer_in_all),
 #endif
     };

@@ -150,7 +150,7 @@ static json_t *device_object(const tsr_device_desc *d)
                      d->memory_rate_assumed, "managed", d->managed, "wrap", d->wrap, "n_threads",
                      d->n_threads, "isa", *d->isa ? d->isa : NULL, "duty_percent", d->duty_percent, "cores",
                      ints(d->cores, d->n_cores), "pus", ints(d->pus, d->n_pus), "thread_pus",
-                     ints(d->thread_pus, d->n_threads));
+                     ints(d->thread_pus, d->thread_pus ? d->n_threads : 0));
 }
 
 json_t *tool_json_devices(const tsr_device_list *list)

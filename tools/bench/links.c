@@ -3,6 +3,7 @@
 #include "tsr.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tsr/bytes.h>
@@ -20,21 +21,24 @@
 
 typedef struct links_options {
     const char *devices, *collectives;
-    bool as_json, verbose, keep_rates;
+    bool as_json, verbose, keep_rates, mpi;
 } links_options;
 
-/* Two models of the same links: from the description, and with measured values. */
+/* Two models of the same links: from the description, and with measured values. There is no description of
+ * the links between several processes. */
 typedef struct links_bench {
+    tool_processes processes;
     tsr_topology *topo;
-    tsr_device_list *list;
-    tsr_links *predicted, *measured;
+    tsr_device_list *own;            /* this process's devices */
+    const tsr_device_list *list;     /* those of all processes */
+    tsr_device_list together;        /* of several */
+    tsr_links *predicted, *measured; /* predicted NULL: several processes */
     tsr_device_rates rates[TSR_MAX_DEVICES];
     int n_collectives;
     tsr_collectives_row collectives[TSR_COLLECTIVES_MAX_ROWS];
     bool may_keep, kept;
 } links_bench;
 
-static const tool_processes alone = {.command = "bench links"};
 static const uint64_t small_bytes = 4096; /* the smallest measured size */
 
 /* -- tables -- */
@@ -47,26 +51,37 @@ static tsr_link link_of(const tsr_links *links, int from, int to)
     return link;
 }
 
+static void put_times(const links_bench *b, tool_table *table, double measured, double predicted)
+{
+    tool_table_cell(table, "%.1f", measured);
+    if (b->predicted)
+        tool_table_cell(table, "%.1f", predicted);
+}
+
 /* Transfers are measured in alternating directions, so both have the same value. */
 static void print_pairs(const links_bench *b)
 {
+    const tsr_links *predicted = b->predicted ? b->predicted : b->measured;
     tool_table table = {0};
-    tool_table_header(&table, 9,
-                      (const char *[]){"from", "to", "by", "GB/s", "pred.", "transfer us", "pred.",
-                                       "all-reduce us", "pred."});
+    if (b->predicted)
+        tool_table_header(&table, 9,
+                          (const char *[]){"from", "to", "by", "GB/s", "pred.", "transfer us", "pred.",
+                                           "all-reduce us", "pred."});
+    else
+        tool_table_header(&table, 5, (const char *[]){"from", "to", "GB/s", "transfer us", "all-reduce us"});
     for (int x = 0; x < b->list->n_devices; x++) {
         for (int y = x + 1; y < b->list->n_devices; y++) {
-            tsr_link is = link_of(b->measured, x, y), was = link_of(b->predicted, x, y);
+            tsr_link is = link_of(b->measured, x, y), was = link_of(predicted, x, y);
             uint64_t both = UINT64_C(1) << x | UINT64_C(1) << y;
             tool_table_cell(&table, "%s", b->list->devices[x].name);
             tool_table_cell(&table, "%s", b->list->devices[y].name);
-            tool_table_cell(&table, "%s", tsr_link_kind_name(was.kind));
-            tool_table_cell(&table, "%.1f", is.bytes_per_s / 1e9);
-            tool_table_cell(&table, "%.1f", was.bytes_per_s / 1e9);
-            tool_table_cell(&table, "%.1f", tsr_links_copy_ns(b->measured, x, y, small_bytes) / 1e3);
-            tool_table_cell(&table, "%.1f", tsr_links_copy_ns(b->predicted, x, y, small_bytes) / 1e3);
-            tool_table_cell(&table, "%.1f", tsr_links_all_reduce_ns(b->measured, both, small_bytes) / 1e3);
-            tool_table_cell(&table, "%.1f", tsr_links_all_reduce_ns(b->predicted, both, small_bytes) / 1e3);
+            if (b->predicted)
+                tool_table_cell(&table, "%s", tsr_link_kind_name(was.kind));
+            put_times(b, &table, is.bytes_per_s / 1e9, was.bytes_per_s / 1e9);
+            put_times(b, &table, tsr_links_copy_ns(b->measured, x, y, small_bytes) / 1e3,
+                      tsr_links_copy_ns(predicted, x, y, small_bytes) / 1e3);
+            put_times(b, &table, tsr_links_all_reduce_ns(b->measured, both, small_bytes) / 1e3,
+                      tsr_links_all_reduce_ns(predicted, both, small_bytes) / 1e3);
         }
     }
     tool_table_print(&table, stdout);
@@ -95,7 +110,7 @@ static void print_all_reduces(const links_bench *b)
 {
     char bytes[TSR_BYTES_TEXT], set[64];
     tool_table table = {0};
-    tool_table_header(&table, 7,
+    tool_table_header(&table, b->predicted ? 7 : 5,
                       (const char *[]){"all-reduce", "devices", "time us", "algbw GB/s", "busbw GB/s",
                                        "pred. us", "pred. as"});
     for (int i = 0; i < tsr_links_n_measured(b->measured); i++) {
@@ -105,13 +120,15 @@ static void print_all_reduces(const links_bench *b)
         tsr_all_reduce_cost cost;
         if (value->from >= 0)
             continue;
-        tsr_links_all_reduce(b->predicted, value->devices, value->bytes, &cost);
         name_set(b, value->devices, set, sizeof set);
         tool_table_cell(&table, "%s", tsr_bytes_text(value->bytes, bytes));
         tool_table_cell(&table, "%s", set);
         tool_table_cell(&table, "%.1f", value->ns / 1e3);
         tool_table_cell(&table, "%.2f", rate);
         tool_table_cell(&table, "%.2f", 2.0 * (n - 1) / n * rate);
+        if (!b->predicted)
+            continue;
+        tsr_links_all_reduce(b->predicted, value->devices, value->bytes, &cost);
         tool_table_cell(&table, "%.1f", cost.ns / 1e3);
         tool_table_cell(&table, "%s", tsr_all_reduce_algorithm_name(cost.algorithm));
     }
@@ -135,17 +152,18 @@ static void print_algorithms(const links_bench *b)
 static json_t *json_value(const links_bench *b, const tsr_links_value *value)
 {
     json_t *devices = json_array();
-    double predicted = tsr_links_all_reduce_ns(b->predicted, value->devices, value->bytes);
+    double predicted = b->predicted ? tsr_links_all_reduce_ns(b->predicted, value->devices, value->bytes) : 0;
     for (int d = 0; d < b->list->n_devices; d++) {
         if (!(value->devices >> d & 1))
             continue;
         json_array_append_new(devices, json_integer(d));
-        if (value->from >= 0)
+        if (value->from >= 0 && b->predicted)
             predicted = tsr_links_copy_ns(b->predicted, value->from, d, value->bytes);
     }
-    return json_pack("{s:s, s:o, s:o, s:I, s:f, s:f}", "kind", value->from >= 0 ? "transfer" : "all-reduce",
+    return json_pack("{s:s, s:o, s:o, s:I, s:f, s:o}", "kind", value->from >= 0 ? "transfer" : "all-reduce",
                      "from", value->from >= 0 ? json_integer(value->from) : json_null(), "devices", devices,
-                     "bytes", (json_int_t)value->bytes, "measured_ns", value->ns, "predicted_ns", predicted);
+                     "bytes", (json_int_t)value->bytes, "measured_ns", value->ns, "predicted_ns",
+                     b->predicted ? json_real(predicted) : json_null());
 }
 
 static json_t *json_all(const links_bench *b)
@@ -162,34 +180,58 @@ static json_t *json_all(const links_bench *b)
 
 /* -- the command -- */
 
+/* Between the devices of several processes, any machine's: links that are nothing but measured. */
+static tsr_status list_together(links_bench *b, tsr_runtime *rt)
+{
+    tsr_device_desc blank[TSR_MAX_DEVICES] = {{.name = ""}};
+    tsr_status status = bench_list_together(rt, &b->processes, b->own, &b->together);
+    b->list = &b->together;
+    for (int d = 0; d < b->together.n_devices; d++)
+        blank[d] = (tsr_device_desc){.kind = TSR_DEVICE_HOST, .gpu = -1, .numa_node = -1};
+    const tsr_device_list list = {.n_devices = b->together.n_devices, .devices = blank};
+    return status == TSR_OK ? tsr_links_create(b->topo, &list, &b->measured) : status;
+}
+
+static tsr_status list_devices(const links_options *o, links_bench *b, tsr_runtime *rt)
+{
+    tsr_status status = tsr_device_list_create(b->topo, o->devices, NULL, &b->own);
+    b->list = b->own;
+    if (status == TSR_OK && b->processes.transport)
+        return list_together(b, rt);
+    if (status == TSR_OK)
+        status = tsr_links_create(b->topo, b->list, &b->predicted);
+    if (status == TSR_OK)
+        status = tsr_links_create(b->topo, b->list, &b->measured);
+    return status;
+}
+
 static tsr_status measure(const links_options *o, links_bench *b)
 {
     const tool_machine_options here = {0};
     tsr_logger logger = tool_logger(o->verbose);
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
+    logger.user = b->processes.log;
     tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
-    if (status == TSR_OK)
-        status = tsr_device_list_create(b->topo, o->devices, NULL, &b->list);
-    if (status == TSR_OK)
-        status = tsr_links_create(b->topo, b->list, &b->predicted);
-    if (status == TSR_OK)
-        status = tsr_links_create(b->topo, b->list, &b->measured);
     config.devices = o->devices;
     config.collectives = o->collectives;
     config.topology = b->topo;
     config.logger = logger;
+    config.transport = b->processes.transport;
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &rt);
+    if (status == TSR_OK)
+        status = list_devices(o, b, rt);
     const tool_load start = tool_load_now();
     if (status == TSR_OK)
         status = tsr_runtime_measure_links(rt, b->measured);
     if (status == TSR_OK)
-        status = bench_measure_rates(rt, &alone, 1, b->rates);
-    if (status == TSR_OK)
+        status = bench_measure_rates(rt, &b->processes, 1, b->rates);
+    if (status == TSR_OK) {
         b->n_collectives = tsr_runtime_collectives(rt, b->collectives);
-    b->may_keep =
-        status == TSR_OK && bench_may_keep(&alone, tool_load_of_others(&alone, &start), o->keep_rates);
+        b->may_keep =
+            bench_may_keep(&b->processes, tool_load_of_others(&b->processes, &start), o->keep_rates);
+    }
     tsr_runtime_close(rt);
     return status;
 }
@@ -197,14 +239,15 @@ static tsr_status measure(const links_options *o, links_bench *b)
 static int report(const links_options *o, links_bench *b)
 {
     char path[TOOL_PATH];
-    b->kept = b->may_keep && b->list->n_devices > 1 && tool_links_save(b->topo, b->list, b->measured);
-    if (b->may_keep && b->list->n_devices > 1 && !b->kept)
+    const bool keeps = b->may_keep && b->list->n_devices > 1 && b->predicted;
+    b->kept = keeps && tool_links_save(b->topo, b->list, b->measured);
+    if (keeps && !b->kept)
         fprintf(stderr, "tsr: warning: cannot store the measured links: %s\n", strerror(errno));
     if (o->as_json)
         return tool_json_print("bench links", json_all(b));
     bench_print_rates(b->list, b->rates, stdout);
     if (b->may_keep)
-        bench_keep_rates(&alone, b->topo, b->list, b->list, b->rates, stdout);
+        bench_keep_rates(&b->processes, b->topo, b->own, b->list, b->rates, stdout);
     printf("\n");
     if (b->list->n_devices < 2) {
         printf("One device: no links.\n");
@@ -229,6 +272,8 @@ int tsr_cmd_bench_links(int argc, char **argv)
          "between GPUs: peer, pinned, nccl, staged (default auto: the fastest)", 0, 0, TOOL_COLLECTIVES},
         {NULL, "--keep-rates", TOOL_FLAG, &o.keep_rates, NULL,
          "store measured rates even if other processes kept the machine busy", 0, 0},
+        {NULL, "--mpi", TOOL_FLAG, &o.mpi, NULL,
+         "under mpirun: between the devices of all processes; --devices is for each", 0, 0},
         {NULL, "--json", TOOL_FLAG, &o.as_json, NULL, "print JSON", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
     };
@@ -242,16 +287,21 @@ int tsr_cmd_bench_links(int argc, char **argv)
             "transfer, latencies those of 4 KiB.",
         .examples = "tsr bench links --devices host:2\n"
                     "tsr bench links --devices cuda --json",
-        .pages = "benchmarking devices json"};
+        .pages = "benchmarking devices processes json"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code != TOOL_GO_ON)
         return code;
     links_bench b = {0};
+    if (!tool_processes_join("bench links", o.mpi, &b.processes))
+        return TOOL_EXIT_FAILED;
     tsr_status status = measure(&o, &b);
     code = status == TSR_OK ? report(&o, &b) : tool_fail("bench links", status);
+    fflush(stdout); /* before mpirun sees that this process is done */
     tsr_links_destroy(b.measured);
     tsr_links_destroy(b.predicted);
-    tsr_device_list_destroy(b.list);
+    free(b.together.devices);
+    tsr_device_list_destroy(b.own);
     tsr_topology_destroy(b.topo);
+    tool_processes_leave(&b.processes);
     return code;
 }
