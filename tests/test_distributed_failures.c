@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "core/status.h"
 #include "model/session/session.h"
+#include "support/directory.h"
 #include "support/distributed_task.h"
 #include "support/failing_alloc.h"
 
@@ -202,6 +204,62 @@ static void no_process_waits_without_end(void **state)
     }
 }
 
+/* -- a process that vanishes -- */
+
+static const char *vanish_in; /* the call that process 1 does not come to */
+
+static void vanish_before(process *self, const char *call)
+{
+    if (self->rank == 1 && strcmp(call, vanish_in) == 0)
+        process_vanish(self);
+}
+
+static tsr_status use_session(process *self, tsr_model *model, tsr_session *session)
+{
+    char path[DIRECTORY_PATH];
+    const int file = directory_new(path);
+    if (file < 0)
+        return tsr_fail(TSR_ERR_IO, "no temporary file");
+    close(file);
+    vanish_before(self, "resplit");
+    tsr_status status = tsr_model_resplit(model, (float[]){1, 2}, 2);
+    vanish_before(self, "decode");
+    if (status == TSR_OK)
+        status = task_decode(self, session, 0, N_TOKENS);
+    vanish_before(self, "save");
+    if (status == TSR_OK)
+        status = tsr_session_save(session, &(int){0}, 1, path);
+    unlink(path);
+    vanish_before(self, "close");
+    return status;
+}
+
+static void use_body(process *self)
+{
+    task_with_session(self, use_session);
+}
+
+/* Also in calls that may take as long as they need. Closing returns nothing, and comes to an end. */
+static void a_process_that_vanishes_in_any_call_is_named(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"resplit", "decode", "save", "close"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        process processes[PROCESSES_MAX];
+        task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+                  .split = {1, 1},
+                  .n_split = 2,
+                  .timeout_ns = 200000000};
+        vanish_in = calls[i];
+        task_run(&t, use_body, NULL, processes);
+        task_free(&t);
+        const bool closes = strcmp(calls[i], "close") == 0;
+        if (processes[0].status != (closes ? TSR_OK : TSR_ERR_DEVICE_LOST) ||
+            !strstr(processes[0].text, closes ? "" : "process 1"))
+            fail_msg("%s: %s: %s", calls[i], tsr_status_name(processes[0].status), processes[0].text);
+    }
+}
+
 /* The n-th allocation of all processes together fails, wherever that is. */
 static void decode_short_of_memory(process *self)
 {
@@ -297,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(a_cancelled_decode_ends_in_every_process),
         cmocka_unit_test(no_process_waits_without_end),
+        cmocka_unit_test(a_process_that_vanishes_in_any_call_is_named),
         cmocka_unit_test(memory_that_one_process_lacks_fails_all),
         cmocka_unit_test(a_call_of_many_chunks_that_failed_can_be_made_again),
     };

@@ -4,10 +4,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "core/processes.h"
 #include "support/thread_transport.h"
@@ -201,8 +204,115 @@ static void what_the_network_loses_is_noticed(void **state)
     processes_run(N, agree_with_deadline, NULL, &(process_faults){.rank = 1, .fail_at = 4}, processes);
     assert_int_equal(processes[1].status, TSR_ERR_DEVICE_LOST);
     assert_non_null(strstr(processes[1].text, "the test's network fails"));
-    processes_run(N, agree_with_deadline, NULL, &(process_faults){.rank = 2, .gone_at = 3}, processes);
-    assert_all(processes, N, TSR_ERR_DEVICE_LOST, "exceeded transport_timeout_ns");
+}
+
+/* -- the heartbeat -- */
+
+enum { LIMIT_MS = 200 };
+
+/* What process 1 does in the middle, and the limit. */
+typedef struct trouble {
+    bool (*in_1)(process *self, tsr_processes *p); /* whether it goes on */
+    bool in_step;                                  /* the others wait in a step */
+    int limit_ms;
+} trouble;
+
+static void wait_in_agreement(process *self)
+{
+    const trouble *t = self->user;
+    tsr_processes *p = join(self, (uint64_t)t->limit_ms * 1000000);
+    tsr_status status = tsr_processes_agree(p, TSR_OK, "a call");
+    if (t->in_step)
+        tsr_processes_step(p, true);
+    if (status == TSR_OK && (self->rank != 1 || t->in_1(self, p)))
+        status = tsr_processes_agree(p, status, "another call");
+    process_note(self, status);
+    tsr_processes_destroy(p);
+}
+
+/* After its name is known. */
+static bool vanish(process *self, tsr_processes *p)
+{
+    (void)p;
+    usleep(LIMIT_MS / 2 * 1000);
+    process_vanish(self);
+    return false;
+}
+
+static bool take_time(process *self, tsr_processes *p)
+{
+    (void)p;
+    usleep((useconds_t)((const trouble *)self->user)->limit_ms * 3000);
+    return true;
+}
+
+static bool lose(process *self, tsr_processes *p)
+{
+    (void)self;
+    tsr_processes_lose(p, "its disk is on fire");
+    return false;
+}
+
+static bool leave_early(process *self, tsr_processes *p)
+{
+    (void)self;
+    (void)!tsr_processes_close(p);
+    return false;
+}
+
+static void assert_others(const trouble *t, tsr_status status, const char *text)
+{
+    process processes[N];
+    processes_run(N, wait_in_agreement, (void *)(uintptr_t)t, NULL, processes);
+    for (int r = 0; r < N; r += 2)
+        if (processes[r].status != status || !strstr(processes[r].text, text))
+            fail_msg("process %d: %s: %s", r, tsr_status_name(processes[r].status), processes[r].text);
+}
+
+static void a_process_that_is_lost_is_named(void **state)
+{
+    (void)state;
+    char text[128], host[64] = "";
+    (void)!gethostname(host, sizeof host - 1);
+    snprintf(text, sizeof text, "process 1 on %s has not answered for 0.2", host);
+    assert_others(&(trouble){vanish, false, LIMIT_MS}, TSR_ERR_DEVICE_LOST, text);
+    assert_others(&(trouble){vanish, true, LIMIT_MS}, TSR_ERR_DEVICE_LOST, "process 1 on ");
+    snprintf(text, sizeof text, "the wait for process 1 on %s exceeded transport_timeout_ns: 0.2", host);
+    assert_others(&(trouble){take_time, true, LIMIT_MS}, TSR_ERR_DEVICE_LOST, text);
+    snprintf(text, sizeof text, "lost: process 1 on %s: its disk is on fire", host);
+    assert_others(&(trouble){lose, false, 1000}, TSR_ERR_DEVICE_LOST, text);
+    snprintf(text, sizeof text, "process 1 on %s (which has closed the runtime)", host);
+    assert_others(&(trouble){leave_early, false, LIMIT_MS}, TSR_ERR_DEVICE_LOST, text);
+}
+
+/* Outside a step, for longer than the limit. */
+static void a_process_that_takes_its_time_is_waited_for(void **state)
+{
+    (void)state;
+    assert_others(&(trouble){take_time, false, 3 * LIMIT_MS / 2}, TSR_OK, "");
+}
+
+/* Process 1 is not there when the others close. */
+static void close_alone(process *self)
+{
+    tsr_processes *p = join(self, LIMIT_MS * 1000000);
+    (void)!tsr_processes_agree(p, TSR_OK, "a call");
+    if (self->rank == 1)
+        process_vanish(self);
+    else
+        usleep(LIMIT_MS / 2 * 1000);
+    process_note(self, tsr_processes_close(p));
+    tsr_processes_destroy(p);
+}
+
+static void closing_does_not_wait_for_a_lost_process(void **state)
+{
+    (void)state;
+    process processes[N];
+    processes_run(N, close_alone, NULL, NULL, processes);
+    for (int r = 0; r < N; r += 2)
+        if (processes[r].status != TSR_ERR_DEVICE_LOST || !strstr(processes[r].text, "process 1"))
+            fail_msg("process %d: %s", r, processes[r].text);
 }
 
 /* Two different reasons: the first stays. */
@@ -254,6 +364,9 @@ int main(void)
         cmocka_unit_test(calls_may_contain_calls),
         cmocka_unit_test(processes_out_of_step_are_lost_and_say_so),
         cmocka_unit_test(what_the_network_loses_is_noticed),
+        cmocka_unit_test(a_process_that_is_lost_is_named),
+        cmocka_unit_test(a_process_that_takes_its_time_is_waited_for),
+        cmocka_unit_test(closing_does_not_wait_for_a_lost_process),
         cmocka_unit_test(alone_there_is_nothing_to_agree_on),
         cmocka_unit_test(transports_are_checked),
     };

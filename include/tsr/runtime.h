@@ -64,9 +64,10 @@ typedef struct tsr_runtime_config {
     /** NULL: a single process. Otherwise the runtime spans several processes (tsr/transport.h) and has the
      * devices of all of them, process after process. Borrowed until the runtime is closed. */
     const tsr_transport *transport;
-    /** longest wait for another process. 0: in a step (decoding, running a program) 60 s, or the stall
-     * timeout where that is longer; none in calls that load, save or measure, which last as long as the
-     * slowest process needs. UINT64_MAX: no limit */
+    /** longest silence of another process (tsr/transport.h, "Processes that end or stop"), and longest wait
+     * for one in a step (decoding, running a program). Calls that load, save or measure last as long as the
+     * slowest process needs that is still there. 0: 60 s, in a step the stall timeout where that is longer.
+     * UINT64_MAX: no limit */
     uint64_t transport_timeout_ns;
     /** longest wait for devices of this process that make no progress; see above. 0: 60 s, and with GPUs at
      * least 20 times the predicted time of the longest step of any model that was opened; UINT64_MAX: no

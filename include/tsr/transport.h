@@ -43,9 +43,16 @@
  * other calls exchange nothing, and fail in each process by itself; what tsr_session_trim() and
  * tsr_session_fork() leave different, the next decode refuses.
  *
- * If a process ends, or does not arrive within transport_timeout_ns, the runtime is lost in the other
- * processes: every call on it returns TSR_ERR_DEVICE_LOST, with the reason, until the runtime is closed.
- */
+ * Processes that end or stop: a thread of each process sends a message of about 512 bytes to every other
+ * process once a second, and eight times within transport_timeout_ns if that is shorter (the heartbeat). If
+ * nothing comes from a process for transport_timeout_ns (0: 60 s), the runtime is lost in the others,
+ * whatever call they are in, however long a call of a process may take that is still there. In a step
+ * (decoding, running a program) a process that does not arrive within transport_timeout_ns is lost as well,
+ * with its heartbeat or without. Every call on a lost runtime returns TSR_ERR_DEVICE_LOST until the runtime
+ * is closed, with a sentence that names the process and its machine: "process 2 on alpha has not answered
+ * for 60 s". A process that has lost the runtime tells the others why. Time for which a process itself was
+ * stopped does not count, so a job that is stopped as a whole can be continued. Closing waits for the
+ * heartbeats of the others, not for their calls: for a second, or transport_timeout_ns where one is lost. */
 #ifndef TSR_TRANSPORT_H
 #define TSR_TRANSPORT_H
 
@@ -71,7 +78,8 @@ typedef struct tsr_transfer {
 } tsr_transfer;
 
 /** A transport. Its functions return NULL, or a sentence about the failure, valid until this thread's next
- * call. After a failure only group_destroy is called.
+ * call. After a failure only group_destroy is called. One runtime at a time uses a transport; none can after
+ * a runtime on it was lost.
  *
  * Operations only start: they return immediately, and the caller leaves their buffers alone until test()
  * reports that they are done. Several threads make calls at a time, but never two for one group or one pair
@@ -84,7 +92,8 @@ typedef struct tsr_transport {
     void *user;  /**< the first argument of all functions */
 
     /** Make a group of ranks[n_ranks], ascending, with this process. Called in the processes of the group
-     * only, for all groups in the same order. Blocks until all of them have called it. `tag` (below 32768) is
+     * only, for all groups in the same order, and after an exchange between all processes. Blocks until all
+     * of them have called it. `tag` (below 32768) is
      * the same in each of them, and differs from the tags of other groups that are being made. */
     const char *(*group_create)(void *user, const int *ranks, int n_ranks, int tag, void **group_out);
     /** lost: the processes have lost each other, so others may not destroy their groups. */
@@ -98,7 +107,8 @@ typedef struct tsr_transport {
     const char *(*broadcast)(void *user, void *group, int root, void *bytes, size_t n,
                              tsr_transfer *transfer);
 
-    /** Send bytes[n] to process `to`, matched with its receive by tag (below 32768). */
+    /** Send bytes[n] to process `to`, matched with its receive by tag (below 32768). Tag 4096 is the
+     * heartbeat's, smaller ones are of transfers between devices. */
     const char *(*send)(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer);
     /** The other end of `send`. */
     const char *(*receive)(void *user, int from, int tag, void *bytes, size_t n, tsr_transfer *transfer);

@@ -100,7 +100,7 @@ static bool finish(const caller *me, const char *problem, tsr_transfer *transfer
 {
     if (!problem)
         return tsr_processes_wait(me->comm->processes, transfer, &me->comm->aborted);
-    tsr_processes_lose(me->comm->processes, problem);
+    tsr_processes_break(me->comm->processes, problem);
     return false;
 }
 
@@ -371,7 +371,7 @@ static tsr_status find_set(distributed_comm *comm, tsr_device_set devices, const
         const char *problem = t->group_create(t->user, ranks, processes_of(comm, devices, ranks),
                                               1 + comm->n_sets % N_TAGS, &set.group);
         if (problem) {
-            tsr_processes_lose(comm->processes, problem);
+            tsr_processes_break(comm->processes, problem);
             TSR_TRY(tsr_processes_check(comm->processes));
         }
     }

@@ -10,6 +10,7 @@
 #include "core/config.h"
 #include "core/event.h"
 #include "core/mem.h"
+#include "core/wait/heartbeat.h"
 
 enum { SENTENCE_BYTES = 512, CHUNK_BYTES = 1 << 20, MAX_PROCESSES = 64 };
 enum { POLLS = 1000 }; /* of a waiting thread, before it yields */
@@ -23,7 +24,9 @@ typedef struct report {
 struct tsr_processes {
     tsr_transport transport;
     void *all;           /* the group of all processes, for the exchanges of this file */
-    uint64_t timeout_ns; /* 0: the default, in a step only */
+    uint64_t timeout_ns; /* 0: the default */
+    tsr_heartbeat *heartbeat;
+    bool is_watched;     /* the heartbeat has begun */
     _Atomic int n_steps; /* that have begun and not ended; one is part of another */
     tsr_watch *watch;
     report reports[MAX_PROCESSES];
@@ -45,6 +48,18 @@ void tsr_processes_lose(tsr_processes *p, const char *reason)
         atomic_store(&p->lost, true);
     }
     pthread_mutex_unlock(&p->lock);
+    tsr_heartbeat_lose(p->heartbeat, p->reason);
+}
+
+void tsr_processes_break(tsr_processes *p, const char *problem)
+{
+    tsr_heartbeat_lose(p->heartbeat, NULL);
+    tsr_processes_lose(p, problem);
+}
+
+static void lose_by_heartbeat(void *user, const char *reason)
+{
+    tsr_processes_lose(user, reason);
 }
 
 tsr_status tsr_processes_check(const tsr_processes *p)
@@ -54,8 +69,7 @@ tsr_status tsr_processes_check(const tsr_processes *p)
     if (!p || !atomic_load(&p->lost))
         return TSR_OK;
     return tsr_fail(TSR_ERR_DEVICE_LOST,
-                    "process %d of %d: the processes of the runtime are out of step: %s; close it and "
-                    "restart all of them",
+                    "process %d of %d: the runtime is lost: %s; close it and restart all processes",
                     p->transport.rank, p->transport.n_ranks, p->reason);
 }
 
@@ -70,58 +84,82 @@ void tsr_processes_step(tsr_processes *p, bool begins)
         atomic_fetch_add(&p->n_steps, begins ? 1 : -1);
 }
 
-/* Poll at first, since other processes arrive within microseconds; then yield the processor. Long waits
- * are mostly large sums, which many MPI libraries advance only while they are polled: the thread sleeps
- * only after longer waits. */
-static void pause_before_look(int n_looks, uint64_t waited_ns)
+/* Yield the processor at first. Long waits are mostly large sums, which many MPI libraries advance only while
+ * they are polled: the thread sleeps only after longer waits. */
+static void pause_before_look(uint64_t waited_ns)
 {
     enum { LONG_NS = 100000000, NAP_NS = 50000 };
-    if (n_looks < POLLS) {
-        tsr_relax();
-    } else if (waited_ns < LONG_NS) {
+    const struct timespec nap = {0, NAP_NS};
+    if (waited_ns < LONG_NS)
         sched_yield();
-    } else {
-        const struct timespec nap = {0, NAP_NS};
+    else
         nanosleep(&nap, NULL);
-    }
 }
 
-static void lose_late(tsr_processes *p, uint64_t limit_ns)
+/* A process whose heartbeat goes on may take as long as it needs in calls that load, save or measure. */
+static uint64_t wait_limit_ns(const tsr_processes *p)
 {
-    char text[128];
-    snprintf(text, sizeof text, "the wait for another process exceeded %s of %.3g s",
-             p->timeout_ns ? "transport_timeout_ns" : "the default", (double)limit_ns / 1e9);
+    if (!p->is_watched)
+        return p->timeout_ns ? p->timeout_ns : UINT64_MAX;
+    return atomic_load(&p->n_steps) > 0 || tsr_heartbeat_has_left(p->heartbeat)
+               ? tsr_processes_step_limit_ns(p)
+               : UINT64_MAX;
+}
+
+static void lose_late(tsr_processes *p, uint64_t waited_ns)
+{
+    char missing[SENTENCE_BYTES - 96], text[SENTENCE_BYTES];
+    tsr_heartbeat_describe_missing(p->heartbeat, missing, sizeof missing);
+    snprintf(text, sizeof text, "the wait for %s exceeded %s: %.3g s", missing,
+             p->timeout_ns ? "transport_timeout_ns" : "the default", (double)waited_ns / 1e9);
     tsr_processes_lose(p, text);
 }
 
+/* Look at an operation: true if the wait for it ends. */
+static bool has_ended(tsr_processes *p, tsr_transfer *transfer, const _Atomic bool *cancelled, bool *done_out)
+{
+    if (atomic_load(&p->lost))
+        return true;
+    const char *problem = p->transport.test(p->transport.user, transfer, done_out);
+    if (problem)
+        tsr_processes_break(p, problem);
+    tsr_watch_note(p->watch);
+    return problem || *done_out || (cancelled && atomic_load(cancelled));
+}
+
+static bool wait_long(tsr_processes *p, tsr_transfer *transfer, const _Atomic bool *cancelled,
+                      uint64_t begin_ns)
+{
+    bool done = false;
+    tsr_heartbeat_wait(p->heartbeat, true);
+    while (!has_ended(p, transfer, cancelled, &done)) {
+        const uint64_t waited_ns = tsr_clock_ns() - begin_ns;
+        if (waited_ns >= wait_limit_ns(p))
+            lose_late(p, waited_ns);
+        pause_before_look(waited_ns);
+    }
+    tsr_heartbeat_wait(p->heartbeat, false);
+    return done;
+}
+
+/* Other processes mostly arrive within microseconds. */
 bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic bool *cancelled)
 {
-    const uint64_t begin = tsr_clock_ns();
-    const bool is_limited = p->timeout_ns || atomic_load(&p->n_steps) > 0;
-    const uint64_t limit_ns = is_limited ? tsr_processes_step_limit_ns(p) : UINT64_MAX;
-    for (int i = 0; !atomic_load(&p->lost); i += i < INT32_MAX) {
-        bool done = false;
-        const char *problem = p->transport.test(p->transport.user, transfer, &done);
-        const uint64_t waited = i < POLLS ? 0 : tsr_clock_ns() - begin;
-        if (problem)
-            tsr_processes_lose(p, problem);
-        else if (done)
-            return true;
-        else if (cancelled && atomic_load(cancelled))
-            return false;
-        else if (waited >= limit_ns)
-            lose_late(p, limit_ns);
-        tsr_watch_note(p->watch);
-        pause_before_look(i, waited);
+    const uint64_t begin_ns = tsr_clock_ns();
+    bool done = false;
+    for (int i = 0; i < POLLS; i++) {
+        if (has_ended(p, transfer, cancelled, &done))
+            return done;
+        tsr_relax();
     }
-    return false;
+    return wait_long(p, transfer, cancelled, begin_ns);
 }
 
 /* Wait for the transfer that was just started. */
 static tsr_status finish(tsr_processes *p, const char *problem, tsr_transfer *transfer)
 {
     if (problem)
-        tsr_processes_lose(p, problem);
+        tsr_processes_break(p, problem);
     else if (tsr_processes_wait(p, transfer, NULL))
         return TSR_OK;
     return tsr_processes_check(p);
@@ -378,10 +416,21 @@ void tsr_processes_leave(tsr_processes *p, void *group)
         p->transport.group_destroy(p->transport.user, group, atomic_load(&p->lost));
 }
 
+tsr_status tsr_processes_close(tsr_processes *p)
+{
+    if (!p || tsr_watch_is_forked(p->watch))
+        return TSR_OK;
+    const bool was_lost = atomic_load(&p->lost);
+    tsr_heartbeat_end(p->heartbeat);
+    return was_lost ? TSR_OK : tsr_processes_check(p);
+}
+
 /* Memory of the object itself remains. */
 static void leave(tsr_processes *p)
 {
+    (void)!tsr_processes_close(p);
     tsr_processes_leave(p, p->all);
+    tsr_heartbeat_destroy(p->heartbeat); /* in a lost runtime the transport uses its memory until then */
     p->all = NULL;
     pthread_mutex_destroy(&p->lock);
     tsr_mem_free(p->chunk);
@@ -398,6 +447,15 @@ static tsr_status allocate(tsr_processes **p_out)
 out:
     tsr_mem_free(p);
     return status;
+}
+
+/* Created before the processes agree, so that none is without a heartbeat. */
+static tsr_status create_heartbeat(tsr_processes *p)
+{
+    const uint64_t limit_ns = p->timeout_ns ? p->timeout_ns : TSR_STALL_DEFAULT_NS;
+    if (p->transport.n_ranks == 1)
+        return TSR_OK;
+    return tsr_heartbeat_create(&p->transport, limit_ns, lose_by_heartbeat, p, &p->heartbeat);
 }
 
 static tsr_status join(tsr_processes *p, tsr_status mine)
@@ -433,8 +491,12 @@ tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout
     joining->transport = own;
     joining->timeout_ns = timeout_ns;
     joining->watch = watch;
+    if (status == TSR_OK)
+        status = create_heartbeat(p);
     status = join(joining, status);
     if (status == TSR_OK) {
+        tsr_heartbeat_begin(p->heartbeat);
+        p->is_watched = true;
         *processes_out = p;
     } else {
         leave(joining);

@@ -11,7 +11,8 @@
  * A runtime of one process passes NULL: all functions then do nothing.
  *
  * Threads: functions that exchange (agree, share) are called by one thread at a time, that of the
- * runtime's user. tsr_processes_wait() and tsr_processes_lose() are called by devices' threads, too. */
+ * runtime's user. tsr_processes_wait() and tsr_processes_lose() are called by devices' threads, too, and a
+ * thread of the processes' own sends and receives (core/wait/heartbeat.h). */
 #ifndef TSR_CORE_PROCESSES_H
 #define TSR_CORE_PROCESSES_H
 
@@ -24,8 +25,9 @@
 
 typedef struct tsr_processes tsr_processes;
 
-/* `transport` is copied, the memory it points to is not. timeout_ns: the longest wait for another process;
- * 0: no limit. `watch`: of the runtime, may be NULL. `mine`: the outcome, with its sentence, of what this
+/* `transport` is copied, the memory it points to is not. timeout_ns: the longest silence of another process,
+ * and the longest wait for one in a step; 0: 60 s, see tsr_processes_step_limit_ns(). `watch`: of the
+ * runtime, may be NULL. `mine`: the outcome, with its sentence, of what this
  * process did before: a failure fails all processes, so that no process waits for one that cannot join.
  * Blocks until every process has arrived. TSR_ERR_INVALID for an inconsistent transport, TSR_ERR_MEMORY,
  * TSR_ERR_DEVICE with the transport's words. */
@@ -33,10 +35,14 @@ tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout
                                 tsr_status mine, tsr_processes **processes_out);
 void tsr_processes_destroy(tsr_processes *processes); /* NULL is fine */
 
+/* End the heartbeat: the transport has no thread of this library any more. TSR_ERR_DEVICE_LOST with the
+ * reason if the processes are lost only now. NULL is fine. */
+tsr_status tsr_processes_close(tsr_processes *processes);
+
 int tsr_processes_rank(const tsr_processes *processes);
 int tsr_processes_count(const tsr_processes *processes);
 
-/* The transport, for callers that start their own operations. Their failures go to tsr_processes_lose(),
+/* The transport, for callers that start their own operations. Their failures go to tsr_processes_break(),
  * started operations to tsr_processes_wait(). */
 const tsr_transport *tsr_processes_transport(const tsr_processes *processes);
 
@@ -70,12 +76,15 @@ bool tsr_processes_wait(tsr_processes *processes, tsr_transfer *transfer, const 
 /* The longest wait for another process inside a step: transport_timeout_ns, or where none was given 60 s
  * and not less than the stall timeout. A step is what runs between two calls of tsr_processes_step(),
  * and may have steps as its parts; other calls take as long as the slowest process needs to load or to
- * measure. */
+ * measure, while its heartbeat (core/wait/heartbeat.h) goes on. */
 uint64_t tsr_processes_step_limit_ns(const tsr_processes *processes);
 void tsr_processes_step(tsr_processes *processes, bool begins);
 
-/* Stop all further exchanges; the first reason is kept. Any thread. */
+/* Stop all further exchanges, here and in the other processes; the first reason is kept. Any thread. */
 void tsr_processes_lose(tsr_processes *processes, const char *reason);
+
+/* The same after a function of the transport failed: no other is called. */
+void tsr_processes_break(tsr_processes *processes, const char *problem);
 
 /* TSR_OK, or TSR_ERR_DEVICE_LOST with the reason. Any thread. */
 tsr_status tsr_processes_check(const tsr_processes *processes);

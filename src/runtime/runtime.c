@@ -234,6 +234,8 @@ void tsr_runtime_close(tsr_runtime *rt)
 {
     if (!rt)
         return;
+    if (tsr_processes_close(rt->processes) != TSR_OK)
+        tsr_log(&rt->logger, TSR_LOG_WARN, "%s", tsr_last_error());
     if (rt->buffer_types_destroy)
         rt->buffer_types_destroy(rt->buffer_types);
     if (!tsr_watch_has_abandoned(rt->watch))

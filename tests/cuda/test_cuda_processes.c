@@ -224,7 +224,7 @@ static void a_late_process_is_lost_and_named(void **state)
         task_run(&t, task_multiply, NULL, processes);
         assert_int_equal(processes[0].status, TSR_ERR_DEVICE_LOST);
         assert_non_null(
-            strstr(processes[0].text, staged ? "another process exceeded" : "device 1 did not arrive"));
+            strstr(processes[0].text, staged ? "the wait for process 1 " : "device 1 did not arrive"));
         assert_int_equal(processes[1].status, TSR_ERR_DEVICE_LOST);
         task_free(&t);
     }

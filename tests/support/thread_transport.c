@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
+#include "core/wait/heartbeat.h"
 #include "support/random.h"
 
 enum { MAX_GROUPS = 256, MAX_PAIRS = 1024, MAX_SLOTS = 512 };
@@ -31,7 +32,7 @@ typedef struct pair {
 } pair;
 
 typedef struct slot {
-    bool used, complete;
+    bool used, complete, is_heartbeat;
     int kind, root, type, n_here, n_wanted, n_tested;
     const void *key;
     int64_t sequence;
@@ -87,10 +88,11 @@ static void carry_out(slot *s)
     s->complete = true;
 }
 
-/* A fault that this operation meets; "": it is started, and never ends. */
-static const char *fault_of(process_hub *hub, int rank)
+/* A fault that this operation meets; "": it is started, and never ends. The heartbeat, which depends on time,
+ * is not counted, and meets the faults of the others. */
+static const char *fault_of(process_hub *hub, int rank, bool is_heartbeat)
 {
-    const int64_t n = ++hub->n_operations[rank];
+    const int64_t n = hub->n_operations[rank] += !is_heartbeat;
     if (rank != hub->faults.rank)
         return NULL;
     if (hub->faults.fail_at && n >= hub->faults.fail_at) {
@@ -110,7 +112,7 @@ static const char *start(process *self, const slot *what, void *buffer, tsr_tran
     slot *found = NULL;
     const char *problem = NULL;
     pthread_mutex_lock(&hub->lock);
-    problem = fault_of(hub, self->rank);
+    problem = fault_of(hub, self->rank, what->is_heartbeat);
     for (int i = 0; i < MAX_SLOTS && !problem; i++)
         if (hub->slots[i].used && hub->slots[i].key == what->key && hub->slots[i].sequence == what->sequence)
             found = &hub->slots[i];
@@ -161,6 +163,7 @@ static const char *pass(process *self, int from, int to, int tag, void *bytes, s
 {
     process_hub *hub = self->hub;
     slot what = {.kind = PASS, .root = from, .n = n, .n_wanted = 2};
+    what.is_heartbeat = tag == TSR_HEARTBEAT_TAG;
     pthread_mutex_lock(&hub->lock);
     int i = 0;
     while (i < hub->n_pairs &&
@@ -241,6 +244,15 @@ static void group_destroy(void *user, void *what, bool lost)
 }
 
 /* -- processes -- */
+
+void process_vanish(process *self)
+{
+    process_hub *hub = self->hub;
+    pthread_mutex_lock(&hub->lock);
+    hub->broken = true;
+    hub->faults = (process_faults){.rank = self->rank, .gone_at = 1};
+    pthread_mutex_unlock(&hub->lock);
+}
 
 void process_note(process *self, tsr_status status)
 {

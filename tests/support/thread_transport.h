@@ -38,6 +38,9 @@ typedef struct process_faults {
 int64_t processes_run(int n, void (*body)(process *self), void *user, const process_faults *faults,
                       process *processes);
 
+/* From now on nothing that this process starts ends, as if it had ended or been stopped. */
+void process_vanish(process *self);
+
 /* Note the status and, if it is none, the library's sentence. */
 void process_note(process *self, tsr_status status);
 
