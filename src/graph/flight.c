@@ -52,11 +52,11 @@ static tsr_status release_waiting(tsr_flight *flight, tsr_device *culprit, tsr_s
         snprintf(cause, sizeof cause, "%s", tsr_last_error());
     }
     flight->n = 0;
+    if (rt->processes) /* the others cannot be rolled back, and get to know why */
+        tsr_processes_lose(rt->processes, cause);
     tsr_comm_reset(rt->comm, rt->watch);
     if (!tsr_watch_is_lost(rt->watch))
         return tsr_fail(status, "%s", cause);
-    if (rt->processes)
-        tsr_processes_lose(rt->processes, cause);
     return tsr_watch_lose(rt->watch, "%s", cause);
 }
 
