@@ -11,6 +11,7 @@
 #include "completion.h"
 #include "help.h"
 #include "options.h"
+#include "processes.h"
 
 static const struct {
     const char *name;
@@ -235,6 +236,8 @@ int main(int argc, char **argv)
 int tool_fail(const char *command, tsr_status status)
 {
     fflush(stdout);
+    if (status == TSR_ERR_DEVICE_LOST)
+        tool_processes_speak();
     fprintf(stderr, "tsr %s: %s\n", command, tsr_last_error());
     return status == TSR_ERR_INVALID  ? TOOL_EXIT_USAGE
            : status == TSR_ERR_MEMORY ? TOOL_EXIT_NO_ROOM

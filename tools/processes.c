@@ -23,10 +23,12 @@ static void tsr_mpi_transport_destroy(tsr_transport *transport)
 }
 #endif
 
+static int silenced = -1; /* stderr of a process that is silent */
+
 /* All processes would write the same text and tables; warnings differ. */
 static bool fall_silent(FILE **log_out)
 {
-    const int own = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    const int own = silenced = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     *log_out = own >= 0 ? fdopen(own, "w") : NULL;
     return *log_out && freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr);
 }
@@ -44,6 +46,12 @@ bool tool_processes_join(const char *command, bool wanted, tool_processes *proce
     fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
     tool_processes_leave(processes_out);
     return false;
+}
+
+void tool_processes_speak(void)
+{
+    if (silenced >= 0)
+        dup2(silenced, fileno(stderr));
 }
 
 int tool_processes_count(const tool_processes *processes)
@@ -141,5 +149,6 @@ void tool_processes_leave(tool_processes *processes)
     tsr_mpi_transport_destroy(processes->transport);
     if (processes->log)
         fclose(processes->log);
+    silenced = -1;
     *processes = (tool_processes){0};
 }

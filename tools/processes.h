@@ -35,6 +35,9 @@ bool tool_processes_gather(const tool_processes *processes, void *parts, size_t 
  * can be freed then, too. */
 bool tool_processes_share_text(const tool_processes *processes, int *outcome, char **text, size_t *n);
 
+/* Write errors in this process, too: the one that writes them may be lost. */
+void tool_processes_speak(void);
+
 void tool_processes_leave(tool_processes *processes);
 
 #endif
