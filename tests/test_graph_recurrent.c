@@ -1,5 +1,5 @@
-/* Graphs of columns that repeat, and of weights in parts: the same bits for every division, also where a cut
- * goes through a period; and what the constructors refuse. */
+/* Graphs of columns that repeat or are joined, and of weights in parts: the same bits for every division,
+ * also where a cut goes through a period; and what the constructors refuse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,6 +105,79 @@ static void columns_do_not_depend_on_the_division(void **state)
         }
 }
 
+enum { DIM = 8, N_HEADS = N_PART / DIM, FEW = 3, ROW = N_PART + 2 * N_EMBD };
+
+/* Two products and columns of one of them, and what is joined of them. */
+typedef struct joined {
+    float a[N_TOKENS][N_HEADS][DIM], few[N_TOKENS][N_HEADS][FEW], b[N_TOKENS][N_HEADS][DIM];
+    float by_head[N_TOKENS][N_HEADS][DIM + FEW + DIM];
+    float x[N_TOKENS][N_EMBD], sum[N_TOKENS][N_EMBD]; /* the input; a PARTIAL */
+    float rows[N_TOKENS][ROW];
+} joined;
+
+/* Returns the number of all-gathers. */
+static int join(const float *split, int64_t granule, joined *out)
+{
+    bench m;
+    tsr_program *program;
+    tsr_program_info info;
+    bench_open(&m, "host:3,threads=1", split, 3, granule);
+    tsr_graph *g = m.graph;
+    tsr_tensor *a = tsr_mul_mat(g, m.w[0], m.x), *b = tsr_mul_mat(g, m.w[1], m.x);
+    tsr_tensor *few = tsr_take_columns(g, a, (tsr_columns){DIM, 2, FEW});
+    tsr_tensor *by_head = tsr_concat(g, (tsr_tensor *[]){a, few, b}, 3, N_HEADS);
+    tsr_tensor *sum = tsr_mul_mat(g, m.w[2], tsr_concat(g, (tsr_tensor *[]){a, b}, 2, 1));
+    tsr_tensor *rows = tsr_concat(g, (tsr_tensor *[]){a, m.x, sum}, 3, 1);
+    tsr_tensor *const all[] = {a, few, b, by_head, sum, rows};
+    float *const to[] = {out->a[0][0],       out->few[0][0], out->b[0][0],
+                         out->by_head[0][0], out->sum[0],    out->rows[0]};
+    uint64_t seed = 5;
+    for (int i = 0; i < N_TOKENS * N_EMBD; i++)
+        ((float *)out->x)[i] = random_normal(&seed);
+    for (int i = 0; i < 6; i++)
+        tsr_graph_output(g, all[i]);
+    runner_ok(tsr_program_compile(g, NULL, &program), "compile");
+    tsr_program_get_info(program, &info);
+    assert_int_equal(tsr_tensor_sharding(by_head),
+                     granule % DIM == 0 ? TSR_SHARDING_SPLIT : TSR_SHARDING_REPLICATED);
+    runner_ok(tsr_tensor_set(m.x, out->x, 0, sizeof out->x), "x");
+    runner_ok(tsr_program_run(program), "run");
+    for (int i = 0; i < 6; i++)
+        runner_ok(tsr_tensor_get(all[i], to[i], 0, tsr_tensor_bytes(all[i])), "get");
+    tsr_program_destroy(program);
+    bench_close(&m);
+    return info.n_all_gathers;
+}
+
+static void check_joined(const joined *j)
+{
+    for (int t = 0; t < N_TOKENS; t++) {
+        for (int h = 0; h < N_HEADS; h++) {
+            assert_memory_equal(j->by_head[t][h], j->a[t][h], sizeof j->a[t][h]);
+            assert_memory_equal(j->by_head[t][h] + DIM, j->few[t][h], sizeof j->few[t][h]);
+            assert_memory_equal(j->by_head[t][h] + DIM + FEW, j->b[t][h], sizeof j->b[t][h]);
+        }
+        assert_memory_equal(j->rows[t], j->a[t], sizeof j->a[t]);
+        assert_memory_equal(j->rows[t] + N_PART, j->x[t], sizeof j->x[t]);
+        assert_memory_equal(j->rows[t] + N_PART + N_EMBD, j->sum[t], sizeof j->sum[t]);
+    }
+}
+
+/* Operands that are cut between heads stay divided, and are gathered (a and b) for whole rows only. */
+static void joined_features_do_not_depend_on_the_division(void **state)
+{
+    (void)state;
+    static joined first, other;
+    for (int g = 0; g < 3; g++)
+        for (int s = 0; s < 4; s++) {
+            const int n_gathers = join(splits[s], granules[g], s == 0 ? &first : &other);
+            assert_int_equal(n_gathers, s == 0 ? 0 : 2);
+            check_joined(s == 0 ? &first : &other);
+            if (s > 0)
+                assert_memory_equal(&other, &first, sizeof first);
+        }
+}
+
 /* W2 (W0 x, W1 x): the parts of a token are its rows. */
 static void parts_do_not_depend_on_the_division(void **state)
 {
@@ -179,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_do_not_depend_on_the_division),
+        cmocka_unit_test(joined_features_do_not_depend_on_the_division),
         cmocka_unit_test(parts_do_not_depend_on_the_division),
         cmocka_unit_test(one_device_gathers_nothing),
         cmocka_unit_test(wrong_operands_are_refused),

@@ -431,7 +431,8 @@ static void copied_rows_are_those_of_the_reference_encoders(void **state)
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
         for (int i = 0; i < 5; i++) {
             const int64_t n = tsr_type_block_elems(types[i]) == 1 ? 37 : 96;
-            const size_t row_bytes = tsr_type_row_bytes(types[i], n), bytes = ROWS * row_bytes;
+            const size_t row_bytes = tsr_type_row_bytes(types[i], n), gap = 4 * (size_t)(i % 2);
+            const size_t stride = row_bytes + gap, bytes = ROWS * stride; /* in rows of others, or not */
             float *x = random_floats((ROWS - 1) * STRIDE + n, -1, 1, 1);
             if (n == 37) {
                 const float special[] = {0.0f,          -0.0f,     1e-7f,    3e-8f,
@@ -440,11 +441,13 @@ static void copied_rows_are_those_of_the_reference_encoders(void **state)
                 memcpy(x, special, sizeof special);
             }
             unsigned char *y = guarded_alloc(bytes), expected[96 * 4];
-            const tsr_op op = {.kind = TSR_OP_COPY, .copy = {x, STRIDE, types[i], y, row_bytes, n, ROWS}};
+            const tsr_op op = {.kind = TSR_OP_COPY, .copy = {x, STRIDE, types[i], y, stride, n, ROWS}};
+            memset(y, 7, bytes);
             kernel_run(set, &op, 2);
             for (int r = 0; r < ROWS; r++) {
                 assert_int_equal(tsr_type_from_f32(types[i], x + r * STRIDE, expected, n), TSR_OK);
-                assert_memory_equal(y + (size_t)r * row_bytes, expected, row_bytes);
+                assert_memory_equal(y + (size_t)r * stride, expected, row_bytes);
+                assert_memory_equal(y + (size_t)r * stride + row_bytes, "\7\7\7\7", gap);
             }
             guarded_free(y, bytes);
             floats_free(x, (ROWS - 1) * STRIDE + n);

@@ -356,6 +356,17 @@ static void parts_that_do_not_fit(void **state)
     NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){DIM, DIM, 1}), "multiple of the period");
     NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){DIM, 1, INT64_MAX}), "multiple of the period");
     NO_PART(tsr_take_columns(f->graph, f->k, (tsr_columns){7, 0, 1}), "multiple of the period");
+#define JOIN(n, n_heads, ...) tsr_concat(f->graph, (tsr_tensor *[]){__VA_ARGS__}, n, n_heads)
+    NO_PART(JOIN(1, 1, f->q), "1 operands of 1 heads; 2 to 8");
+    NO_PART(JOIN(9, 1, f->q), "9 operands of 1 heads");
+    NO_PART(JOIN(2, 0, f->q, f->k), "2 operands of 0 heads");
+    NO_PART(tsr_concat(f->graph, NULL, 2, 1), "0 operands of 1 heads");
+    NO_PART(JOIN(2, 1, f->q, NULL), "an operand is NULL");
+    NO_PART(JOIN(2, 3, f->q, f->k), "the heads divide ne[0] of each");
+    NO_PART(JOIN(2, 1, f->q, f->w[KV_ROWS]), "inputs or computed");
+    NO_PART(JOIN(2, 1, f->q, tsr_graph_input(f->graph, TSR_TYPE_F32, DIM, 1, "one token")), "for each token");
+    NO_PART(JOIN(2, 1, f->q, tsr_graph_input(f->graph, TSR_TYPE_I32, DIM, N_TOKENS, "ids")), "must be F32");
+    NO_PART(JOIN(2, 1, f->q, tsr_graph_input(f->graph, TSR_TYPE_F32, 0, N_TOKENS, "none")), "ne[0] of each");
 }
 
 static void refuse_compile(fixture *f, const char *words)

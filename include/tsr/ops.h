@@ -255,6 +255,18 @@ TSR_API tsr_tensor *tsr_mul_heads(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x
  * has queries and gates of each head. A divided x keeps its division if no period is cut. */
 TSR_API tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns columns);
 
+/** The most operands of a tsr_concat(). */
+enum { TSR_MAX_CONCAT = 8 };
+
+/** The features of parts[n] (2 .. TSR_MAX_CONCAT) joined: part i is F32 [n_heads * dim_i, n_tokens], and the
+ * result [n_heads * (dim_0 + ... + dim_(n-1)), n_tokens] has, of each head, its elements of part 0, then
+ * those of part 1, and so on. n_heads 1 joins whole rows. parts[] is read during the call only.
+ *
+ * Parts that are all divided between the same heads stay divided, and so does the result. Otherwise all parts
+ * become whole on the devices of the first one, where the result is: if one of them is whole or divided
+ * otherwise, and for n_heads 1, since a division of a row does not go on in a longer row. */
+TSR_API tsr_tensor *tsr_concat(tsr_graph *graph, tsr_tensor *const *parts, int n, int64_t n_heads);
+
 /* -- the largest elements -- */
 
 /** The k largest elements of every row of x (logits), F32 [ne0, n_tokens] with ne0 below 2^31, for

@@ -66,6 +66,24 @@ def test_tensors_go_with_their_weights(runtime):
         tsr.Graph(runtime).mul_mat(columns["down"], tsr.Graph(runtime).input("x", X.shape))
 
 
+def test_heads_of_activations_are_joined(runtime):
+    weights = tsr.Weights(runtime, {"gate": GATE, "up": UP}, [1, 2], granule=32)
+    graph = tsr.Graph(runtime)
+    x = graph.input("x", X.shape)
+    gate, up = (graph.output(graph.mul_mat(weights[name], x)) for name in ("gate", "up"))
+    heads, rows = (graph.output(graph.concat([gate, up], *n_heads)) for n_heads in ([N_FF // 32], []))
+    program = graph.compile()
+    x.set(X)
+    program.run()
+    assert heads.sharding == "split" and rows.sharding == "replicated"
+    both = gate.get(), up.get()
+    assert rows.get().tobytes() == np.concatenate(both, 1).tobytes()
+    by_head = [part.reshape(N_TOKENS, -1, 32) for part in both]
+    assert heads.get().tobytes() == np.concatenate(by_head, 2).tobytes()
+    with pytest.raises(tsr.InvalidError, match="2 to 8"):
+        graph.concat([x])
+
+
 def test_failures_of_graphs(runtime):
     weights = tsr.Weights(runtime, {"w": GATE, "norm": GATE[0]}, replicated=True)
     graph = tsr.Graph(runtime)

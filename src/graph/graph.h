@@ -44,7 +44,8 @@ typedef struct tsr_node_args {
     float limit;                        /* GLU: of TSR_GLU_CAPPED and TSR_GLU_BOUNDED */
     int64_t head_dim;                   /* ROPE; MUL_HEADS: rows of a head's matrix; RMS_NORM: without a
                                          * weight, or with one for each head, otherwise 0 */
-    int64_t n_heads;                    /* MUL_HEADS; SELECT: of the index queries */
+    int64_t n_heads;                    /* MUL_HEADS; SELECT: of the index queries; COPY: of operands that
+                                         * are joined, otherwise 0 */
     bool interleaved;                   /* ROPE */
     struct tsr_kv *kv;                  /* KV_WRITE, ATTENTION */
     int layer;                          /* KV_WRITE, ATTENTION */
@@ -57,7 +58,7 @@ typedef struct tsr_node_args {
     tsr_compress_rule compress;         /* COMPRESS */
     tsr_stream_rule streams;            /* STREAM_WEIGHTS */
     tsr_mix_rule mix;                   /* STREAM_MIX */
-    tsr_columns columns;                /* COPY; period 0: all */
+    tsr_columns columns;                /* COPY; period 0: none are taken */
     tsr_state_part state;               /* CONV, RECURRENCE, COMPRESS */
     bool silu;                          /* CONV */
     tsr_weight_parts parts;             /* MUL_MAT, CONV; n 0: one, the first operand */

@@ -1,4 +1,4 @@
-/* Constructors of ops with the states of sequences, and of columns that repeat; like ops.c. */
+/* Constructors of ops with the states of sequences, and of columns that repeat or are joined; like ops.c. */
 #include <math.h>
 
 #include "graph/graph.h"
@@ -18,6 +18,34 @@ tsr_tensor *tsr_take_columns(tsr_graph *graph, tsr_tensor *x, tsr_columns c)
         return NULL;
     node->tensor.src[0] = x;
     node->args.columns = c;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_concat(tsr_graph *graph, tsr_tensor *const *parts, int n, int64_t n_heads)
+{
+    int64_t n_elements = 0;
+    if (!parts || n < 2 || n > TSR_MAX_CONCAT || n_heads < 1)
+        return tsr_graph_fail(
+            graph,
+            tsr_fail(TSR_ERR_INVALID, "concat: %d operands of %lld heads; 2 to %d of at least 1 are possible",
+                     parts ? n : 0, (long long)n_heads, TSR_MAX_CONCAT));
+    if (tsr_graph_misses(graph, "concat", parts, n))
+        return NULL;
+    for (int i = 0; i < n; i++) {
+        if (!tsr_tensor_is_activation(parts[i]) || parts[i]->ne[0] < 1 || parts[i]->ne[0] % n_heads != 0 ||
+            parts[i]->ne[0] > INT64_MAX / TSR_MAX_CONCAT || parts[i]->ne[1] != parts[0]->ne[1])
+            return tsr_graph_refuse(graph, "concat", parts[i],
+                                    "the operands must be F32 with a row for each token, inputs or computed, "
+                                    "and the heads divide ne[0] of each");
+        n_elements += parts[i]->ne[0];
+    }
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_COPY, TSR_TYPE_F32, n_elements, parts[0]->ne[1], "concat");
+    if (!node)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        node->tensor.src[i] = parts[i];
+    node->args.n_heads = n_heads;
     return &node->tensor;
 }
 

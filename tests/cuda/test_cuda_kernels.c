@@ -392,16 +392,20 @@ static void softcap_is_close_to_its_formula(void **state)
 static void check_copy(gpu *g, tsr_type type, const float *x, int64_t n)
 {
     enum { ROWS = 3, STRIDE = 100 };
-    const size_t row_bytes = tsr_type_row_bytes(type, n), bytes = ROWS * row_bytes;
-    unsigned char expected[100 * 4], got[ROWS * 100 * 4];
+    const size_t row_bytes = tsr_type_row_bytes(type, n), gap = type == TSR_TYPE_F32 ? 12 : 0;
+    const size_t stride = row_bytes + gap, bytes = ROWS * stride; /* in rows of others, or not */
+    unsigned char expected[100 * 4], got[ROWS * 110 * 4], before[ROWS * 110 * 4];
     const tsr_op op = {.kind = TSR_OP_COPY,
                        .copy = {gpu_put(g, x, (size_t)((ROWS - 1) * STRIDE + n) * sizeof(float), false),
-                                STRIDE, type, gpu_alloc(g, bytes, false), row_bytes, n, ROWS}};
+                                STRIDE, type, gpu_alloc(g, bytes, false), stride, n, ROWS}};
+    gpu_get(before, op.copy.y, bytes);
     gpu_run(g, &op);
     gpu_get(got, op.copy.y, bytes);
     for (int r = 0; r < ROWS; r++) {
+        const size_t end = (size_t)r * stride + row_bytes;
         assert_int_equal(tsr_type_from_f32(type, x + r * STRIDE, expected, n), TSR_OK);
-        assert_memory_equal(got + (size_t)r * row_bytes, expected, row_bytes);
+        assert_memory_equal(got + (size_t)r * stride, expected, row_bytes);
+        assert_memory_equal(got + end, before + end, gap);
     }
     gpu_clear(g);
 }

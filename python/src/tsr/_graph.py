@@ -243,6 +243,12 @@ class Graph(Object):
         """cap * tanh(x / cap)."""
         return self._op(lib.tsr_softcap, x, cap)
 
+    def concat(self, parts: Sequence[Tensor], n_heads: int = 1) -> Tensor:
+        """The elements of several activations one after another, of each of n_heads heads."""
+        with self._handle as graph:
+            pointers = [self._borrow(part) for part in parts]
+            return Tensor(self, _made(lib.tsr_concat(graph, pointers, len(pointers), n_heads)))
+
     def softmax(self, x: Tensor, factor: float = 1) -> Tensor:
         """softmax(factor * x) over the elements of each token."""
         return self._op(lib.tsr_softmax, x, factor)

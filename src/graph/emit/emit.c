@@ -452,6 +452,8 @@ static bool emit_copy(const emission *e, tsr_op *op)
     const tsr_value *x = tsr_emit_in_value(e, 0);
     if (e->instr->args && e->instr->args->columns.period > 0)
         return tsr_emit_columns(e, op);
+    if (e->instr->args && e->instr->args->n_heads > 0)
+        return tsr_emit_concat(e, op);
     int64_t cols = tsr_shard_map_count(e->out->map, e->d);
     op->copy = (tsr_op_copy){.x = tsr_emit_in(e, 0),
                              .x_stride = tsr_value_cols(x, e->d),

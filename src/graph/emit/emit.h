@@ -50,10 +50,12 @@ static inline void *tsr_emit_out(const tsr_emission *e)
     return tsr_emit_address(e->emitter, e->instr->out, e->d);
 }
 
-/* Ops with the states of sequences, and columns that repeat (recurrent.c); false: nothing to do. */
+/* Ops with the states of sequences, and columns that repeat or are joined (recurrent.c); false: nothing to
+ * do. */
 bool tsr_emit_conv(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_recurrence(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_columns(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_concat(const tsr_emission *e, tsr_op *op);
 tsr_state_index tsr_emit_state_index(const tsr_emission *e, int first);
 tsr_state_view tsr_emit_state_view(const tsr_emission *e);
 

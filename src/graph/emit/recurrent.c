@@ -1,4 +1,4 @@
-/* Op records with the states of sequences, and of columns that repeat; like emit.c. */
+/* Op records with the states of sequences, and of columns that repeat or are joined; like emit.c. */
 #include "alloc/kv/kv.h"
 #include "graph/emit/emit.h"
 
@@ -15,6 +15,24 @@ bool tsr_emit_columns(const tsr_emission *e, tsr_op *op)
                       .y_stride = (size_t)c->n * sizeof(float),
                       .n = c->n,
                       .n_rows = tsr_value_cols(tsr_emit_in_value(e, 0), e->d) / c->period * e->out->ne1};
+    return op->copy.n_rows > 0;
+}
+
+/* The instruction's operand: a head of a token is a row of the copy. */
+bool tsr_emit_concat(const tsr_emission *e, tsr_op *op)
+{
+    const int64_t n_heads = e->instr->args->n_heads, n_joined = e->out->ne0 / n_heads;
+    const tsr_value *x = tsr_emit_in_value(e, e->instr->part);
+    float *y = tsr_emit_out(e);
+    for (int k = 0; y && k < e->instr->part; k++)
+        y += tsr_emit_in_value(e, k)->ne0 / n_heads;
+    op->copy = (tsr_op_copy){.x = tsr_emit_in(e, e->instr->part),
+                             .x_stride = x->ne0 / n_heads,
+                             .dst_type = TSR_TYPE_F32,
+                             .y = y,
+                             .y_stride = (size_t)n_joined * sizeof(float),
+                             .n = x->ne0 / n_heads,
+                             .n_rows = tsr_value_cols(e->out, e->d) / n_joined * e->out->ne1};
     return op->copy.n_rows > 0;
 }
 

@@ -63,11 +63,12 @@ tsr_status tsr_lower_kv_write(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_attention(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_select(tsr_lowering *low, const tsr_tensor *node);
 
-/* Ops with the states of sequences, and columns that repeat (recurrent.c). */
+/* Ops with the states of sequences, and columns that repeat or are joined (recurrent.c). */
 tsr_status tsr_lower_mul_mat_parts(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_conv(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_recurrence(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_columns(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_concat(tsr_lowering *low, const tsr_tensor *node);
 
 /* TSR_ERR_INVALID: a state of the layer has another size than n numbers for each of the columns that a device
  * of `like` has; columns 0: n numbers in all. */

@@ -464,7 +464,7 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_GLU:
         return lower_elementwise(low, node);
     case TSR_OP_COPY:
-        return tsr_lower_columns(low, node);
+        return node->src[1] ? tsr_lower_concat(low, node) : tsr_lower_columns(low, node);
     case TSR_OP_CONV:
         return tsr_lower_conv(low, node);
     case TSR_OP_RECURRENCE:

@@ -1,5 +1,5 @@
-/* Ops with the states of sequences, and columns that repeat. The states of a layer are divided by the KV
- * region as the op's operands are: by heads, with everything that belongs to a head. */
+/* Ops with the states of sequences, and columns that repeat or are joined. The states of a layer are divided
+ * by the KV region as the op's operands are: by heads, with everything that belongs to a head. */
 #include "alloc/kv/kv.h"
 #include "core/mem.h"
 #include "graph/lower/lowering.h"
@@ -93,6 +93,39 @@ static tsr_status emit_parts(tsr_lowering *low, const tsr_tensor *node, tsr_valu
         instr.part = i;
         TSR_TRY(tsr_lowering_add_instr(low, instr));
     }
+out:
+    return status;
+}
+
+/* Whether the operands of an instruction are divided between the same heads. */
+static bool divided_alike(tsr_lowering *low, const tsr_instr *instr, int64_t n_heads)
+{
+    const tsr_value *first = tsr_lowering_value(low, instr->in[0]);
+    for (int i = 0; i < instr->n_in; i++) {
+        const tsr_value *x = tsr_lowering_value(low, instr->in[i]);
+        if (x->sharding != TSR_SHARDING_SPLIT || x->devices != first->devices ||
+            x->map->granule % (x->ne0 / n_heads) != 0 ||
+            !tsr_lowering_same_heads(x->map, x->ne0 / n_heads, first->map, first->ne0 / n_heads))
+            return false;
+    }
+    return true;
+}
+
+/* An instruction for each operand; all have all operands, whose lives so end together. */
+tsr_status tsr_lower_concat(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {.n_in = tsr_node_n_src(node)};
+    for (int i = 0; i < instr.n_in; i++)
+        TSR_TRY(tsr_lowering_need_summed(low, tsr_lowering_value_of(low, node->src[i]), &instr.in[i]));
+    if (!divided_alike(low, &instr, ((const tsr_node_args *)node->args)->n_heads))
+        for (int i = 0; i < instr.n_in; i++)
+            TSR_TRY(tsr_lowering_need_whole(low, instr.in[i], tsr_lowering_value(low, instr.in[0])->devices,
+                                            &instr.in[i]));
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    if (like.sharding == TSR_SHARDING_SPLIT)
+        TSR_TRY(tsr_lowering_scale_map(low, like.map, node->ne[0], &like.map));
+    return emit_parts(low, node, like, instr, NULL, instr.n_in);
 out:
     return status;
 }
