@@ -24,7 +24,7 @@ typedef struct fixture {
     tsr_context *contexts[N_WAYS];
     tsr_buffer *buffers[N_WAYS];
     tsr_tensor *w[N_WAYS]; /* of N_KV heads; Q_ROWS: of N_KV * GROUP */
-    tsr_tensor *sinks, *few_sinks;
+    tsr_tensor *sinks, *few_sinks, *factor, *ids;
     tsr_kv *kv;
     tsr_graph *graph;
     tsr_kv_inputs *inputs;
@@ -80,6 +80,8 @@ static int set_up(void **state)
                                  (way == Q_ROWS ? GROUP : 1) * N_KV * DIM, "w");
         if (way == Q_ROWS) {
             f.sinks = tsr_tensor_1d(f.contexts[way], TSR_TYPE_F32, GROUP * N_KV, "sinks");
+            f.factor = tsr_tensor_1d(f.contexts[way], TSR_TYPE_F32, 1, "factor");
+            f.ids = tsr_tensor_1d(f.contexts[way], TSR_TYPE_I32, 4, "ids");
             f.few_sinks = tsr_tensor_1d(f.contexts[way], TSR_TYPE_F32, GROUP, "few sinks");
         }
         if (way != UNPLACED)
@@ -369,6 +371,47 @@ static void parts_that_do_not_fit(void **state)
     NO_PART(JOIN(2, 1, f->q, tsr_graph_input(f->graph, TSR_TYPE_F32, 0, N_TOKENS, "none")), "ne[0] of each");
 }
 
+/* A weight has no row for each token, and no place in the order of ops. */
+static void weights_in_place_of_activations(void **state)
+{
+    fixture *f = *state;
+    tsr_tensor *w = f->w[EVERYWHERE], *v = f->factor;
+    const tsr_columns one = {1, 0, 1};
+    const tsr_mix_rule mix = {.n_in = 1, .n_out = 1};
+    NO_PART(tsr_mul_mat(f->graph, w, w), "the second operand must be F32 of at most two dimensions, and an");
+    NO_PART(tsr_mul_heads(f->graph, w, w, 1), "a weight and a computed F32");
+    NO_PART(tsr_rms_norm(f->graph, v, v, 1), "an input or computed");
+    NO_PART(tsr_rms_norm_plain(f->graph, w, 1, 1), "an input or computed");
+    NO_PART(tsr_rope(f->graph, w, f->k, DIM, true), "F32 input");
+    NO_PART(tsr_glu(f->graph, TSR_GLU_SILU, 0, w, w), "both must be F32");
+    NO_PART(tsr_gelu(f->graph, w), "both must be F32");
+    NO_PART(tsr_gate(f->graph, f->k, w), "the second operand must be F32 with as many rows");
+    NO_PART(tsr_add(f->graph, v, v), "an input or computed");
+    NO_PART(tsr_scale(f->graph, w, 2), "an input or computed");
+    NO_PART(tsr_scale_by(f->graph, w, v), "an input or computed");
+    NO_PART(tsr_softcap(f->graph, w, 2), "an input or computed");
+    NO_PART(tsr_softmax(f->graph, w, 1), "an input or computed");
+    NO_PART(tsr_argmax(f->graph, w), "an input or computed");
+    NO_PART(tsr_top_k(f->graph, w, 1), "it must be F32");
+    NO_PART(tsr_take_columns(f->graph, w, one), "multiple of the period");
+    NO_PART(tsr_stream_mix(f->graph, w, NULL, NULL, &mix), "must have one length");
+    NO_PART(tsr_get_rows(f->graph, w, f->ids), "an input or computed");
+    NO_PART(tsr_graph_output(f->graph, w), "it is a weight, or of another graph");
+    /* Both meanings of a weight with as many rows as there are tokens would be possible. */
+    NO_PART(tsr_add(f->graph, tsr_graph_input(f->graph, TSR_TYPE_F32, N_EMBD, N_KV * DIM, "x"), w),
+            "must have one row");
+    NO_PART(tsr_get_rows(f->graph, tsr_graph_input(f->graph, TSR_TYPE_I32, 4, 4, "ids"),
+                         tsr_graph_input(f->graph, TSR_TYPE_I32, 4, 1, "id")),
+            "a table that is no weight must be F32");
+    tsr_graph *of_other;
+    runner_ok(tsr_graph_create(f->other, &of_other), "graph");
+    tsr_tensor *x = tsr_graph_input(of_other, TSR_TYPE_F32, N_EMBD, 1, "x");
+    assert_null(tsr_mul_mat(of_other, w, x));
+    assert_says("a weight of another runtime");
+    NO_PART(tsr_graph_output(f->graph, x), "of another graph");
+    tsr_graph_destroy(of_other);
+}
+
 static void refuse_compile(fixture *f, const char *words)
 {
     tsr_program *program = NULL;
@@ -400,11 +443,17 @@ static void heads_on_other_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(regions_of_impossible_places), CASE(regions_of_impossible_sizes),
-        CASE(heads_on_one_device),          CASE(sequences_that_do_not_exist),
-        CASE(inputs_of_impossible_steps),   CASE(appends_that_fail_change_nothing),
-        CASE(stores_that_do_not_fit),       CASE(attentions_that_do_not_fit),
-        CASE(heads_on_other_devices),       CASE(parts_that_do_not_fit),
+        CASE(regions_of_impossible_places),
+        CASE(regions_of_impossible_sizes),
+        CASE(heads_on_one_device),
+        CASE(sequences_that_do_not_exist),
+        CASE(inputs_of_impossible_steps),
+        CASE(appends_that_fail_change_nothing),
+        CASE(stores_that_do_not_fit),
+        CASE(attentions_that_do_not_fit),
+        CASE(heads_on_other_devices),
+        CASE(parts_that_do_not_fit),
+        CASE(weights_in_place_of_activations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

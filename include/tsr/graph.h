@@ -19,7 +19,8 @@
  *
  * Errors: a constructor that fails returns NULL, the message is in tsr_last_error(), and the graph remembers
  * the first failure: later constructors given NULL return NULL too, and tsr_program_compile returns that
- * first status. So a builder may check once, at the end.
+ * first status. So a builder may check once, at the end. Where an op names a weight, the operand is a tensor
+ * of a context; all others are inputs or results of the same graph, and a weight in their place is refused.
  *
  * Threads: a graph and the programs made from it belong to one thread at a time, like their runtime.
  * Ownership: the graph owns the tensors its constructors return; weights stay the context's and must outlive
@@ -51,13 +52,14 @@ TSR_API void tsr_graph_destroy(tsr_graph *graph); /**< NULL is fine */
 TSR_API tsr_tensor *tsr_graph_input(tsr_graph *graph, tsr_type type, int64_t ne0, int64_t ne1,
                                     const char *name);
 
-/** Keep `tensor` until the run is over, so that tsr_tensor_get() can read it. Returns `tensor`. */
+/** Keep `tensor`, an input or a result of the graph, until the run is over, so that tsr_tensor_get() can read
+ * it. Returns `tensor`. */
 TSR_API tsr_tensor *tsr_graph_output(tsr_graph *graph, tsr_tensor *tensor);
 
 /** Give a computed tensor a name for messages and traces (cut to 63 bytes). Returns `tensor`. */
 TSR_API tsr_tensor *tsr_tensor_rename(tsr_tensor *tensor, const char *name);
 
-/** Rows ids[0..n) of `table` ([ne0, rows]: a weight of any type, or an activation) as F32 [ne0, n]; an id
+/** Rows ids[0..n) of `table` ([ne0, rows]: a weight of any type, or an F32 activation) as F32 [ne0, n]; an id
  * that is no row gives zeros. A table whose rows are SPLIT gives a PARTIAL. */
 TSR_API tsr_tensor *tsr_get_rows(tsr_graph *graph, tsr_tensor *table, tsr_tensor *ids);
 
@@ -91,7 +93,7 @@ TSR_API tsr_tensor *tsr_gelu(tsr_graph *graph, tsr_tensor *x);
 /** max(x, 0)^2: the activation of an FFN without a gate. */
 TSR_API tsr_tensor *tsr_relu_squared(tsr_graph *graph, tsr_tensor *x);
 
-/** a + b; b may have one row, which is then added to every row of a. */
+/** a + b; b may have one row, which is then added to every row of a. A weight b (a bias) must have one. */
 TSR_API tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b);
 
 TSR_API tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor); /**< factor * x */

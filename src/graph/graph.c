@@ -101,9 +101,17 @@ tsr_tensor *tsr_graph_output(tsr_graph *graph, tsr_tensor *tensor)
 {
     if (!tensor && graph->status == TSR_OK)
         tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "tsr_graph_output: the tensor is NULL"));
+    if (tensor && !tsr_graph_has(graph, tensor))
+        return tsr_graph_refuse(graph, "tsr_graph_output", tensor,
+                                "it is a weight, or of another graph; pass a result of this graph");
     if (tensor)
         tensor->flags |= TSR_TENSOR_OUTPUT;
     return tensor;
+}
+
+bool tsr_graph_has(const tsr_graph *graph, const tsr_tensor *x)
+{
+    return x->index >= 0 && x->index < graph->n_nodes && &graph->nodes[x->index]->tensor == x;
 }
 
 tsr_tensor *tsr_tensor_rename(tsr_tensor *tensor, const char *name)

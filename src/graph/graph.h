@@ -102,8 +102,11 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
 void *tsr_graph_refuse(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why);
 
-/* Whether one of n operands is NULL or of another graph: after an earlier failure, or by a bug of the caller,
- * which is then recorded. */
+/* Whether a tensor is an input of the graph, or computed by it. */
+bool tsr_graph_has(const tsr_graph *graph, const tsr_tensor *x);
+
+/* Whether one of n operands is NULL, of another graph, or a weight of another runtime: after an earlier
+ * failure, or by a bug of the caller, which is then recorded. */
 bool tsr_graph_misses(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n);
 
 /* Whether a tensor is F32, of at most two dimensions. */

@@ -11,20 +11,17 @@ static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const ts
                                           (long long)b->ne[0], (long long)b->ne[1], why));
 }
 
-static bool is_node(const tsr_graph *graph, const tsr_tensor *x)
-{
-    return x->index >= 0 && x->index < graph->n_nodes && &graph->nodes[x->index]->tensor == x;
-}
-
 bool tsr_graph_misses(tsr_graph *graph, const char *op, tsr_tensor *const *operands, int n)
 {
     for (int i = 0; i < n; i++) {
         tsr_tensor *x = operands[i];
-        if (x && (tsr_tensor_is_weight(x) || is_node(graph, x)))
+        const bool is_weight = x && tsr_tensor_is_weight(x);
+        if (x && (is_weight ? x->rt == graph->rt : tsr_graph_has(graph, x)))
             continue;
         if (x)
             tsr_graph_refuse(graph, op, x,
-                             "it is of another graph; pass operands of this graph, and weights");
+                             is_weight ? "it is a weight of another runtime; load it on the graph's runtime"
+                                       : "it is of another graph; pass operands of this graph, and weights");
         else if (graph->status == TSR_OK)
             tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
         return true;
@@ -56,8 +53,10 @@ tsr_tensor *tsr_get_rows(tsr_graph *graph, tsr_tensor *table, tsr_tensor *ids)
 {
     if (operands_missing(graph, "get_rows", table, ids))
         return NULL;
-    if (ids->type != TSR_TYPE_I32 || ids->ne[1] != 1)
-        return bad(graph, "get_rows", table, ids, "the ids must be I32 of one row");
+    if (ids->type != TSR_TYPE_I32 || ids->ne[1] != 1 || tsr_tensor_is_weight(ids))
+        return bad(graph, "get_rows", table, ids, "the ids must be I32 of one row, an input or computed");
+    if (!tsr_tensor_is_weight(table) && !tsr_tensor_is_f32(table))
+        return bad(graph, "get_rows", table, ids, "a table that is no weight must be F32");
     if (table->ne[2] != 1 || table->ne[3] != 1)
         return bad(graph, "get_rows", table, ids, "the table must have two dimensions");
     tsr_node *node =
@@ -235,6 +234,8 @@ tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b)
         return NULL;
     if (!tsr_tensor_is_f32(b) || a->ne[0] != b->ne[0] || (b->ne[1] != a->ne[1] && b->ne[1] != 1))
         return bad(graph, "add", a, b, "both must be F32 of one shape, or the second have one row");
+    if (tsr_tensor_is_weight(b) && b->ne[1] != 1)
+        return bad(graph, "add", a, b, "a weight (a bias) must have one row, which is added to every row");
     tsr_node *node = unary(graph, TSR_OP_ADD, a);
     if (!node)
         return NULL;

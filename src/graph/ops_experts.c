@@ -158,8 +158,11 @@ tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing, co
 
 tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *other)
 {
+    tsr_tensor *const operands[] = {experts, other};
     if (!experts || !other)
         return experts;
+    if (tsr_graph_misses(graph, "experts_onto", operands, 2))
+        return NULL;
     if (experts->op != TSR_OP_EXPERTS_DOWN || experts->src[2] || other->index > experts->index ||
         other->op != TSR_OP_MUL_MAT || (other->flags & TSR_TENSOR_OUTPUT) || other->ne[0] != experts->ne[0] ||
         other->ne[1] != experts->ne[1])
