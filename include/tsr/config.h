@@ -105,7 +105,8 @@ typedef struct tsr_model_config {
         int64_t n_ctx;     /**< tokens of all sequences of a session; 0: the model's trained context */
         int n_seq_max;     /**< sequences of a session */
         int n_batch;       /**< most tokens of a step; a longer batch is cut, which changes no bit */
-        int n_outputs_max; /**< most rows of logits of a step; a batch with more is cut; 0: n_seq_max */
+        int n_outputs_max; /**< most rows of logits of a step; a batch with more is cut; 0: n_seq_max, and of
+                            * embeddings n_batch */
         tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
         /** of values in the KV region, like `type_k`; equal to it in models with latent attention or
          * compressed positions, where values are in keys */
@@ -196,6 +197,14 @@ typedef struct tsr_model_config {
         bool automatic;
         int n_tokens; /**< the least tokens of a step of this split, at least 2; 0: the planner's choice */
     } prompt;
+
+    /** What sessions give of the tokens that a batch marks (tsr_batch.outputs). */
+    struct {
+        /** true: embeddings, by tsr_session_decode_embeddings(), and no logits. The output matrix is loaded,
+         * but takes no part: its time and the bytes of logits are not planned. TSR_ERR_INVALID together with
+         * prediction.load. False: logits */
+        bool embeddings;
+    } output;
 } tsr_model_config;
 
 /** What a split of prompts that the planner chooses gains at least: 3 % of the time of the workload. */

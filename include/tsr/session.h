@@ -68,6 +68,22 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const 
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *batch,
                                                                int n, tsr_candidate *candidates);
 
+/** tsr_session_decode() with embeddings instead of logits, of a model that was opened with
+ * config.output.embeddings: embeddings[n outputs][n_embd], in batch order, are the hidden states behind the
+ * last norm, which the output matrix would be multiplied with. llama.cpp's poolings of a text are: `none` a
+ * batch with all outputs; `last` a batch with the last token as output, which `outputs` NULL is; `mean` the
+ * mean of the rows of `none`. Attention is causal, as in decoding. The rows are not normalized.
+ *
+ *     config.output.embeddings = true;
+ *     tsr_batch batch = {.n_tokens = n, .tokens = text};
+ *     tsr_session_decode_embeddings(session, &batch, embedding);     embedding[n_embd] of the last token
+ *     tsr_session_trim(session, 0, 0);                               the next text
+ *
+ * Embeddings may be NULL when no output is wanted. TSR_ERR_INVALID also if an output is wanted and the model
+ * was opened for logits; the other decodes refuse outputs of a model that was opened for embeddings. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_decode_embeddings(tsr_session *session, const tsr_batch *batch,
+                                                               float *embeddings);
+
 /** tsr_session_decode(), and hidden[n_tokens][n_embd]: the residual stream of every token of the batch behind
  * the last layer, before the last norm. `hidden` NULL: not wanted, which needs no prediction layer.
  * TSR_ERR_INVALID also if `hidden` is wanted and the model was opened without config.prediction.load. On
@@ -76,10 +92,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode_hidden(tsr_session *session,
                                                            float *logits, float *hidden);
 
 /** End the decode that runs on the session (tsr_session_decode(), tsr_session_decode_candidates(),
- * tsr_session_decode_hidden()), or, if none runs, the next one. The request is taken by the call that it
- * ends, which returns TSR_ERR_CANCELLED with sequences as after any failure; the same call again gives the
- * bits that it would have given. A decode that ends in another way in the same moment leaves the request to
- * the next one, unless it is withdrawn: a caller that begins something new calls
+ * tsr_session_decode_embeddings(), tsr_session_decode_hidden()), or, if none runs, the next one. The request
+ * is taken by the call that it ends, which returns TSR_ERR_CANCELLED with sequences as after any failure; the
+ * same call again gives the bits that it would have given. A decode that ends in another way in the same
+ * moment leaves the request to the next one, unless it is withdrawn: a caller that begins something new calls
  * tsr_session_withdraw_cancel() before. Several requests before the end of a decode are one.
  *
  * Host devices stop after the op that runs; beside two or more GPUs, on a GPU, and in several processes,

@@ -26,6 +26,24 @@ def test_every_split_gives_the_same_bits():
         assert logits_of(split).tobytes() == whole.tobytes()
 
 
+def test_embeddings():
+    """Of every split, in place of logits."""
+    rows = []
+    for split in ([1], [3, 1]):
+        devices = f"host:{len(split)},threads=1"
+        with tsr.Model(GLOSSARY, split, devices=devices, embeddings=True) as model, tsr.Session(model) as session:
+            tokens = model.tokenizer.encode(PROMPT)
+            rows.append(session.decode_embeddings(tokens, outputs=np.ones(len(tokens), bool)))
+            assert rows[-1].shape == (len(tokens), model.info.n_embd) and np.isfinite(rows[-1]).all()
+            session.trim(0)
+            last = np.empty((1, model.info.n_embd), np.float32)
+            assert session.decode_embeddings(tokens, out=last) is last
+            assert last.tobytes() == rows[-1][-1].tobytes()
+            with pytest.raises(tsr.InvalidError, match="opened for embeddings"):
+                session.decode([1])
+    assert rows[0].tobytes() == rows[1].tobytes()
+
+
 def test_text_is_that_of_the_tool(session):
     command = ["run", "-m", str(GLOSSARY), "--devices", "host:1", "-p", PROMPT, "-n", "40"]
     text = tool(*command, "--temp", "0")

@@ -23,8 +23,8 @@ tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const ts
  * of another. */
 tsr_status tsr_arch_refuse_unused(const tsr_weights *weights, const tsr_hparams *hparams);
 
-/* The graph of a step, or, with step->hidden_in, of a prediction. Returns the logits; sets
- * step->hidden_out. */
+/* The graph of a step, or, with step->hidden_in, of a prediction. Returns the logits, or, with
+ * step->embeds, the embeddings; sets step->hidden_out. */
 tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hparams, const tsr_weights *weights,
                            tsr_step_graph *step);
 

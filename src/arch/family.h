@@ -17,8 +17,9 @@ typedef struct tsr_step_graph {
     tsr_graph *graph;
     tsr_tensor *tokens;                      /* I32 [n_tokens] */
     tsr_tensor *rope_tables[TSR_ROPE_SLOTS]; /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
-    tsr_tensor *output_rows;                 /* I32 [n_outputs]: tokens whose logits are wanted */
+    tsr_tensor *output_rows;                 /* I32 [n_outputs]: tokens whose result is wanted */
     tsr_kv_inputs *kv_inputs;
+    bool embeds; /* the result is that of the last norm, instead of logits */
     tsr_tensor
         *hidden_in; /* of a prediction: F32 [n_embd, n_tokens], behind the last layer; otherwise NULL */
     tsr_tensor *hidden_out; /* of a step of a model that predicts: the same, an output; otherwise NULL */

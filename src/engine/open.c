@@ -158,7 +158,8 @@ static uint64_t fingerprint_of(const tsr_model *model)
                                (int64_t)c->compute.reduction,
                                c->compute.activation_bits,
                                c->load.copy_weights,
-                               c->session.swa_full};
+                               c->session.swa_full,
+                               c->output.embeddings};
     uint64_t sum = tsr_hash_words(0, numbers, sizeof numbers);
     if (model->split.prompt) {
         const tsr_split_group *group = &model->split.prompt->groups[0];

@@ -55,7 +55,7 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     if (c.session.n_ctx == 0)
         c.session.n_ctx = shape->hparams.n_ctx_train;
     if (c.session.n_outputs_max == 0)
-        c.session.n_outputs_max = c.session.n_seq_max;
+        c.session.n_outputs_max = c.output.embeddings ? c.session.n_batch : c.session.n_seq_max;
     if (c.workload.n_seq == 0)
         c.workload.n_seq = c.session.n_seq_max;
     TSR_TRY(check_range("n_ctx", c.session.n_ctx, 1, INT32_MAX / 2));
@@ -72,6 +72,9 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_range("workload.n_seq", c.workload.n_seq, 1, c.session.n_seq_max));
     if (c.prompt.n_tokens != 0)
         TSR_TRY(check_range("prompt.n_tokens", c.prompt.n_tokens, 2, 1 << 16));
+    if (c.output.embeddings && c.prediction.load)
+        TSR_TRY(tsr_fail(TSR_ERR_INVALID, "output.embeddings and prediction.load exclude each other: a "
+                                          "prediction layer proposes tokens; set one of them"));
     if (!tsr_activation_bits_known(c.compute.activation_bits))
         TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8",
                          c.compute.activation_bits));

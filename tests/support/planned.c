@@ -127,6 +127,7 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *o
         random_below(seed, 4) ? TSR_REDUCTION_EXACT : (tsr_reduction)(1 + random_below(seed, 2));
     config.load.copy_weights = random_below(seed, 3) == 0;
     config.session.swa_full = random_below(seed, 3) == 0;
+    config.output.embeddings = random_below(seed, 5) == 0;
     if (n_devices > 1 && random_below(seed, 3) == 0)
         random_offload(seed, n_devices, own, &config);
     else if (config.split.mode == TSR_SPLIT_MODE_TENSOR && random_below(seed, 2))
@@ -150,16 +151,18 @@ static void assert_used(const tsr_runtime *rt, const tsr_plan *plan, const char 
 }
 
 /* Two steps of different shapes, which must find all their memory there already. */
-static void run_steps(tsr_session *session, int64_t n_vocab, int64_t n_ctx)
+static void run_steps(tsr_session *session, const tsr_model_info *info, int64_t n_ctx, bool embeds)
 {
     int32_t tokens[3] = {1, 2, 3};
-    float *logits = malloc((size_t)n_vocab * sizeof *logits);
-    assert_non_null(logits);
+    float *row = malloc((size_t)(embeds ? info->n_embd : info->n_vocab) * sizeof *row);
+    assert_non_null(row);
     for (int64_t n = 1; n <= 2 && n_ctx >= 3; n++) {
         tsr_batch batch = {.n_tokens = n, .tokens = tokens};
-        runner_ok(tsr_session_decode(session, &batch, logits), "step");
+        runner_ok(embeds ? tsr_session_decode_embeddings(session, &batch, row)
+                         : tsr_session_decode(session, &batch, row),
+                  "step");
     }
-    free(logits);
+    free(row);
 }
 
 static void check_plan(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config,
@@ -188,7 +191,7 @@ static void check_loaded(const tsr_plan *plan, tsr_runtime *rt, const char *path
     tsr_model_get_info(model, &info);
     tsr_plan_get_info(plan, &plan_info);
     if (run)
-        run_steps(session, info.n_vocab, plan_info.n_ctx);
+        run_steps(session, &info, plan_info.n_ctx, config->output.embeddings);
     assert_used(rt, plan, "after two steps");
     if (look)
         look(rt);

@@ -52,6 +52,7 @@ class ModelConfig(TypedDict, total=False):
     copy_weights: bool
     verify_upload: bool
     prediction: bool
+    embeddings: bool  # sessions give embeddings instead of logits
     fit: bool | FitConfig  # True: a fit with the defaults
 
 
@@ -99,6 +100,7 @@ _fields: dict[str, tuple[str, str | None]] = {
     "copy_weights": ("load.copy_weights", None),
     "verify_upload": ("load.verify_upload", None),
     "prediction": ("prediction.load", None),
+    "embeddings": ("output.embeddings", None),
 }
 
 

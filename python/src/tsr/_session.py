@@ -161,6 +161,23 @@ class Session(Object):
             check(lib.tsr_session_decode_candidates(session, batch.pointer, n, pointer))
         return candidates
 
+    def decode_embeddings(
+        self,
+        tokens: Iterable[int],
+        *,
+        seqs: Iterable[int] | None = None,
+        outputs: Iterable[bool] | None = None,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """decode() with embeddings[n_outputs, n_embd] instead of logits: hidden states behind the last norm, not
+        normalized. The model was opened with embeddings=True."""
+        batch = _Batch(tokens, seqs, outputs)
+        embeddings = float_rows("out", out, (batch.n_outputs, self._model.info.n_embd))
+        with self._decoding() as session:
+            pointer = ffi.from_buffer("float[]", embeddings)
+            check(lib.tsr_session_decode_embeddings(session, batch.pointer, pointer))
+        return embeddings
+
     def decode_hidden(
         self,
         tokens: Iterable[int],

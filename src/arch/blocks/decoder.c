@@ -72,7 +72,7 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, tsr_s
         x = tsr_get_rows(graph, x, step->output_rows);
     }
     x = tsr_block_model_norm(hp, graph, x, w->output_norm, w->output_norm_bias);
-    return tsr_block_logits(hp, w, graph, w->output, x);
+    return step->embeds ? x : tsr_block_logits(hp, w, graph, w->output, x);
 }
 
 tsr_status tsr_declare_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, const char *name,

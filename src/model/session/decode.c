@@ -136,7 +136,8 @@ out:
 
 /* What a call wants of its batch. */
 typedef struct wanted {
-    float *logits;             /* of the next outputs; NULL: none */
+    float *rows;               /* logits or embeddings of the next outputs; NULL: none */
+    bool embeddings;           /* they are embeddings */
     tsr_candidate *candidates; /* the same */
     int n_candidates;          /* of each output */
     float *hidden;             /* of the next tokens; NULL: none */
@@ -204,7 +205,7 @@ static tsr_device_set output_devices(const decoding *d, int i)
     const tsr_step *step = d->chunks[i].step;
     tsr_device_set devices = d->want.hidden ? step->inputs.hidden_out->placement.devices : 0;
     if (d->chunks[i].c.n_outputs)
-        devices |= (d->want.candidates ? step->candidates : step->logits)->placement.devices;
+        devices |= (d->want.candidates ? step->candidates : step->result)->placement.devices;
     return devices;
 }
 
@@ -216,13 +217,14 @@ static tsr_status get_outputs(decoding *d, int i)
     const chunk *c = &d->chunks[i].c;
     const tsr_step *step = d->chunks[i].step;
     const tsr_hparams *hp = &d->session->model->shape.hparams;
-    const int64_t n_logits = c->n_outputs * hp->n_vocab, n_hidden = (c->end - c->begin) * hp->n_embd;
+    const int64_t n_result = c->n_outputs * (want->embeddings ? hp->n_embd : hp->n_vocab);
+    const int64_t n_hidden = (c->end - c->begin) * hp->n_embd;
     if (c->n_outputs && want->candidates) {
         TSR_TRY(tsr_top_k_read(step->candidates, step->parts, want->candidates));
         want->candidates += c->n_outputs * want->n_candidates;
     } else if (c->n_outputs) {
-        TSR_TRY(tsr_tensor_get(step->logits, want->logits, 0, (size_t)n_logits * sizeof(float)));
-        want->logits += n_logits;
+        TSR_TRY(tsr_tensor_get(step->result, want->rows, 0, (size_t)n_result * sizeof(float)));
+        want->rows += n_result;
     }
     if (want->hidden) {
         TSR_TRY(tsr_tensor_get(step->inputs.hidden_out, want->hidden, 0, (size_t)n_hidden * sizeof(float)));
@@ -413,8 +415,16 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
                             (long long)i, seq_of(batch, i), model->config.session.n_seq_max - 1);
         any_output |= is_output(batch, i);
     }
-    if (any_output && !want->logits && !want->candidates)
-        return tsr_fail(TSR_ERR_INVALID, "batch: logits are wanted but there is no buffer for them");
+    if (any_output && !want->rows && !want->candidates)
+        return tsr_fail(TSR_ERR_INVALID, "batch: %s are wanted but there is no buffer for them",
+                        want->embeddings ? "embeddings" : "logits");
+    if (any_output && want->embeddings != model->config.output.embeddings)
+        return tsr_fail(TSR_ERR_INVALID,
+                        want->embeddings
+                            ? "tsr_session_decode_embeddings: the model was opened for logits; "
+                              "open it with config.output.embeddings"
+                            : "tsr_session_decode: the model was opened for embeddings, and gives "
+                              "no logits; call tsr_session_decode_embeddings()");
     return TSR_OK;
 }
 
@@ -564,7 +574,7 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
 {
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session must not be NULL");
-    return decode(session, batch, (wanted){.logits = logits});
+    return decode(session, batch, (wanted){.rows = logits});
 }
 
 tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batch, float *logits,
@@ -572,7 +582,7 @@ tsr_status tsr_session_decode_hidden(tsr_session *session, const tsr_batch *batc
 {
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_hidden: session must not be NULL");
-    return decode(session, batch, (wanted){.logits = logits, .hidden = hidden});
+    return decode(session, batch, (wanted){.rows = logits, .hidden = hidden});
 }
 
 tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *batch, int n,
@@ -581,4 +591,11 @@ tsr_status tsr_session_decode_candidates(tsr_session *session, const tsr_batch *
     if (!session)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_candidates: session must not be NULL");
     return decode(session, batch, (wanted){.candidates = candidates, .n_candidates = candidates ? n : 0});
+}
+
+tsr_status tsr_session_decode_embeddings(tsr_session *session, const tsr_batch *batch, float *embeddings)
+{
+    if (!session)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode_embeddings: session must not be NULL");
+    return decode(session, batch, (wanted){.rows = embeddings, .embeddings = true});
 }

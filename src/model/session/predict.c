@@ -97,7 +97,7 @@ tsr_status tsr_session_predict(tsr_session *session, const tsr_prediction *p, fl
         session->stats.n_steps += status == TSR_OK;
     }
     if (status == TSR_OK)
-        status = tsr_tensor_get(step->logits, logits, 0,
+        status = tsr_tensor_get(step->result, logits, 0,
                                 (size_t)session->model->shape.hparams.n_vocab * sizeof(float));
     tsr_processes_step(processes, false);
     return status;

@@ -24,8 +24,8 @@ typedef struct tsr_step {
     uint64_t last_used;     /* value of session->clock at its last run */
     tsr_step_graph inputs;  /* of all tokens, or of the second half */
     tsr_step_graph first;   /* inputs of the first half */
-    tsr_tensor *logits;     /* [n_vocab, n_outputs] */
-    tsr_tensor *candidates; /* tsr_top_k() of the logits; NULL: a prediction */
+    tsr_tensor *result;     /* logits [n_vocab, n_outputs], or embeddings [n_embd, n_outputs] */
+    tsr_tensor *candidates; /* tsr_top_k() of the logits; NULL: a prediction, or embeddings */
     tsr_candidate *parts;   /* [n_devices][n_outputs][n_candidates] copied from the devices */
     tsr_program *program;
 } tsr_step;

@@ -27,6 +27,7 @@ static void add_inputs(const tsr_session *session, int64_t n_tokens, int64_t n_o
     in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, n_outputs, 1, "output_rows");
     if (predicts)
         in->hidden_in = tsr_graph_input(in->graph, TSR_TYPE_F32, hp->n_embd, n_tokens, "hidden");
+    in->embeds = session->model->config.output.embeddings;
     in->kv_inputs = tsr_graph_kv_inputs(in->graph, session->kv, n_tokens);
 }
 
@@ -47,7 +48,7 @@ static void build_first_half(const tsr_session *session, const tsr_weights *weig
     step->first.graph->n_first = step->first.graph->n_nodes;
 }
 
-/* Candidates have room in every step, so that steps with and without them have the same memory. */
+/* Candidates have room in every step with logits: steps with and without them have the same memory. */
 tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape step_shape, tsr_step *step)
 {
     tsr_status status = TSR_OK;
@@ -62,9 +63,9 @@ tsr_status tsr_session_build_step(const tsr_session *session, tsr_step_shape ste
     add_inputs(session, step_shape.n_tokens - step_shape.n_first, step_shape.n_outputs, step_shape.predicts,
                in);
     TSR_TRY(in->graph->status);
-    step->logits = tsr_graph_output(in->graph, tsr_arch_build(shape->arch, &shape->hparams, weights, in));
-    if (!step_shape.predicts)
-        step->candidates = tsr_top_k(in->graph, step->logits, step_shape.n_candidates);
+    step->result = tsr_graph_output(in->graph, tsr_arch_build(shape->arch, &shape->hparams, weights, in));
+    if (!step_shape.predicts && !in->embeds)
+        step->candidates = tsr_top_k(in->graph, step->result, step_shape.n_candidates);
 out:
     return status;
 }

@@ -363,10 +363,12 @@ static bool takes_time(const tsr_weight *weight)
            !(weight->layer == TSR_LAYER_EMBEDDING && weight->role == TSR_WEIGHT_VOCAB_ROWS);
 }
 
-/* Whether a weight is read for predictions only. */
-static bool is_of_prediction(const tsr_planner *planner, const tsr_weight *weight)
+/* Whether no step reads a weight: it is of predictions, or the output matrix where embeddings are wanted. */
+static bool is_no_part(const tsr_planner *planner, const tsr_weight *weight)
 {
-    return weight->layer >= tsr_hparams_n_step_layers(&planner->shape.hparams) ||
+    const bool is_output = weight->layer == TSR_LAYER_OUTPUT && weight->role == TSR_WEIGHT_VOCAB_ROWS;
+    return (is_output && planner->config.output.embeddings) ||
+           weight->layer >= tsr_hparams_n_step_layers(&planner->shape.hparams) ||
            &weight->tensor == planner->weights.prediction.output;
 }
 
@@ -488,7 +490,7 @@ tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, int
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
     for (int i = 0; i < weights->n; i++)
-        if (!is_of_prediction(planner, weights->list[i]))
+        if (!is_no_part(planner, weights->list[i]))
             add_weight(weights->list[i], shape, of, n_tokens, cost->n_outputs, cost);
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
