@@ -1,5 +1,7 @@
 """A graph of one's own over split tensors: an FFN, whose bits do not depend on the split."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,24 @@ def test_tensors_go_with_their_weights(runtime):
             call()
     with pytest.raises(tsr.ClosedError, match="weights or graph were closed"):
         tsr.Graph(runtime).mul_mat(columns["down"], tsr.Graph(runtime).input("x", X.shape))
+
+
+def test_a_run_is_cancelled_and_the_next_one_is_good(runtime):
+    whole, (_, _, _, program, _, y) = ffn(runtime, [3, 1], "f32")
+    thread = threading.Thread(target=program.cancel)
+    thread.start()
+    thread.join()
+    with pytest.raises(tsr.CancelledError, match="tsr_program_cancel"):
+        program.run()
+    assert not program.withdraw_cancel()
+    program.cancel()
+    assert program.withdraw_cancel()
+    program.run()
+    assert y.get().tobytes() == whole.tobytes()
+    program.close()
+    for call in (program.cancel, program.withdraw_cancel):
+        with pytest.raises(tsr.ClosedError):
+            call()
 
 
 def test_heads_of_activations_are_joined(runtime):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ._config import Config
 from ._errors import ClosedError, InvalidError
-from ._handle import Handle, Object
+from ._handle import Alive, Handle, Object
 from ._library import check, enum_names, enum_value, ffi, lib, text
 from ._runtime import Runtime
 from ._values import ProgramInfo, copy
@@ -273,13 +273,25 @@ class Program(Object):
         self._graph = graph
         with graph._handle as pointer:
             check(lib.tsr_program_compile(pointer, config, out))
-            self._own(out[0], lib.tsr_program_destroy, graph._handle)
+            self._alive = Alive("Program", out[0], lib.tsr_program_destroy)
+            self._own(out[0], self._alive.destroy, graph._handle)
             graph._program = self._handle
 
     def run(self) -> None:
         """Run once and wait."""
         with self._handle as program:
             check(lib.tsr_program_run(program))
+
+    def cancel(self) -> None:
+        """End the run of the program, or, if it does not run, its next run: it raises CancelledError. For other
+        threads; does not wait."""
+        with self._alive as program:
+            check(lib.tsr_program_cancel(program))
+
+    def withdraw_cancel(self) -> bool:
+        """Withdraw a cancel() that no run has taken. Returns whether there was one."""
+        with self._alive as program:
+            return bool(lib.tsr_program_withdraw_cancel(program))
 
     @property
     def info(self) -> ProgramInfo:

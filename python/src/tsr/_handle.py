@@ -99,6 +99,32 @@ class Handle:
             self.tree.release()
 
 
+class Alive:
+    """The pointer of an object, for calls that do not wait for the call in progress: those that cancel it."""
+
+    def __init__(self, name: str, pointer: Any, destroy: Callable[[Any], None]) -> None:
+        self.name = name
+        self.lock = threading.Lock()
+        self.pointer = pointer
+        self._destroy = destroy
+
+    def __enter__(self) -> Any:
+        self.lock.acquire()
+        if self.pointer is None:
+            self.lock.release()
+            raise ClosedError(f"{self.name}: used after it was closed; open another one")
+        return self.pointer
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    def destroy(self, pointer: Any) -> None:
+        """Instead of `destroy` itself."""
+        with self.lock:
+            self.pointer = None
+        self._destroy(pointer)
+
+
 class Object:
     """Base of the classes whose instances own an object of the library."""
 

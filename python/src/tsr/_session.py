@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ._arrays import float_rows, int32_array
-from ._errors import ClosedError, Error, InvalidError
-from ._handle import Object
+from ._errors import Error, InvalidError
+from ._handle import Alive, Object
 from ._library import check, ffi, lib, path_bytes
 from ._model import Model
 from ._sampler import CANDIDATE, Sampler
@@ -50,29 +49,6 @@ def _check_length(name: str, values: NDArray[Any], n: int) -> None:
         raise InvalidError(f"{name}: an array of shape {values.shape} for {n} tokens; give one entry for each")
 
 
-class _Alive:
-    """The pointer of a session, for calls that do not wait for the call in progress."""
-
-    def __init__(self, pointer: Any) -> None:
-        self.lock = threading.Lock()
-        self.pointer = pointer
-
-    def __enter__(self) -> Any:
-        self.lock.acquire()
-        if self.pointer is None:
-            self.lock.release()
-            raise ClosedError("Session: used after it was closed; open another one")
-        return self.pointer
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
-
-    def destroy(self, pointer: Any) -> None:
-        with self.lock:
-            self.pointer = None
-        lib.tsr_session_destroy(pointer)
-
-
 class Session(Object):
     """Sequences of a model, numbered from 0, with the KV region that holds them.
 
@@ -88,7 +64,7 @@ class Session(Object):
         self._n_vocab = model.info.n_vocab
         with model._handle as pointer:
             check(lib.tsr_session_create(pointer, out))
-            self._alive = _Alive(out[0])
+            self._alive = Alive("Session", out[0], lib.tsr_session_destroy)
             self._own(out[0], self._alive.destroy, model._handle)
 
     @property
