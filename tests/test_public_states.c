@@ -112,6 +112,24 @@ static void make_weights(bench *b)
                                                  vectors[i].ne1, vectors[i].size, 100 + i);
 }
 
+/* Make the region, which reserves and charges what was measured before, states included. */
+static void create_region(bench *b, const tsr_kv_config *config)
+{
+    size_t bytes[TSR_MAX_DEVICES];
+    tsr_device_memory memory;
+    runner_ok(tsr_kv_measure(b->w.rt, config, bytes), "measure");
+    for (int d = 0; d < tsr_runtime_n_devices(b->w.rt); d++) {
+        runner_ok(tsr_runtime_memory(b->w.rt, d, &memory), "memory");
+        assert_int_equal(memory.used[TSR_MEMORY_KV], 0);
+    }
+    runner_ok(tsr_kv_create(b->w.rt, config, &b->kv), "region");
+    for (int d = 0; d < tsr_runtime_n_devices(b->w.rt); d++) {
+        runner_ok(tsr_runtime_memory(b->w.rt, d, &memory), "memory");
+        assert_int_equal(tsr_kv_reserved_bytes(b->kv, d), bytes[d]);
+        assert_int_equal(memory.used[TSR_MEMORY_KV], bytes[d]);
+    }
+}
+
 static void open_bench(bench *b, const float *split)
 {
     *b = (bench){0};
@@ -143,7 +161,7 @@ static void open_bench(bench *b, const float *split)
     config.n_ctx = 64;
     config.n_batch = N_TOKENS;
     config.n_seq_max = N_SEQ;
-    runner_ok(tsr_kv_create(b->w.rt, &config, &b->kv), "region");
+    create_region(b, &config);
     runner_ok(tsr_graph_create(b->w.rt, &b->graph), "graph");
     b->x = tsr_graph_input(b->graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
     b->inputs = tsr_graph_kv_inputs(b->graph, b->kv, N_TOKENS);
@@ -482,7 +500,7 @@ static void parts_are_recurrences_of_their_own(void **state)
         config.layers = &layer;
         config.n_layers = 1;
         config.n_ctx = 32;
-        runner_ok(tsr_kv_create(b.w.rt, &config, &b.kv), "region");
+        create_region(&b, &config);
         runner_ok(tsr_graph_create(b.w.rt, &b.graph), "graph");
         b.x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
         b.inputs = tsr_graph_kv_inputs(b.graph, b.kv, N_TOKENS);
