@@ -21,7 +21,7 @@ set(TSR_COMPLETIONS)
 if(TARGET tsr_tool AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
   set(man_dir ${PROJECT_BINARY_DIR}/man/man1)
   file(MAKE_DIRECTORY ${man_dir})
-  foreach(page tsr tsr-topo tsr-show tsr-plan tsr-fit tsr-run tsr-perplexity tsr-bench tsr-bench-links tsr-synth tsr-doctor)
+  foreach(page tsr tsr-topo tsr-show tsr-plan tsr-fit tsr-run tsr-embed tsr-perplexity tsr-bench tsr-bench-links tsr-synth tsr-doctor)
     string(REGEX REPLACE "^tsr-?" "" words ${page})
     string(REPLACE "-" ";" words "${words}")
     add_custom_command(OUTPUT ${man_dir}/${page}.1.gz # compressed, as Debian's policy wants them

@@ -1,5 +1,5 @@
-/* What commands that compute have in common (tsr run, tsr perplexity): the options of devices, model and
- * messages; opening the devices, and models on them.
+/* What commands that compute have in common (tsr run, tsr embed, tsr perplexity): the options of devices,
+ * model and messages; opening the devices, and models on them.
  *
  *     code = tool_engine_read("run", &options, &engine);                 TOOL_GO_ON, or an exit code
  *     status = tool_engine_open(&engine, &processes);                    the devices

@@ -40,8 +40,7 @@ static const struct {
     {"-mm --mmproj -mmu --mmproj-url --image --audio", "models read text only; leave it out"},
     {"--grammar --grammar-file -j --json-schema -jf --json-schema-file",
      "text is not constrained; a program that uses the library can forbid tokens in the logits"},
-    {"--embedding --embeddings --pooling --rerank --reranking",
-     "programs that use the library get embeddings (config.output.embeddings); leave it out"},
+    {"--embedding --embeddings --pooling --rerank --reranking", "`tsr embed` prints the embedding of a text"},
     {"--override-kv", "the keys of the file count; change them with llama.cpp's gguf_set_metadata.py"},
     {"--check-tensors", "`tsr run --verify-upload` reads copied weights back and compares them"},
     {"--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "

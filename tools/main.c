@@ -24,6 +24,7 @@ static const struct {
     {"plan", tsr_cmd_plan, TOOL_PLAN_SUMMARY, NULL},
     {"fit", tsr_cmd_fit, TOOL_FIT_SUMMARY, NULL},
     {"run", tsr_cmd_run, TOOL_RUN_SUMMARY, NULL},
+    {"embed", tsr_cmd_embed, TOOL_EMBED_SUMMARY, NULL},
     {"perplexity", tsr_cmd_perplexity, TOOL_PERPLEXITY_SUMMARY, NULL},
     {"bench", tsr_cmd_bench, TOOL_BENCH_SUMMARY, "links"},
     {"synth", tsr_cmd_synth, TOOL_SYNTH_SUMMARY, NULL},

@@ -16,6 +16,7 @@
 #define TOOL_SHOW_SUMMARY       "show what a GGUF file has: keys, tensors, parameters and sizes"
 #define TOOL_FIT_SUMMARY        "show how a model can be made to fit, without loading it"
 #define TOOL_RUN_SUMMARY        "generate text, or hold a conversation"
+#define TOOL_EMBED_SUMMARY      "print the embedding of a text"
 #define TOOL_PERPLEXITY_SUMMARY "measure how well a model predicts a text"
 #define TOOL_BENCH_SUMMARY      "measure the devices, and a model at different splits"
 #define TOOL_LINKS_SUMMARY      "measure transfers and all-reduces between the devices"
@@ -31,6 +32,7 @@ int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_show(int argc, char **argv);
 int tsr_cmd_fit(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
+int tsr_cmd_embed(int argc, char **argv);
 int tsr_cmd_perplexity(int argc, char **argv);
 int tsr_cmd_synth(int argc, char **argv);
 int tsr_cmd_bench(int argc, char **argv);       /* and, by the first argument: */
