@@ -407,9 +407,61 @@ static void regions_that_do_not_fit_are_refused(void **state)
     close_bench(&b);
 }
 
+/* Weights whose rows may be cut anywhere, and are cut between heads, with results of another length. */
+static void heads_of_single_rows_have_the_same_bits(void **state)
+{
+    (void)state;
+    enum { HEADS_N = 4, X_DIM = 10, K_ROWS = 7, ROWS = 3, Y_DIM = ROWS + X_DIM - K_ROWS };
+    static const float split_of[][PUBLIC_DEVICES] = {{1, 0, 0}, {1, 0, 1}, {2, 1, 1}};
+    float first[N_TOKENS * HEADS_N * Y_DIM], y[N_TOKENS * HEADS_N * Y_DIM], x[N_TOKENS * N_EMBD];
+    uint64_t seed = 4;
+    for (int i = 0; i < N_TOKENS * N_EMBD; i++)
+        x[i] = random_normal(&seed);
+    for (int s = 0; s < 3; s++) {
+        public_weights w;
+        tsr_graph *g;
+        tsr_program *program;
+        public_weights_open(&w, split_of[s]);
+        tsr_tensor *rows = public_weight(&w, 1, 1, N_EMBD, HEADS_N * X_DIM, 0.2f, 1);
+        tsr_tensor *of_head = public_weight(&w, 1, 1, K_ROWS, HEADS_N * ROWS, 0.2f, 2);
+        runner_ok(tsr_graph_create(w.rt, &g), "graph");
+        tsr_tensor *in = tsr_graph_input(g, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+        tsr_tensor *out = tsr_mul_heads(g, of_head, tsr_mul_mat(g, rows, in), HEADS_N);
+        tsr_graph_output(g, out);
+        runner_ok(tsr_program_compile(g, NULL, &program), "compile");
+        runner_ok(tsr_tensor_set(in, x, 0, sizeof x), "x");
+        runner_ok(tsr_program_run(program), "run");
+        assert_int_equal(tsr_tensor_bytes(out), sizeof y);
+        runner_ok(tsr_tensor_get(out, y, 0, sizeof y), "y");
+        if (s == 0)
+            memcpy(first, y, sizeof y);
+        assert_memory_equal(y, first, sizeof y);
+        tsr_program_destroy(program);
+        tsr_graph_destroy(g);
+        public_weights_close(&w);
+    }
+}
+
+/* Every device with a part of the queries has the rows, but not the same number of elements of each head. */
+static void queries_that_are_cut_inside_heads_are_refused(void **state)
+{
+    (void)state;
+    tsr_program *program = NULL;
+    bench b;
+    open_bench(&b, (const float[PUBLIC_DEVICES]){7, 0, 4}, -1);
+    tsr_tensor *wq = public_weight(&b.w, 1, 1, N_EMBD, N_HEADS * K_DIM, 0.2f, 1);
+    tsr_tensor *q = tsr_mul_mat(b.graph, wq, b.x);
+    tsr_graph_output(b.graph, tsr_attention(b.graph, b.inputs, 0, q, NULL));
+    assert_int_equal(tsr_program_compile(b.graph, NULL, &program), TSR_ERR_INVALID);
+    public_says("divided inside heads; its weight needs granules of whole heads, 48 rows each");
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(queries_that_are_cut_inside_heads_are_refused),
+        cmocka_unit_test(heads_of_single_rows_have_the_same_bits),
         cmocka_unit_test(every_division_gives_the_same_bits),
         cmocka_unit_test(devices_without_heads_keep_no_rows),
         cmocka_unit_test(what_does_not_fit_is_refused),

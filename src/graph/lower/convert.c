@@ -37,6 +37,24 @@ int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor)
     return low->out->value_of_node[tensor->index];
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Granules of another number of elements, where those of `like` have no whole number of elements: the largest
+ * ones that have an end at every cut. */
+static void find_granules(const tsr_shard_map *like, tsr_shard_map *map)
+{
+    map->granule = map->extent;
+    for (int d = 0; d <= like->n_devices; d++) {
+        map->begin[d] = tsr_shard_map_first(like, d) * map->extent / like->extent;
+        map->granule = common_divisor(map->granule, map->begin[d]);
+    }
+    for (int d = 0; d <= like->n_devices; d++)
+        map->begin[d] /= map->granule;
+}
+
 tsr_status tsr_lowering_scale_map(tsr_lowering *low, const tsr_shard_map *like, int64_t extent,
                                   const tsr_shard_map **map_out)
 {
@@ -48,6 +66,8 @@ tsr_status tsr_lowering_scale_map(tsr_lowering *low, const tsr_shard_map *like, 
     *map = *like;
     map->extent = extent;
     map->granule = like->granule * extent / like->extent;
+    if (like->granule * extent % like->extent != 0)
+        find_granules(like, map);
     out->maps[out->n_maps++] = map;
     *map_out = map;
 out:

@@ -39,12 +39,26 @@ static tsr_status check_kv_heads(const char *op, const tsr_node_args *args, cons
     return TSR_OK;
 }
 
+/* Devices have whole query heads. */
+static tsr_status check_cuts(const tsr_node_args *args, const tsr_value *q)
+{
+    const int64_t k_dim = tsr_kv_layer_rows(args->kv, args->layer)->k_dim;
+    if (q->sharding == TSR_SHARDING_SPLIT && !tsr_lowering_same_heads(q->map, k_dim, q->map, k_dim))
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "attention: %s is divided inside heads; its weight needs granules of whole heads, %lld "
+            "rows each",
+            q->name, (long long)k_dim);
+    return TSR_OK;
+}
+
 tsr_status tsr_lower_attention(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
     const tsr_tensor *sinks = ((const tsr_node_args *)node->args)->sinks;
     if (sinks)
         TSR_TRY(tsr_lowering_check_placed(sinks));
+    TSR_TRY(check_cuts(node->args, tsr_lowering_value(low, tsr_lowering_value_of(low, node->src[0]))));
     TSR_TRY(tsr_lower_by_head(low, node));
     const tsr_value *value = tsr_lowering_value(low, tsr_lowering_value_of(low, node));
     TSR_TRY(check_kv_heads("attention", node->args, value));

@@ -22,7 +22,8 @@ tsr_status tsr_lowering_add_instr(tsr_lowering *low, tsr_instr instr);
 tsr_value *tsr_lowering_value(tsr_lowering *low, int index);
 int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor);
 
-/* A map with the counts of `like` over an axis of `extent` elements, of which as many are one granule. */
+/* A map with the cuts of `like` over an axis of `extent` elements: the caller has made sure that they are
+ * between elements. */
 tsr_status tsr_lowering_scale_map(tsr_lowering *low, const tsr_shard_map *like, int64_t extent,
                                   const tsr_shard_map **map_out);
 
