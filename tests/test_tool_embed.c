@@ -24,6 +24,7 @@ enum { MOST_TOKENS = 32, MOST_EMBD = 1024 };
 
 static float rows[MOST_TOKENS][MOST_EMBD];
 static int64_t n_tokens, n_embd;
+static tsr_plan_device planned;
 
 static int compute(void **state)
 {
@@ -39,6 +40,7 @@ static int compute(void **state)
     config.output.embeddings = true;
     runner_open(&r, MODEL, "host:1,threads=1", NULL, &config);
     tsr_model_get_info(r.model, &info);
+    runner_ok(tsr_plan_get_device(tsr_model_plan(r.model), 0, &planned), "plan");
     runner_ok(tsr_model_tokenizer(r.model, &tokenizer), "tokenizer");
     runner_ok(
         tsr_tokenizer_encode(tokenizer, TEXT, strlen(TEXT), TSR_ENCODE_ADD_SPECIAL, tokens, MOST_TOKENS, &n),
@@ -103,6 +105,22 @@ static void embeddings_are_those_of_the_library(void **state)
     json_decref(all);
 }
 
+/* With logits the arena would have a row of them. */
+static void bytes_are_planned_before(void **state)
+{
+    (void)state;
+    json_t *root = program_json("plan -m " MODEL " --devices host:1,threads=1 --embeddings --json");
+    const json_t *bytes = json_object_get(json_array_get(json_object_get(root, "devices"), 0), "bytes");
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        assert_int_equal(program_json_integer(bytes, tsr_memory_owner_name((tsr_memory_owner)o)),
+                         planned.bytes[o]);
+    json_decref(root);
+    root = program_json("plan -m " MODEL " --devices host:1,threads=1 --json");
+    bytes = json_object_get(json_array_get(json_object_get(root, "devices"), 0), "bytes");
+    assert_int_not_equal(program_json_integer(bytes, "arena"), planned.bytes[TSR_MEMORY_ARENA]);
+    json_decref(root);
+}
+
 static void mistakes_have_a_sentence(void **state)
 {
     (void)state;
@@ -134,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embeddings_are_those_of_the_library),
         cmocka_unit_test(a_pooling_that_is_not_computed_is_named),
+        cmocka_unit_test(bytes_are_planned_before),
         cmocka_unit_test(mistakes_have_a_sentence),
     };
     return cmocka_run_group_tests(tests, compute, NULL);

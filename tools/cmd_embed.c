@@ -50,6 +50,7 @@ static int check(options *o)
 static int read_options(int argc, char **argv, options *o)
 {
     *o = (options){.engine = TOOL_ENGINE_OPTIONS_INIT};
+    o->engine.model.embeddings = true;
     tool_option rows[] = {
         TOOL_ENGINE_OPTION_ROWS(o->engine),
         TOOL_HEADING_ROW("text and embedding"),
@@ -245,7 +246,6 @@ int tsr_cmd_embed(int argc, char **argv)
     if (code == TOOL_GO_ON && !tool_processes_join("embed", o.engine.mpi, &processes))
         code = TOOL_EXIT_FAILED;
     if (code == TOOL_GO_ON) {
-        engine.config.output.embeddings = true;
         tsr_status status = tool_engine_open(&engine, &processes);
         if (status == TSR_OK)
             status = tool_engine_load(&engine, o.engine.model.model, &engine.config, &model);

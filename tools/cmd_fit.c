@@ -23,7 +23,7 @@ int tsr_cmd_fit(int argc, char **argv)
     const tool_option options[] = {
         TOOL_MODEL_ROW(model),
         TOOL_SYNTHETIC_ROW(model),
-        TOOL_PREDICTION_ROW(model),
+        TOOL_RESULT_ROWS(model),
         TOOL_MODEL_OPTION_ROWS(model),
         {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences held at the same time (default 1)", 1,
          1 << 16},

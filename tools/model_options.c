@@ -175,6 +175,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     config.load.copy_weights = options->no_mmap;
     config.session.swa_full = options->swa_full;
     config.prediction.load = options->prediction;
+    config.output.embeddings = options->embeddings;
     config.compute.activation_bits = options->activations;
     *config_out = config;
     return TOOL_GO_ON;

@@ -14,7 +14,8 @@ typedef struct tool_model_options {
     const char *synthetic; /* of commands that have TOOL_SYNTHETIC_ROW */
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch, activations; /* n_ctx -1: not given */
-    bool no_mmap, swa_full, prediction; /* prediction: of commands that have TOOL_PREDICTION_ROW */
+    bool no_mmap, swa_full;
+    bool prediction, embeddings; /* of commands that have TOOL_RESULT_ROWS */
     const char *margin, *workload;
     const char *prompt_split;
     size_t margins[TSR_MAX_DEVICES];      /* of `margin`, once read */
@@ -42,9 +43,11 @@ typedef struct tool_model_options {
 #define TOOL_SYNTHETIC_ROW(o)                                                                     \
     {NULL, "--synthetic", TOOL_STRING, &(o).synthetic, "SHAPE[:TYPE]",                            \
      "instead of -m: a published shape, e.g. qwen3-32b:q4_k_m; help lists them", 0, 0}
-#define TOOL_PREDICTION_ROW(o)                                                                    \
+#define TOOL_RESULT_ROWS(o)                                                                       \
     {NULL, "--prediction", TOOL_FLAG, &(o).prediction, NULL,                                      \
-     "count the file's prediction layer (MTP, NextN), too", 0, 0}
+     "count the file's prediction layer (MTP, NextN), too", 0, 0},                                \
+    {NULL, "--embeddings", TOOL_FLAG, &(o).embeddings, NULL,                                      \
+     "for embeddings instead of logits, as tsr embed computes them", 0, 0}
 #define TOOL_MODEL_OPTION_ROWS(o)                                                                 \
     {"-dev", "--devices", TOOL_STRING, &(o).devices, "SPEC",                                      \
      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: all GPUs, otherwise host)", 0, 0},      \
