@@ -116,6 +116,24 @@ static json_t *cuda_version(int version)
     return version > 0 ? json_string(text) : json_null();
 }
 
+static json_t *machines(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_machines; i++) {
+        const tsr_machine *m = &topo->machines[i];
+        json_array_append_new(array,
+                              json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f, s:b}",
+                                        "first_package", m->first_package, "n_packages", m->n_packages,
+                                        "first_numa_node", m->first_numa_node, "n_numa_nodes",
+                                        m->n_numa_nodes, "first_core", m->first_core, "n_cores", m->n_cores,
+                                        "first_gpu", m->first_gpu, "n_gpus", m->n_gpus, "network",
+                                        tsr_network_kind_name(m->network), "n_adapters", m->n_adapters,
+                                        "network_bytes_per_s", m->network_bytes_per_s, "network_latency_ns",
+                                        m->network_latency_ns, "latency_guessed", m->latency_guessed));
+    }
+    return array;
+}
+
 json_t *tool_json_topology(const tsr_topology *topo)
 {
     json_t *machine =
@@ -131,6 +149,8 @@ json_t *tool_json_topology(const tsr_topology *topo)
                   tool_json_gpu_pairs(topo), "gpu_note", tool_text_json(topo->gpu_note), "driver_version",
                   tool_text_json(topo->driver_version), "cuda_driver_version",
                   cuda_version(topo->cuda_driver_version), "cuda_version", cuda_version(topo->cuda_version));
+    if (topo->n_machines > 0)
+        json_object_set_new(parts, "machines", machines(topo));
     if (!machine || json_object_update(machine, parts) != 0 || json_object_update(machine, gpus) != 0) {
         json_decref(machine);
         machine = NULL;

@@ -184,7 +184,8 @@ typedef enum tsr_gpu_path {
     TSR_GPU_PATH_PXB,   /**< several PCIe switches, no host bridge */
     TSR_GPU_PATH_PHB,   /**< a host bridge (root complex) */
     TSR_GPU_PATH_NODE,  /**< several host bridges of one NUMA node */
-    TSR_GPU_PATH_SYS    /**< the interconnect between NUMA nodes or sockets */
+    TSR_GPU_PATH_SYS,   /**< the interconnect between NUMA nodes or sockets */
+    TSR_GPU_PATH_NET    /**< the network between machines; "NET", which nvidia-smi does not have */
 } tsr_gpu_path;
 
 /** Yes, no, or unknown. */
@@ -200,7 +201,33 @@ typedef struct tsr_gpu_pair {
     int performance_rank;        /**< of the access, the driver's: 0 is best; -1 if unknown */
 } tsr_gpu_pair;
 
-/** A machine; a plain value. */
+/** What joins machines. */
+typedef enum tsr_network_kind {
+    TSR_NETWORK_NONE = 0, /**< nothing is known of a network */
+    TSR_NETWORK_INFINIBAND,
+    TSR_NETWORK_ROCE,    /**< remote direct memory access over Ethernet */
+    TSR_NETWORK_ETHERNET /**< sockets over TCP */
+} tsr_network_kind;
+
+/** One of the machines of a topology: ranges of its arrays, and its adapters of the network. The operating
+ * system's numbers and those of GPUs are the machine's own; bus ids differ between machines. */
+typedef struct tsr_machine {
+    int first_package;          /**< its packages are [first_package, first_package + n_packages) */
+    int n_packages;             /**< of the machine */
+    int first_numa_node;        /**< its NUMA nodes, in the same way */
+    int n_numa_nodes;           /**< of the machine */
+    int first_core;             /**< its cores */
+    int n_cores;                /**< of the machine */
+    int first_gpu;              /**< its GPUs */
+    int n_gpus;                 /**< of the machine */
+    tsr_network_kind network;   /**< the same of all machines */
+    int n_adapters;             /**< of the network */
+    double network_bytes_per_s; /**< nominal, of all adapters together, one direction */
+    double network_latency_ns;  /**< of a short message from one machine's memory to another's */
+    bool latency_guessed;       /**< network_latency_ns is usual for the kind of network */
+} tsr_machine;
+
+/** A machine, or several that a network joins; a plain value. */
 typedef struct tsr_topology {
     char source[256];            /**< "this machine", or the path given to tsr_topology_load(), cut to fit */
     char machine_name[96];       /**< vendor and product, "" if unknown */
@@ -237,6 +264,8 @@ typedef struct tsr_topology {
     /** of this machine: MemAvailable of the kernel when the machine was read, at most memory_limit_bytes; 0
      * if unknown, and for descriptions */
     uint64_t memory_available_bytes;
+    int n_machines;        /**< entries of `machines`; 0: one machine, and nothing is known of a network */
+    tsr_machine *machines; /**< [n_machines], each of the other arrays in their order */
 } tsr_topology;
 
 /** How a machine is read. */
@@ -299,7 +328,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
 
 /** Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
  * GPUs and network cards, NVLinks. The format has no memory and no rates; these come from the table of cards
- * when the file is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU. TSR_ERR_MEMORY. */
+ * when the file is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU, or
+ * there are several machines, of which each has a file of its own. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn write,
                                                              void *user);
 
@@ -309,9 +339,12 @@ TSR_API void tsr_topology_destroy(tsr_topology *topo);
 /** Print the machine as an indented tree, and its PCI devices, for people to read. */
 TSR_API void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user);
 
-/** "PIX", "SYS", ... as in `nvidia-smi topo -m`; "same", "board" or "?" for paths without a word there; never
- * NULL. */
+/** "PIX", "SYS", ... as in `nvidia-smi topo -m`; "same", "board", "NET" or "?" for paths without a word
+ * there; never NULL. */
 TSR_API const char *tsr_gpu_path_name(tsr_gpu_path path);
+
+/** "ib", "roce", "ethernet", as in the text of tsr_topology_parse(); "none". */
+TSR_API const char *tsr_network_kind_name(tsr_network_kind kind);
 
 TSR_END_DECLS
 #endif

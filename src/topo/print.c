@@ -298,13 +298,44 @@ static void put_pci(struct printer *p)
 
 static void put_notes(struct printer *p)
 {
-    bool guessed = false;
+    bool guessed = false, latency = false;
     for (int i = 0; i < p->base.topo->n_gpus; i++)
         guessed = guessed || p->base.topo->gpus[i].guessed;
-    if (guessed)
-        put(p, 1, "~ not described: taken from the table of cards\n");
+    for (int i = 0; i < p->base.topo->n_machines; i++)
+        latency = latency || p->base.topo->machines[i].latency_guessed;
+    if (guessed || latency)
+        put(p, 1, "~ not described: %s%s%s\n", guessed ? "taken from the table of cards" : "",
+            guessed && latency ? "; " : "", latency ? "usual for the network" : "");
     for (const char *line = p->base.topo->notes; *line; line += strcspn(line, "\n"), line += *line == '\n')
         put(p, 1, "note: %.*s\n", (int)TSR_MIN(strcspn(line, "\n"), (size_t)400), line);
+}
+
+/* "Machine 1: 2 x ib 400 Gb/s, ~2.7 us" */
+static void put_machine(struct printer *p, int index)
+{
+    const tsr_machine *machine = &p->base.topo->machines[index];
+    put(p, 1, "Machine %d", index);
+    if (machine->network != TSR_NETWORK_NONE) {
+        put(p, 0, ": ");
+        if (machine->n_adapters > 1)
+            put(p, 0, "%d x ", machine->n_adapters);
+        put(p, 0, "%s %.6g Gb/s, %s%.3g us", tsr_network_kind_name(machine->network),
+            8e-9 * machine->network_bytes_per_s / machine->n_adapters, machine->latency_guessed ? "~" : "",
+            1e-3 * machine->network_latency_ns);
+    }
+    put(p, 0, "\n");
+}
+
+static void put_tree(struct printer *p)
+{
+    const tsr_topology *topo = p->base.topo;
+    if (topo->n_machines == 0)
+        put_range(p, 1, 0, 0, topo->n_cores);
+    for (int i = 0; i < topo->n_machines; i++) {
+        const tsr_machine *machine = &topo->machines[i];
+        put_machine(p, i);
+        put_range(p, 2, 0, machine->first_core, machine->first_core + machine->n_cores);
+    }
 }
 
 void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
@@ -313,6 +344,8 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     char bytes[TSR_BYTES_TEXT];
     put(&p, 0, "%s%s%s%s\n", topo->source, *topo->machine_name ? " (" : "", topo->machine_name,
         *topo->machine_name ? ")" : "");
+    if (topo->n_machines > 1)
+        put(&p, 1, "%d machines\n", topo->n_machines);
     put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory", topo->n_packages,
         tsr_plural(topo->n_packages), topo->n_numa_nodes, tsr_plural(topo->n_numa_nodes), topo->n_cores,
         tsr_plural(topo->n_cores), topo->n_pus, tsr_plural(topo->n_pus),
@@ -322,7 +355,7 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     put(&p, 0, "\n");
     tsr_topo_put_gpu_summary(&p.base);
     order_levels(&p);
-    put_range(&p, 1, 0, 0, topo->n_cores);
+    put_tree(&p);
     put_far_memory(&p);
     tsr_topo_put_gpus_at(&p.base, 1, -1);
     put_pci(&p);

@@ -200,7 +200,8 @@ static void put_legend(tsr_topo_printer *p, bool no_peer)
                                            "several PCIe switches",
                                            "one host bridge",
                                            "host bridges of one NUMA node",
-                                           "between NUMA nodes"};
+                                           "between NUMA nodes",
+                                           "between machines"};
     char speed[32];
     uint64_t shown = 0;
     for (int a = 0; a < p->topo->n_gpus; a++) {
@@ -215,7 +216,7 @@ static void put_legend(tsr_topo_printer *p, bool no_peer)
             shown |= UINT64_C(1) << pair->n_nvlinks;
         }
     }
-    for (int path = 0; path <= TSR_GPU_PATH_SYS; path++) {
+    for (int path = 0; path <= TSR_GPU_PATH_NET; path++) {
         if (!has_path(p->topo, (tsr_gpu_path)path))
             continue;
         put(p, shown ? 0 : 1, "%s%s: %s", shown ? ", " : "", tsr_gpu_path_name((tsr_gpu_path)path),
@@ -227,23 +228,32 @@ static void put_legend(tsr_topo_printer *p, bool no_peer)
     put(p, 0, "\n");
 }
 
+/* "GPU0"; of several machines "GPU0@1", as devices are named. */
+static const char *gpu_name(const tsr_topology *topo, int gpu, char name[20])
+{
+    if (topo->n_machines > 1)
+        snprintf(name, 20, "GPU%d@%d", topo->gpus[gpu].ordinal, tsr_topo_machine_of_gpu(topo, gpu));
+    else
+        snprintf(name, 20, "GPU%d", topo->gpus[gpu].ordinal);
+    return name;
+}
+
 /* Rows for all GPUs, columns for GPUs [first, end). */
 static bool put_columns(tsr_topo_printer *p, int first, int end)
 {
     const tsr_topology *topo = p->topo;
+    const int width = topo->n_machines > 1 ? 7 : 5;
     bool no_peer = false;
     char word[16], cell[20];
-    put(p, 1, "     ");
-    for (int b = first; b < end; b++) {
-        snprintf(cell, sizeof cell, "GPU%d", topo->gpus[b].ordinal);
-        put(p, 0, " %6s", cell);
-    }
+    put(p, 1, "%*s", width, "");
+    for (int b = first; b < end; b++)
+        put(p, 0, " %6s", gpu_name(topo, b, cell));
     put(p, 0, "\n");
     for (int a = 0; a < topo->n_gpus; a++) {
-        snprintf(cell, sizeof cell, "GPU%d", topo->gpus[a].ordinal);
-        put(p, 1, "%-5s", cell);
+        put(p, 1, "%-*s", width, gpu_name(topo, a, cell));
         for (int b = first; b < end; b++) {
-            bool none = topo->gpu_pairs[a][b].peer_access == TSR_NO;
+            const tsr_gpu_pair *pair = &topo->gpu_pairs[a][b];
+            bool none = pair->peer_access == TSR_NO && pair->path != TSR_GPU_PATH_NET;
             snprintf(cell, sizeof cell, "%s%s", tsr_topo_gpu_pair_word(topo, a, b, word), none ? "!" : "");
             put(p, 0, " %6s", cell);
             no_peer = no_peer || none;

@@ -27,6 +27,13 @@ void tsr_topo_link(tsr_topology *topo);
 /* NULL, or a config of this version. */
 tsr_status tsr_topo_config_read(const tsr_topology_config *config, tsr_topology_config *config_out);
 
+/* Machine `index` of topo->machines; without such entries the whole, as machine 0. */
+tsr_machine tsr_topo_machine(const tsr_topology *topo, int index);
+
+/* The machine of a GPU, and of a core: an index as above. */
+int tsr_topo_machine_of_gpu(const tsr_topology *topo, int gpu);
+int tsr_topo_machine_of_core(const tsr_topology *topo, int core);
+
 /* "0-3,8" for the ascending list[0..n), cut with "..." to fit `bytes`. */
 void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes);
 

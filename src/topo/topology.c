@@ -10,7 +10,7 @@
 
 /* The arrays in their order inside the block. The order is arbitrary: offsets are rounded up. */
 struct layout {
-    size_t packages, numa_nodes, cores, pus, caches, bridges, pci, end;
+    size_t packages, numa_nodes, cores, pus, caches, bridges, pci, machines, end;
 };
 
 static size_t place(size_t *end, int count, size_t bytes)
@@ -31,6 +31,7 @@ static struct layout layout_of(const tsr_topology *shape)
     l.caches = place(&l.end, shape->n_caches, sizeof *shape->caches);
     l.bridges = place(&l.end, shape->n_bridges, sizeof *shape->bridges);
     l.pci = place(&l.end, shape->n_pci, sizeof *shape->pci);
+    l.machines = place(&l.end, shape->n_machines, sizeof *shape->machines);
     return l;
 }
 
@@ -50,6 +51,7 @@ void tsr_topo_link(tsr_topology *topo)
     topo->caches = (tsr_cache *)(base + l.caches);
     topo->bridges = (tsr_pci_bridge *)(base + l.bridges);
     topo->pci = (tsr_pci_device *)(base + l.pci);
+    topo->machines = (tsr_machine *)(base + l.machines);
 }
 
 static tsr_status check_count(const char *what, int count)
@@ -70,6 +72,7 @@ tsr_status tsr_topo_alloc(const tsr_topology *shape, tsr_topology **topo_out)
     TSR_TRY(check_count("caches", shape->n_caches));
     TSR_TRY(check_count("PCI bridges", shape->n_bridges));
     TSR_TRY(check_count("PCI devices", shape->n_pci));
+    TSR_TRY(check_count("machines", shape->n_machines));
 
     tsr_topology *topo;
     TSR_TRY(tsr_mem_array(1, tsr_topo_bytes(shape), "the topology", &topo));
@@ -80,6 +83,7 @@ tsr_status tsr_topo_alloc(const tsr_topology *shape, tsr_topology **topo_out)
     topo->n_caches = shape->n_caches;
     topo->n_bridges = shape->n_bridges;
     topo->n_pci = shape->n_pci;
+    topo->n_machines = shape->n_machines;
     tsr_topo_link(topo);
     *topo_out = topo;
 out:
@@ -105,6 +109,38 @@ tsr_status tsr_topo_config_read(const tsr_topology_config *config, tsr_topology_
 void tsr_topology_destroy(tsr_topology *topo)
 {
     tsr_mem_free(topo);
+}
+
+tsr_machine tsr_topo_machine(const tsr_topology *topo, int index)
+{
+    if (topo->n_machines > 0)
+        return topo->machines[index];
+    return (tsr_machine){.n_packages = topo->n_packages,
+                         .n_numa_nodes = topo->n_numa_nodes,
+                         .n_cores = topo->n_cores,
+                         .n_gpus = topo->n_gpus};
+}
+
+int tsr_topo_machine_of_gpu(const tsr_topology *topo, int gpu)
+{
+    int m = topo->n_machines - 1;
+    while (m > 0 && topo->machines[m].first_gpu > gpu)
+        m--;
+    return TSR_MAX(m, 0);
+}
+
+int tsr_topo_machine_of_core(const tsr_topology *topo, int core)
+{
+    int m = topo->n_machines - 1;
+    while (m > 0 && topo->machines[m].first_core > core)
+        m--;
+    return TSR_MAX(m, 0);
+}
+
+const char *tsr_network_kind_name(tsr_network_kind kind)
+{
+    static const char *const names[] = {"none", "ib", "roce", "ethernet"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
 }
 
 void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes)

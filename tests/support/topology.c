@@ -52,10 +52,15 @@ static const char *core_fault(const tsr_topology *topo, int index)
 
 static const char *pu_fault(const tsr_topology *topo)
 {
-    for (int i = 0; i < topo->n_pus; i++) {
+    int machine = 0;
+    for (int i = 0, first = 0; i < topo->n_pus; i++) {
+        if (machine + 1 < topo->n_machines && topo->pus[i].core == topo->machines[machine + 1].first_core) {
+            machine++;
+            first = i; /* numbers are the machine's own */
+        }
         MUST(topo->pus[i].os_index >= 0);
         MUST(topo->pus[i].core >= 0 && topo->pus[i].core < topo->n_cores);
-        for (int j = 0; j < i && topo->n_pus < 4096; j++)
+        for (int j = first; j < i && topo->n_pus < 4096; j++)
             MUST(topo->pus[i].os_index != topo->pus[j].os_index);
     }
     return NULL;
@@ -68,6 +73,39 @@ static const char *pci_fault(const tsr_topology *topo)
         MUST(topo->pci[i].numa_node >= -1 && topo->pci[i].numa_node < topo->n_numa_nodes);
         MUST(topo->pci[i].link_bytes_per_s >= 0);
     }
+    return NULL;
+}
+
+/* Machines divide each array into ranges, one after another; what refers to each other is in one machine. */
+static const char *machine_fault(const tsr_topology *topo)
+{
+    int package = 0, node = 0, core = 0, gpu = 0;
+    MUST(topo->n_machines >= 0);
+    for (int i = 0; i < topo->n_machines; i++) {
+        const tsr_machine *m = &topo->machines[i];
+        MUST(m->first_package == package && m->first_numa_node == node && m->first_core == core &&
+             m->first_gpu == gpu);
+        MUST(m->n_packages >= 0 && m->n_numa_nodes >= 1 && m->n_cores >= 1 && m->n_gpus >= 0);
+        package += m->n_packages;
+        node += m->n_numa_nodes;
+        core += m->n_cores;
+        gpu += m->n_gpus;
+        MUST(topo->n_machines == 1 || m->network != TSR_NETWORK_NONE);
+        MUST(m->network == topo->machines[0].network);
+        MUST((m->network != TSR_NETWORK_NONE) == (m->network_bytes_per_s > 0));
+        MUST((m->network != TSR_NETWORK_NONE) == (m->network_latency_ns > 0));
+        for (int c = m->first_core; c < core; c++)
+            MUST(topo->cores[c].numa_node >= m->first_numa_node && topo->cores[c].numa_node < node);
+        for (int g = m->first_gpu; g < gpu; g++) {
+            MUST(topo->gpus[g].ordinal == g - m->first_gpu);
+            MUST(topo->gpus[g].numa_node >= m->first_numa_node && topo->gpus[g].numa_node < node);
+            for (int other = 0; other < topo->n_gpus; other++)
+                MUST((topo->gpu_pairs[g][other].path == TSR_GPU_PATH_NET) ==
+                     (other < m->first_gpu || other >= gpu));
+        }
+    }
+    MUST(topo->n_machines == 0 || (package == topo->n_packages && node == topo->n_numa_nodes &&
+                                   core == topo->n_cores && gpu == topo->n_gpus));
     return NULL;
 }
 
@@ -87,6 +125,8 @@ const char *topology_fault(const tsr_topology *topo)
         fault = core_fault(topo, i);
     if (!fault)
         fault = pu_fault(topo);
+    if (!fault)
+        fault = machine_fault(topo);
     return fault ? fault : pci_fault(topo);
 }
 

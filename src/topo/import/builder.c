@@ -32,6 +32,7 @@ void tsr_builder_free(tsr_topo_builder *builder)
     tsr_mem_free(builder->pci);
     tsr_mem_free(builder->gpus);
     tsr_mem_free(builder->pairs);
+    tsr_mem_free(builder->machines);
     tsr_mem_free(builder);
 }
 
@@ -98,6 +99,16 @@ tsr_status tsr_builder_add_gpu(tsr_topo_builder *builder, tsr_gpu **gpu_out)
     (*gpu_out)->ordinal = builder->n_gpus++;
     (*gpu_out)->numa_node = -1;
     return TSR_OK;
+}
+
+tsr_status tsr_builder_add_machine(tsr_topo_builder *builder, tsr_machine **machine_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(grow(builder, &builder->machines, builder->n_machines, sizeof *builder->machines,
+                 TSR_DRAFT_MAX_NODES, "machines"));
+    *machine_out = &builder->machines[builder->n_machines++];
+out:
+    return status;
 }
 
 void tsr_topo_note(char *notes, size_t bytes, const char *format, ...)
@@ -209,11 +220,34 @@ static void place_packages(const tsr_topo_builder *builder, tsr_topology *topo)
     }
 }
 
+/* The ranges of machine m from those of its NUMA nodes; its processors and packages are numbered anew. */
+static void place_machine(const tsr_topo_builder *builder, int m, tsr_topology *topo)
+{
+    tsr_machine *machine = &topo->machines[m];
+    const int end = machine->first_numa_node + machine->n_numa_nodes;
+    int first_pu = TSR_DRAFT_MAX_PUS;
+    machine->first_core = topo->numa_nodes[machine->first_numa_node].first_core;
+    for (int i = 0; i < machine->first_numa_node; i++)
+        machine->first_package += builder->nodes[i].own_package;
+    for (int i = machine->first_numa_node; i < end; i++) {
+        machine->n_packages += builder->nodes[i].own_package;
+        machine->n_cores += topo->numa_nodes[i].n_cores;
+    }
+    for (int c = 0; c < machine->n_cores; c++)
+        first_pu = TSR_MIN(first_pu, topo->pus[machine->first_core + c].os_index);
+    for (int c = 0; c < machine->n_cores; c++)
+        topo->pus[machine->first_core + c].os_index -= first_pu;
+    for (int i = 0; i < machine->n_packages; i++)
+        topo->packages[machine->first_package + i].os_index = i;
+}
+
 tsr_status tsr_topo_build(const tsr_topo_builder *builder, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
-    tsr_topology shape = {
-        .n_numa_nodes = builder->n_nodes, .n_bridges = builder->n_bridges, .n_pci = builder->n_pci};
+    tsr_topology shape = {.n_numa_nodes = builder->n_nodes,
+                          .n_bridges = builder->n_bridges,
+                          .n_pci = builder->n_pci,
+                          .n_machines = builder->n_machines};
     tsr_topology *topo;
     int next_free;
     for (int i = 0; i < builder->n_nodes; i++)
@@ -233,6 +267,10 @@ tsr_status tsr_topo_build(const tsr_topo_builder *builder, tsr_topology **topo_o
         memcpy(topo->bridges, builder->bridges, (size_t)builder->n_bridges * sizeof *builder->bridges);
     if (builder->n_pci)
         memcpy(topo->pci, builder->pci, (size_t)builder->n_pci * sizeof *builder->pci);
+    if (builder->n_machines)
+        memcpy(topo->machines, builder->machines, (size_t)builder->n_machines * sizeof *builder->machines);
+    for (int m = 0; m < builder->n_machines; m++)
+        place_machine(builder, m, topo);
     topo->n_gpus = builder->n_gpus;
     memcpy(topo->gpus, builder->gpus, sizeof topo->gpus);
     memcpy(topo->gpu_pairs, builder->pairs, sizeof topo->gpu_pairs);

@@ -22,12 +22,13 @@ typedef struct tsr_builder_node {
 
 typedef struct tsr_topo_builder {
     const char *name; /* name of the description in messages; borrowed */
-    int n_nodes, n_bridges, n_pci, n_gpus;
+    int n_nodes, n_bridges, n_pci, n_gpus, n_machines;
     tsr_builder_node *nodes;
     tsr_pci_bridge *bridges;
     tsr_pci_device *pci;
     tsr_gpu *gpus;                       /* NVIDIA GPUs, also of unknown model, at most TSR_MAX_GPUS */
     tsr_gpu_pair (*pairs)[TSR_MAX_GPUS]; /* facts about pairs that the description states; otherwise zeros */
+    tsr_machine *machines; /* without cores and packages, which follow from the nodes */
     char notes[512];
 } tsr_topo_builder;
 
@@ -41,6 +42,7 @@ tsr_status tsr_builder_add_node(tsr_topo_builder *builder, tsr_builder_node **no
 tsr_status tsr_builder_add_bridge(tsr_topo_builder *builder, tsr_pci_bridge **bridge_out);
 tsr_status tsr_builder_add_pci(tsr_topo_builder *builder, tsr_pci_device **pci_out);
 tsr_status tsr_builder_add_gpu(tsr_topo_builder *builder, tsr_gpu **gpu_out);
+tsr_status tsr_builder_add_machine(tsr_topo_builder *builder, tsr_machine **machine_out);
 
 /* Build the topology: a core per processor; a node without processors gets one of its own. The caller
  * keeps `builder`. */

@@ -309,25 +309,25 @@ static bool is_wired(const tsr_card *card)
     return card->n_nvlinks > 0 && !card->bridge;
 }
 
-/* NVLinks of modules whose description has none at all. A description that states other paths is taken to
- * say that there are none: virtual machines often have modules without. Boards of eight and more have
- * NVSwitches since the A100 (HGX and DGX data sheets); boards of up to four join each pair by an equal
+/* NVLinks of a machine's modules whose description has none at all. A description that states other paths is
+ * taken to say that there are none: virtual machines often have modules without. Boards of eight and more
+ * have NVSwitches since the A100 (HGX and DGX data sheets); boards of up to four join each pair by an equal
  * part of the links. */
-static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
+static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS], int first, int n)
 {
-    int n = topo->n_gpus;
+    const tsr_card *card = n > 0 ? cards[first] : NULL;
     /* on POWER9 links go to the CPU */
     bool power = topo->n_packages && strstr(topo->packages[0].cpu_model, "POWER");
-    for (int i = 0; i < n; i++)
-        if (!cards[i] || cards[i] != cards[0] || !is_wired(cards[i]) || topo->gpus[i].n_nvlink_ends)
+    for (int i = first; i < first + n; i++)
+        if (!cards[i] || cards[i] != card || !is_wired(card) || topo->gpus[i].n_nvlink_ends)
             return;
-    bool is_switched = n >= 8 && n <= 16 && cards[0]->nvlink_version >= 3;
-    if (n < 2 || power || (n > 4 && !is_switched) || topo->gpu_pairs[0][1].path)
+    bool is_switched = n >= 8 && n <= 16 && card->nvlink_version >= 3;
+    if (n < 2 || power || (n > 4 && !is_switched) || topo->gpu_pairs[first][first + 1].path)
         return;
-    for (int i = 0; i < n; i++) {
+    for (int i = first; i < first + n; i++) {
         tsr_gpu *gpu = &topo->gpus[i];
-        for (int j = 0; j < n; j++) {
-            int links = is_switched ? cards[0]->n_nvlinks : cards[0]->n_nvlinks / (n - 1);
+        for (int j = first; j < first + n; j++) {
+            int links = is_switched ? card->n_nvlinks : card->n_nvlinks / (n - 1);
             if (j == i || (is_switched && gpu->n_nvlink_ends))
                 continue;
             gpu->nvlink_ends[gpu->n_nvlink_ends++] =
@@ -360,6 +360,11 @@ static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pa
     if (a == b) {
         pair->path = TSR_GPU_PATH_SAME;
         pair->peer_access = pair->native_atomics = TSR_YES;
+        return;
+    }
+    if (tsr_topo_machine_of_gpu(topo, a) != tsr_topo_machine_of_gpu(topo, b)) {
+        pair->path = TSR_GPU_PATH_NET;
+        pair->peer_access = pair->native_atomics = TSR_NO;
         return;
     }
     if (!pair->path)
@@ -399,7 +404,8 @@ tsr_status tsr_topo_complete(tsr_topology *topo, const char *cards_text)
     if (cards_text && *cards_text)
         drop_what_is_no_gpu(topo, cards);
     note_unknown(topo);
-    guess_nvlinks(topo, cards);
+    for (int m = 0; m < TSR_MAX(topo->n_machines, 1); m++)
+        guess_nvlinks(topo, cards, tsr_topo_machine(topo, m).first_gpu, tsr_topo_machine(topo, m).n_gpus);
     for (int i = 0; i < topo->n_gpus; i++) {
         settle_ends(topo, &topo->gpus[i], cards[i]);
         guess_c2c(&topo->gpus[i], cards[i]);

@@ -13,6 +13,7 @@
 
 #include "core/mem.h"
 #include "topo/import/cards.h"
+#include "topo/topo.h"
 
 enum { PATH_BYTES = 1024, LINE_BYTES = 192 };
 
@@ -48,7 +49,7 @@ static void link_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pair
     int n, n_back;
     double speed, speed_back;
     sum_links(&topo->gpus[a], TSR_NVLINK_END_GPU, b, &n, &speed);
-    if (n == 0) {
+    if (n == 0 && tsr_topo_machine_of_gpu(topo, a) == tsr_topo_machine_of_gpu(topo, b)) {
         sum_links(&topo->gpus[a], TSR_NVLINK_END_SWITCH, -1, &n, &speed);
         sum_links(&topo->gpus[b], TSR_NVLINK_END_SWITCH, -1, &n_back, &speed_back);
         n = TSR_MIN(n, n_back);
@@ -288,8 +289,8 @@ void tsr_topo_gpus_rate(tsr_topology *topo)
 
 const char *tsr_gpu_path_name(tsr_gpu_path path)
 {
-    static const char *const names[] = {"?", "same", "board", "PIX", "PXB", "PHB", "NODE", "SYS"};
-    return path >= 0 && path <= TSR_GPU_PATH_SYS ? names[path] : "?";
+    static const char *const names[] = {"?", "same", "board", "PIX", "PXB", "PHB", "NODE", "SYS", "NET"};
+    return path >= 0 && path <= TSR_GPU_PATH_NET ? names[path] : "?";
 }
 
 const char *tsr_topo_gpu_pair_word(const tsr_topology *topo, int a, int b, char word[16])

@@ -193,6 +193,10 @@ tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn wr
     if (topo->n_gpus == 0)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "'%s' has no GPU; an NCCL topology needs at least one",
                         topo->source);
+    if (topo->n_machines > 1)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "'%s' has %d machines, and an NCCL topology has one; describe the nodes one by one",
+                        topo->source, topo->n_machines);
     put(&w, 0, "<system version=\"1\">\n");
     for (int node = 0; node < topo->n_numa_nodes; node++)
         if (topo->numa_nodes[node].n_cores > 0)
