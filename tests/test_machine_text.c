@@ -88,6 +88,65 @@ static void every_figure_can_be_said(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* Nodes repeat the groups after them, up to the next nodes; a network joins all nodes before it that have
+ * none. */
+static void nodes_are_machines_on_a_network(void **state)
+{
+    (void)state;
+    tsr_topology *topo =
+        describe("2 nodes of 4x h100 nvswitch, 2x host 8 cores 64GiB 100GB/s, 4x ib 400Gb/s");
+    assert_int_equal(topo->n_machines, 2);
+    assert_int_equal(topo->n_gpus, 8);
+    assert_int_equal(topo->n_cores, 32);
+    for (int m = 0; m < 2; m++) {
+        const tsr_machine *machine = &topo->machines[m];
+        assert_int_equal(machine->n_gpus, 4);
+        assert_int_equal(machine->n_packages, 2);
+        assert_int_equal(machine->n_numa_nodes, 2);
+        assert_int_equal(machine->n_cores, 16);
+        assert_int_equal(machine->network, TSR_NETWORK_INFINIBAND);
+        assert_int_equal(machine->n_adapters, 4);
+        assert_true(machine->network_bytes_per_s == 4 * 50e9);
+        assert_true(machine->network_latency_ns == 2700 && machine->latency_guessed);
+        assert_int_equal(topo->packages[machine->first_package + 1].os_index, 1);
+        assert_int_equal(topo->numa_nodes[machine->first_numa_node + 1].os_index, 1);
+        assert_int_equal(topo->pus[topo->cores[machine->first_core].first_pu].os_index, 0);
+    }
+    assert_int_equal(topo->gpu_pairs[0][3].n_nvlinks, 18);
+    assert_int_equal(topo->gpu_pairs[0][4].n_nvlinks, 0); /* no NVSwitch between machines */
+    assert_int_equal(topo->gpu_pairs[0][4].path, TSR_GPU_PATH_NET);
+    assert_int_equal(topo->gpu_pairs[0][4].peer_access, TSR_NO);
+    tsr_topology_destroy(topo);
+
+    /* Unequal machines, and 'node 1' of a card, which is a NUMA node. */
+    topo = describe("1 node of 8x h100, 1 NODE of 2x t4 node 1, 2x host, RoCE 100Gbit/s 12.5us");
+    assert_int_equal(topo->n_machines, 2);
+    assert_int_equal(topo->machines[0].n_gpus, 8);
+    assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 18); /* the usual board of eight, not of ten */
+    assert_int_equal(topo->machines[0].n_numa_nodes, 1);
+    assert_int_equal(topo->machines[1].n_numa_nodes, 2);
+    assert_int_equal(topo->gpus[8].numa_node, 2);
+    assert_int_equal(topo->gpus[9].ordinal, 1);
+    for (int m = 0; m < 2; m++) {
+        assert_int_equal(topo->machines[m].network, TSR_NETWORK_ROCE);
+        assert_true(topo->machines[m].network_bytes_per_s == 12.5e9);
+        assert_true(topo->machines[m].network_latency_ns == 12500 && !topo->machines[m].latency_guessed);
+    }
+    tsr_topology_destroy(topo);
+
+    topo = describe("1 node of host, 2x ethernet 25Gb/s, 3 nodes of t4, eth 10Gb/s");
+    assert_int_equal(topo->n_machines, 4);
+    assert_true(topo->machines[0].network_bytes_per_s == 6.25e9);
+    assert_true(topo->machines[3].network_bytes_per_s == 1.25e9);
+    assert_int_equal(topo->machines[3].first_gpu, 2);
+    tsr_topology_destroy(topo);
+
+    topo = describe("1 node of 2x t4"); /* one machine needs no network */
+    assert_int_equal(topo->n_machines, 1);
+    assert_int_equal(topo->machines[0].network, TSR_NETWORK_NONE);
+    tsr_topology_destroy(topo);
+}
+
 /* As in forums and in the output of nvidia-smi. */
 static void names_may_have_several_words(void **state)
 {
@@ -168,6 +227,32 @@ static void errors_say_where_and_what_would_be_right(void **state)
         {"99x host", "1 to 32"},
         {"9x host", "9 sockets; at most 8"},
         {"2x rtx3090 0GiB", "'0GiB' is unknown"},
+        {"2 nodes of 4x h100",
+         "column 19: the end is where a network between the nodes should be; write e.g. "
+         "', ib 400Gb/s'"},
+        {"2x nodes of t4",
+         "column 1: '2x' is not a number of nodes (1 to 32 altogether); write '2 nodes of "},
+        {"nodes of t4", "column 1: 'nodes' is not a number of nodes"},
+        {"33 nodes of host, ib 1Gb/s", "column 1: '33' is not a number of nodes"},
+        {"30 nodes of host, 3 nodes of host, ib 1Gb/s", "column 19: '3' is not a number of nodes"},
+        {"2 nodes 4x t4", "column 9: '4x' is where 'of' should be"},
+        {"2 nodes of", "the end is where a card should be"},
+        {"2 nodes of ib 400Gb/s", "column 12: 'ib' is where a card or host of the node should be"},
+        {"t4, 1 node of t4", "column 5: '1' follows cards of no node; begin the text with '1 node of'"},
+        {"4x t4, ib 400Gb/s", "column 8: 'ib' joins nodes, and the text has one machine; write '2 nodes of"},
+        {"2 nodes of t4, ib", "the end is not the rate of a network adapter"},
+        {"2 nodes of t4, ib 50GB/s", "column 19: '50GB/s' is not the rate of a network adapter, in bits"},
+        {"2 nodes of t4, ib 400Gb/s 2", "column 27: '2' is not the latency of a network"},
+        {"2 nodes of t4, ib 400Gb/s 2us host", "column 31: 'host' follows a network; write a comma"},
+        {"2 nodes of t4, ib 400Gb/s, ib 400Gb/s", "column 28: 'ib' is a second network of the nodes; write "
+                                                  "'2x ib 400Gb/s'"},
+        {"1 node of t4, ib 1Gb/s, 1 node of t4, roce 1Gb/s",
+         "'roce' is another kind of network than the first"},
+        {"1 node of t4, ib 1Gb/s, 1 node of t4", "the end is where a network between the nodes should be"},
+        {"2 nodes of host, 1x host, ib 1Gb/s", "second host"},
+        {"9 nodes of 4x t4, ib 1Gb/s", "36 cards; at most 32"},
+        {"9 nodes of 8x host, ib 1Gb/s", "72 sockets on all nodes; at most 64"},
+        {"3 nodes of 4x host 512 cores, ib 1Gb/s", "6144 cores on all nodes; at most 4096"},
         {"2x rtx3090 99999999999999999999GiB", "is unknown"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -182,14 +267,13 @@ static void errors_say_where_and_what_would_be_right(void **state)
     assert_int_equal(tsr_topology_parse(NULL, NULL, &topo), TSR_ERR_INVALID);
 }
 
-static void failing_allocations_leave_nothing_behind(void **state)
+static void check_allocations(const char *text)
 {
-    (void)state;
     for (int n = 1;; n++) {
         int64_t blocks = failing_alloc_live();
         tsr_topology *topo = NULL;
         failing_alloc_set(n);
-        tsr_status status = tsr_topology_parse("2x rtx3090 nvlink, host", NULL, &topo);
+        tsr_status status = tsr_topology_parse(text, NULL, &topo);
         failing_alloc_set(0);
         if (status == TSR_OK) {
             tsr_topology_destroy(topo);
@@ -203,11 +287,19 @@ static void failing_allocations_leave_nothing_behind(void **state)
     }
 }
 
+static void failing_allocations_leave_nothing_behind(void **state)
+{
+    (void)state;
+    check_allocations("2x rtx3090 nvlink, host");
+    check_allocations("2 nodes of 2x rtx3090 nvlink, host, ib 400Gb/s");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cards_come_with_the_figures_of_their_sheets),
         cmocka_unit_test(every_figure_can_be_said),
+        cmocka_unit_test(nodes_are_machines_on_a_network),
         cmocka_unit_test(names_may_have_several_words),
         cmocka_unit_test(cards_in_words_can_be_overridden),
         cmocka_unit_test(errors_say_where_and_what_would_be_right),

@@ -31,9 +31,9 @@ typedef struct tool_machine_options {
     "cards "                                                                                               \
     "of the group), `nvswitch`, `switch` (one PCIe switch above the group), `pcie4x8`, `node 0`, `24GiB` " \
     "and "                                                                                                 \
-    "`900GB/s`; `host`, the sockets, by cores, memory and the speed of memory. `tsr topo --cards` lists "  \
-    "the "                                                                                                 \
-    "cards."
+    "`900GB/s`; `host`, the sockets, by cores, memory and the speed of memory. `2 nodes of 4x h100 "       \
+    "nvswitch, ib 400Gb/s` is two such machines and their network: `ib`, `roce` or `ethernet`, the rate "  \
+    "in bits, `4x ib` for four adapters, `2us` for the latency. `tsr topo --cards` lists the cards."
 
 /* TOOL_GO_ON, or the exit code after a line on stderr about options that exclude each other. */
 int tool_machine_options_check(const char *command, const tool_machine_options *options);

@@ -1,5 +1,5 @@
 /** @file
- * Descriptions of machines in words: a machine in a line of text.
+ * Descriptions of machines in words: a machine, or several on a network, in a line of text.
  *
  *     tsr_topology *topo = NULL;
  *     if (tsr_topology_parse("2x rtx3090 nvlink, 1x host 64GiB 50GB/s", NULL, &topo) != TSR_OK)
@@ -16,9 +16,12 @@
 TSR_BEGIN_DECLS
 
 /** Make a topology of text like "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
- * Grammar, blanks separate words:
+ * or "2 nodes of 4x h100 nvswitch, ib 400Gb/s". Grammar, blanks separate words:
  *
- *     machine = group { "," group }
+ *     text    = group { "," group }         one machine
+ *             | nodes { "," nodes }         several
+ *     nodes   = N ( "node" | "nodes" ) "of" group { "," group } [ "," network ]
+ *                                           N machines, each with the groups up to the next nodes
  *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with a link of its own
  *             | [ N "x" ] "host" { word }   N sockets (default: one, 16 cores, 64 GiB)
  *     CARD    = a card of the table, by its key or the driver's name, in any case, with blanks or '-'
@@ -33,7 +36,13 @@ TSR_BEGIN_DECLS
  *             | N "cores"                   of a socket
  *             | BYTES                       memory of each GPU or socket, "24GiB"
  *             | NUMBER "GB/s"               memory bandwidth of each GPU or socket
+ *     network = [ N "x" ] ( "ib" | "roce" | "ethernet" ) NUMBER "Gb/s" [ NUMBER "us" ]
+ *                                           of all nodes before it that have none: N adapters of each
+ *                                           (default 1) at this rate, bits in one direction, and the
+ *                                           latency of a short message (default: usual for the kind). One
+ *                                           kind joins all nodes
  *
+ * "node 1" after a card is a NUMA node of the card's machine; "1 node of" before a group begins a machine.
  * Everything that the text does not say is marked as guessed. TSR_ERR_INVALID quotes the place in the text
  * and says what would be right. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_parse(const char *text, const tsr_topology_config *config,

@@ -88,8 +88,10 @@ int main(int argc, char **argv)
     folder = argv[1];
     write_models();
     write_session();
-    TEXTS("machine", -1, "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 16 cores 64GiB 80GB/s",
-          "2x host 8 cores 64GiB", "8x h100 nvswitch, 2x host 32 cores 512GiB");
+    TEXTS("machine", -1, "2 nodes of 4x h100 nvswitch, 2x host 8 cores, 2x ib 400Gb/s 2us",
+          "1 node of 2x t4 node 1, 2x host, 1 node of l4, roce 100Gb/s",
+          "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 16 cores 64GiB 80GB/s", "2x host 8 cores 64GiB",
+          "8x h100 nvswitch, 2x host 32 cores 512GiB");
     TEXTS("text", 0, "cuda:0,cuda:1", "host:2,threads=4,isa=avx2,duty=50%", "host", "cuda,host:1,mem=4GiB");
     TEXTS("text", 1, "3,1", "0.5,0.25,0.25", "1,0,1");
     TEXTS("text", 2, "200MiB", "1.5G", "4096");

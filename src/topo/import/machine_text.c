@@ -1,6 +1,6 @@
-/* The --machine text -> a builder: "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s". The
- * grammar is at tsr_topology_parse(). Words are read one by one; every message gives the column of the
- * wrong word. Bus ids are invented in PCI domain ffff. */
+/* The parser of the --machine text: "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s", "2 nodes
+ * of 4x h100 nvswitch, ib 400Gb/s". The grammar is at tsr_topology_parse(). Words are read one by one; every
+ * message gives the column of the wrong word. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,38 +10,16 @@
 #include <tsr/bytes.h>
 
 #include "core/mem.h"
-#include "topo/import/cards.h"
-#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
+#include "topo/import/machine_groups.h"
 
-enum { WORD_BYTES = 48, MOST_SOCKETS = 8, MOST_CORES = 512, INVENTED_DOMAIN = 0xffff };
-
-/* Defaults of a text without "host": a desktop with two memory channels. Noted as a guess. */
-enum { GUESSED_CORES = 16 };
-static const uint64_t guessed_memory = UINT64_C(64) << 30;
-static const double guessed_bytes_per_s = 50e9;
-
-enum wiring { NO_NVLINK, NVLINK_PAIRS, NVLINK_SWITCH };
-
-struct group {
-    int count;
-    const tsr_card *card; /* NULL: host */
-    enum wiring wiring;
-    int n_links; /* per pair; 0 = all, evenly */
-    bool behind_switch;
-    tsr_pcie_link pcie; /* 0 = the card's */
-    int node;           /* -1 = round robin */
-    int cores;          /* per socket; 0 = not given, as in the next members */
-    uint64_t memory_bytes;
-    double bytes_per_s;
-};
+enum { WORD_BYTES = 48, MOST_CORES = 512 };
 
 struct parser {
     const char *text, *at; /* at: after the current word */
     const char *word_at;
     char word[WORD_BYTES];
-    int n_groups;
-    struct group groups[TSR_MAX_GPUS];
+    tsr_machine_text read;
 };
 
 /* -- words -- */
@@ -108,7 +86,7 @@ static bool follows_a_card(const char *word)
 }
 
 /* One word or several, as many as denote a card: "rtx3090", "NVIDIA GeForce RTX 3090 Ti". */
-static tsr_status parse_card(struct parser *p, struct group *group)
+static tsr_status parse_card(struct parser *p, tsr_text_group *group)
 {
     enum { MOST_WORDS = 6 };
     char name[MOST_WORDS * WORD_BYTES] = "", reason[512];
@@ -141,7 +119,7 @@ static tsr_status parse_card(struct parser *p, struct group *group)
 }
 
 /* A bridge joins few cards; modules (SXM) are joined by their board. */
-static tsr_status check_wiring(const struct parser *p, const struct group *group, bool is_switch)
+static tsr_status check_wiring(const struct parser *p, const tsr_text_group *group, bool is_switch)
 {
     const tsr_card *card = group->card;
     char what[160];
@@ -164,7 +142,7 @@ static tsr_status check_wiring(const struct parser *p, const struct group *group
 }
 
 /* "nvlink", "nvlink2", "nvswitch". */
-static tsr_status parse_wiring(struct parser *p, struct group *group)
+static tsr_status parse_wiring(struct parser *p, tsr_text_group *group)
 {
     bool is_switch = strcasecmp(p->word, "nvswitch") == 0;
     int value;
@@ -173,7 +151,7 @@ static tsr_status parse_wiring(struct parser *p, struct group *group)
     tsr_status status = check_wiring(p, group, is_switch);
     if (status != TSR_OK)
         return status;
-    group->wiring = is_switch ? NVLINK_SWITCH : NVLINK_PAIRS;
+    group->wiring = is_switch ? TSR_TEXT_NVSWITCH : TSR_TEXT_NVLINK_PAIRS;
     if (is_switch || !p->word[6])
         return TSR_OK;
     const char *rest = whole_number(p->word + 6, &value);
@@ -185,7 +163,7 @@ static tsr_status parse_wiring(struct parser *p, struct group *group)
 
 /* "nvlink", "nvlink2", "nvswitch", "switch", "pcie4x8": words of GPUs. *taken_out: the word was one of
  * these. */
-static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *taken_out)
+static tsr_status parse_gpu_word(struct parser *p, tsr_text_group *group, bool *taken_out)
 {
     const char *rest;
     int value;
@@ -209,7 +187,7 @@ static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *ta
     return TSR_OK;
 }
 
-static tsr_status parse_any_word(struct parser *p, struct group *group)
+static tsr_status parse_any_word(struct parser *p, tsr_text_group *group)
 {
     int value;
     const char *rest = whole_number(p->word, &value);
@@ -218,8 +196,9 @@ static tsr_status parse_any_word(struct parser *p, struct group *group)
     if (strcasecmp(p->word, "node") == 0) {
         next_word(p);
         rest = whole_number(p->word, &group->node);
-        return rest && !*rest && group->node < MOST_SOCKETS ? TSR_OK
-                                                            : wrong(p, "is not a NUMA node; write 'node 0'");
+        return rest && !*rest && group->node < TSR_TEXT_SOCKETS
+                   ? TSR_OK
+                   : wrong(p, "is not a NUMA node; write 'node 0'");
     }
     if (!group->card && rest && strncasecmp(rest, "core", 4) == 0) {
         group->cores = value;
@@ -241,28 +220,30 @@ static tsr_status parse_any_word(struct parser *p, struct group *group)
                                                            : wrong(p, "is not a number of cores (1 to 512)");
 }
 
-static tsr_status parse_group(struct parser *p, struct group *group)
+/* "2x", with or without a blank before the next word, which is then the current one; without a count 1. */
+static tsr_status parse_count(struct parser *p, int *count_out)
 {
-    tsr_status status = TSR_OK;
     int count;
     const char *rest = whole_number(p->word, &count);
-    bool is_count = rest && (*rest == 'x' || *rest == 'X');
-    *group = (struct group){.count = is_count ? count : 1, .node = -1};
-    if (is_count) {
-        if (count < 1 || count > TSR_MAX_GPUS) {
-            status = wrong(p, "is not a number of cards (1 to 32)");
-            goto out;
-        }
+    *count_out = 1;
+    if (rest && (*rest == 'x' || *rest == 'X')) {
+        if (count < 1 || count > TSR_MAX_GPUS)
+            return wrong(p, "is not a number of cards (1 to 32)");
+        *count_out = count;
         p->at = rest[1] ? p->word_at + (rest + 1 - p->word) : p->at; /* "2xrtx3090" */
         next_word(p);
     } else if (rest && !*rest && count <= TSR_MAX_GPUS) {
-        status = wrong(p, "is not a card; a number of cards is written '2x rtx3090'");
-        goto out;
+        return wrong(p, "is not a card; a number of cards is written '2x rtx3090'");
     }
-    if (ends_group(p)) {
-        status = wrong(p, "is where a card should be; write e.g. '2x rtx3090 nvlink, 1x host 64GiB'");
-        goto out;
-    }
+    if (ends_group(p))
+        return wrong(p, "is where a card should be; write e.g. '2x rtx3090 nvlink, 1x host 64GiB'");
+    return TSR_OK;
+}
+
+static tsr_status parse_group(struct parser *p, int count, tsr_text_group *group)
+{
+    tsr_status status = TSR_OK;
+    *group = (tsr_text_group){.count = count, .node = -1};
     TSR_TRY(parse_card(p, group));
     for (next_word(p); !ends_group(p); next_word(p)) {
         bool taken = false;
@@ -275,123 +256,157 @@ out:
     return status;
 }
 
+/* -- nodes and networks -- */
+
+/* A number before one of the units, which have the given sizes; false if the word is not of that form. */
+static bool parse_unit(const char *word, const char *const units[], const double sizes[], int n,
+                       double *value_out)
+{
+    char *end;
+    if (!isdigit((unsigned char)*word) || strspn(word, "0123456789.") > 9)
+        return false;
+    double value = strtod(word, &end);
+    for (int i = 0; i < n; i++)
+        if (strcmp(end, units[i]) == 0) {
+            *value_out = value * sizes[i];
+            return true;
+        }
+    return false;
+}
+
+static tsr_network_kind network_kind(const char *word)
+{
+    static const char *const others[] = {[TSR_NETWORK_INFINIBAND] = "infiniband",
+                                         [TSR_NETWORK_ROCE] = "rocev2",
+                                         [TSR_NETWORK_ETHERNET] = "eth"};
+    for (tsr_network_kind kind = TSR_NETWORK_INFINIBAND; kind <= TSR_NETWORK_ETHERNET; kind++)
+        if (strcasecmp(word, tsr_network_kind_name(kind)) == 0 || strcasecmp(word, others[kind]) == 0)
+            return kind;
+    return TSR_NETWORK_NONE;
+}
+
+/* "ib 400Gb/s 2us" after its number of adapters. */
+static tsr_status parse_network(struct parser *p, int count, tsr_text_network *network)
+{
+    static const char *const rates[] = {"Mb/s", "Gb/s", "Tb/s", "Mbit/s", "Gbit/s", "Tbit/s"};
+    static const double bits[] = {1e6, 1e9, 1e12, 1e6, 1e9, 1e12};
+    static const char *const times[] = {"us", "ms"};
+    static const double ns[] = {1e3, 1e6};
+    double rate;
+    *network = (tsr_text_network){.kind = network_kind(p->word), .n_adapters = count};
+    next_word(p);
+    if (!parse_unit(p->word, rates, bits, 6, &rate) || !(rate >= 1e6 && rate <= 1e14))
+        return wrong(p, "is not the rate of a network adapter, in bits; write e.g. 'ib 400Gb/s'");
+    network->bytes_per_s = rate / 8;
+    next_word(p);
+    if (ends_group(p))
+        return TSR_OK;
+    if (!parse_unit(p->word, times, ns, 2, &network->latency_ns) ||
+        !(network->latency_ns >= 100 && network->latency_ns <= 1e9))
+        return wrong(p, "is not the latency of a network; write e.g. 'ib 400Gb/s 2us'");
+    next_word(p);
+    return ends_group(p) ? TSR_OK
+                         : wrong(p, "follows a network; write a comma between, e.g. 'ib 400Gb/s, host'");
+}
+
+/* The network of all nodes before it that have none. */
+static tsr_status take_network(struct parser *p, int count)
+{
+    tsr_status status = TSR_OK;
+    tsr_machine_text *read = &p->read;
+    tsr_text_network network;
+    const struct parser start = *p;
+    bool taken = false;
+    if (read->n_nodes == 0 || read->nodes[0].count == 0)
+        return wrong(p, "joins nodes, and the text has one machine; write '2 nodes of 4x h100, ib 400Gb/s'");
+    if (read->nodes[read->n_nodes - 1].first == read->n_groups)
+        return wrong(p,
+                     "is where a card or host of the node should be; write '2 nodes of 4x h100, ib 400Gb/s'");
+    TSR_TRY(parse_network(p, count, &network));
+    if (read->nodes[0].network.kind != TSR_NETWORK_NONE && read->nodes[0].network.kind != network.kind)
+        return wrong(&start, "is another kind of network than the first; all nodes are joined by one kind");
+    for (int i = 0; i < read->n_nodes; i++)
+        if (read->nodes[i].network.kind == TSR_NETWORK_NONE) {
+            read->nodes[i].network = network;
+            taken = true;
+        }
+    if (!taken)
+        return wrong(&start,
+                     "is a second network of the nodes; write '2x ib 400Gb/s' for two adapters of each");
+out:
+    return status;
+}
+
+/* "2 nodes of", "1 node of": the words after it are those of the node. *taken_out: the text had it. */
+static tsr_status parse_nodes(struct parser *p, bool *taken_out)
+{
+    tsr_machine_text *read = &p->read;
+    const struct parser start = *p;
+    int count = 0, before = 0;
+    const char *rest = whole_number(p->word, &count);
+    const bool is_number = rest && !*rest;
+    *taken_out = false;
+    if (rest)
+        next_word(p);
+    if (strcasecmp(p->word, "node") != 0 && strcasecmp(p->word, "nodes") != 0) {
+        *p = start;
+        return TSR_OK;
+    }
+    *taken_out = true;
+    for (int i = 0; i < read->n_nodes; i++)
+        before += read->nodes[i].count;
+    if (!is_number || count < 1 || count > TSR_TEXT_MACHINES - before)
+        return wrong(&start, "is not a number of nodes (1 to 32 altogether); write '2 nodes of 4x h100, ib "
+                             "400Gb/s'");
+    if (read->n_groups > 0 && read->nodes[0].count == 0)
+        return wrong(&start, "follows cards of no node; begin the text with '1 node of'");
+    if (read->n_nodes > 0 && read->nodes[read->n_nodes - 1].first == read->n_groups)
+        return wrong(&start, "follows a node without a card or host; write '1 node of host'");
+    next_word(p);
+    if (strcasecmp(p->word, "of") != 0)
+        return wrong(p, "is where 'of' should be; write '2 nodes of 4x h100, ib 400Gb/s'");
+    next_word(p);
+    read->nodes[read->n_nodes++] = (tsr_text_nodes){.count = count, .first = read->n_groups};
+    return TSR_OK;
+}
+
+/* A group, or a network. */
+static tsr_status parse_item(struct parser *p)
+{
+    tsr_status status = TSR_OK;
+    tsr_machine_text *read = &p->read;
+    bool taken;
+    int count;
+    TSR_TRY(parse_nodes(p, &taken));
+    TSR_TRY(parse_count(p, &count));
+    if (network_kind(p->word) != TSR_NETWORK_NONE)
+        return take_network(p, count);
+    if (read->n_groups == TSR_MAX_GPUS)
+        return wrong(p, "exceeds the limit of 32 groups");
+    if (read->n_nodes == 0)
+        read->nodes[read->n_nodes++] = (tsr_text_nodes){0};
+    tsr_text_nodes *nodes = &read->nodes[read->n_nodes - 1];
+    TSR_TRY(parse_group(p, count, &read->groups[read->n_groups++]));
+    for (int i = nodes->first; i < read->n_groups - 1; i++)
+        if (!read->groups[i].card && !read->groups[read->n_groups - 1].card)
+            return wrong(p, "comes after a second host; write '2x host' for two sockets");
+    nodes->end = read->n_groups;
+out:
+    return status;
+}
+
 static tsr_status parse(struct parser *p)
 {
     tsr_status status = TSR_OK;
-    int n_hosts = 0;
+    int n_machines = 0;
     do {
         next_word(p);
-        if (p->n_groups == TSR_MAX_GPUS) {
-            status = wrong(p, "exceeds the limit of 32 groups");
-            goto out;
-        }
-        TSR_TRY(parse_group(p, &p->groups[p->n_groups]));
-        n_hosts += !p->groups[p->n_groups++].card;
-        if (n_hosts > 1) {
-            status = wrong(p, "comes after a second host; write '2x host' for two sockets");
-            goto out;
-        }
+        TSR_TRY(parse_item(p));
     } while (p->word[0] == ',');
-out:
-    return status;
-}
-
-/* -- groups -> builder -- */
-
-static const struct group *host_group(const struct parser *p)
-{
-    for (int i = 0; i < p->n_groups; i++)
-        if (!p->groups[i].card)
-            return &p->groups[i];
-    return NULL;
-}
-
-/* Sockets, each with one NUMA node and one host bridge; node i and bridge i belong together. */
-static tsr_status add_sockets(const struct parser *p, tsr_topo_builder *builder)
-{
-    tsr_status status = TSR_OK;
-    const struct group *host = host_group(p);
-    int n = host ? host->count : 1, cores = host && host->cores ? host->cores : GUESSED_CORES;
-    if (n > MOST_SOCKETS)
-        return tsr_fail(TSR_ERR_INVALID, "machine: %d sockets; at most %d are supported", n, MOST_SOCKETS);
-    for (int i = 0; i < n; i++) {
-        tsr_builder_node *node;
-        tsr_pci_bridge *bridge;
-        TSR_TRY(tsr_builder_add_node(builder, &node));
-        node->os_index = i;
-        node->own_package = true;
-        node->memory_bytes = host && host->memory_bytes ? host->memory_bytes : guessed_memory;
-        node->rate_guessed = !host || !(host->bytes_per_s > 0);
-        node->bytes_per_s = node->rate_guessed ? guessed_bytes_per_s : host->bytes_per_s;
-        for (int pu = i * cores; pu < (i + 1) * cores && pu < TSR_DRAFT_MAX_PUS; pu++)
-            node->pus[pu / 64] |= UINT64_C(1) << (pu % 64);
-        TSR_TRY(tsr_builder_add_bridge(builder, &bridge));
-        bridge->numa_node = i;
-    }
-    if (!host || !host->cores || !host->memory_bytes || !(host->bytes_per_s > 0))
-        tsr_topo_note(builder->notes, sizeof builder->notes, "guessed of each socket:%s%s%s",
-                      host && host->cores ? "" : " 16 cores", host && host->memory_bytes ? "" : " 64 GiB",
-                      host && host->bytes_per_s > 0 ? "" : " 50 GB/s");
-out:
-    return status;
-}
-
-/* Describe GPU `index` of the group with the facts in the text; the card table and complete.c add the
- * rest. */
-static void describe_gpu(const struct group *group, int first, int index, tsr_gpu *gpu)
-{
-    const tsr_card *card = group->card;
-    gpu->memory_bytes = group->memory_bytes;
-    gpu->memory_bytes_per_s = group->bytes_per_s;
-    if (group->pcie.generation) {
-        gpu->pcie = gpu->pcie_max = group->pcie;
-        gpu->pcie_bytes_per_s = tsr_pcie_bytes_per_s(group->pcie.generation, group->pcie.width);
-    }
-    /* Variants of the same name differ in memory, so the card is given. */
-    tsr_card_complete(card, false, gpu);
-    if (group->wiring == NVLINK_SWITCH)
-        gpu->nvlink_ends[gpu->n_nvlink_ends++] =
-            (tsr_nvlink_end){.kind = TSR_NVLINK_END_SWITCH, .gpu = -1, .n_links = card->n_nvlinks};
-    for (int other = 0; group->wiring == NVLINK_PAIRS && other < group->count; other++) {
-        int links = group->n_links ? group->n_links : card->n_nvlinks / (group->count - 1);
-        if (other != index && gpu->n_nvlink_ends < TSR_MAX_NVLINK_ENDS)
-            gpu->nvlink_ends[gpu->n_nvlink_ends++] =
-                (tsr_nvlink_end){.kind = TSR_NVLINK_END_GPU, .gpu = first + other, .n_links = links};
-    }
-}
-
-static tsr_status add_gpus(const struct group *group, int total, tsr_topo_builder *builder)
-{
-    tsr_status status = TSR_OK;
-    int n_sockets = builder->n_nodes, first = builder->n_gpus, shared = -1;
-    if (group->node >= n_sockets)
-        return tsr_fail(TSR_ERR_INVALID, "machine: 'node %d' of %d; write '%dx host' for as many sockets",
-                        group->node, n_sockets, group->node + 1);
-    for (int i = 0; i < group->count; i++) {
-        tsr_pci_device *pci;
-        tsr_gpu *gpu;
-        int node = group->node >= 0       ? group->node
-                   : group->behind_switch ? first * n_sockets / total
-                                          : (first + i) * n_sockets / total;
-        if (group->behind_switch && shared < 0) {
-            tsr_pci_bridge *bridge;
-            TSR_TRY(tsr_builder_add_bridge(builder, &bridge));
-            snprintf(bridge->bus_id, sizeof bridge->bus_id, "%04x:fe:%02x.0", INVENTED_DOMAIN, first & 0x1f);
-            bridge->parent = bridge->numa_node = node;
-            shared = builder->n_bridges - 1;
-        }
-        TSR_TRY(tsr_builder_add_pci(builder, &pci));
-        TSR_TRY(tsr_builder_add_gpu(builder, &gpu));
-        snprintf(pci->bus_id, sizeof pci->bus_id, "%04x:%02x:00.0", INVENTED_DOMAIN, first + i);
-        memcpy(gpu->bus_id, pci->bus_id, sizeof gpu->bus_id);
-        pci->class_id = 0x0302;
-        pci->vendor_id = 0x10de;
-        pci->device_id = group->card->ids[0];
-        pci->numa_node = gpu->numa_node = node;
-        pci->bridge = shared >= 0 ? shared : node;
-        describe_gpu(group, first, i, gpu);
-        pci->link_bytes_per_s = gpu->pcie_bytes_per_s;
-    }
+    for (int i = 0; i < p->read.n_nodes; i++)
+        n_machines += p->read.nodes[i].count;
+    if (n_machines > 1 && p->read.nodes[p->read.n_nodes - 1].network.kind == TSR_NETWORK_NONE)
+        return wrong(p, "is where a network between the nodes should be; write e.g. ', ib 400Gb/s'");
 out:
     return status;
 }
@@ -401,20 +416,9 @@ tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out)
     tsr_status status = TSR_OK;
     tsr_topo_builder *builder = NULL;
     struct parser p = {.text = text, .at = text};
-    int total = 0;
     TSR_TRY(tsr_builder_create("--machine", &builder));
     TSR_TRY(parse(&p));
-    for (int i = 0; i < p.n_groups; i++)
-        total += p.groups[i].card ? p.groups[i].count : 0;
-    if (total > TSR_MAX_GPUS) {
-        status =
-            tsr_fail(TSR_ERR_INVALID, "machine: %d cards; at most %d are supported", total, TSR_MAX_GPUS);
-        goto out;
-    }
-    TSR_TRY(add_sockets(&p, builder));
-    for (int i = 0; i < p.n_groups; i++)
-        if (p.groups[i].card)
-            TSR_TRY(add_gpus(&p.groups[i], total, builder));
+    TSR_TRY(tsr_machine_text_add(&p.read, builder));
     TSR_TRY(tsr_topo_build(builder, topo_out));
 out:
     tsr_builder_free(builder);
