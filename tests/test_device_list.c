@@ -574,6 +574,68 @@ static void every_kernel_set_of_this_build_is_a_name(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* Each machine makes devices of the text, named as those of processes. */
+static void several_machines_each_make_the_devices(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec, *expected;
+    } cases[] = {
+        {NULL, "cuda0@0 cuda1@0 host0@1 host1@1"}, /* a machine without a GPU has host devices */
+        {"host:2,threads=3", "host0@0 host1@0 host0@1 host1@1"},
+        {"host:1", "host0@0 host0@1"},
+    };
+    tsr_topology *topo = NULL;
+    tsr_device_list *list;
+    int warnings;
+    assert_int_equal(
+        tsr_topology_parse("1 node of 2x t4, host 4 cores 8GiB, 1 node of 2x host 8 cores 16GiB, "
+                           "ethernet 25Gb/s",
+                           NULL, &topo),
+        TSR_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char names[128] = "";
+        if (tsr_device_list_create(topo, cases[i].spec, NULL, &list) != TSR_OK)
+            fail_msg("%s", tsr_last_error());
+        for (int d = 0; d < list->n_devices; d++) {
+            strcat(names, d ? " " : "");
+            strcat(names, list->devices[d].name);
+        }
+        assert_string_equal(names, cases[i].expected);
+        tsr_device_list_destroy(list);
+    }
+    char cores[64];
+    list = make(topo, "host:2,threads=3", &warnings);
+    describe(list, cores, sizeof cores);
+    assert_string_equal(cores, "0-1/3 2-3/3 4-11/3 12-19/3"); /* cut at the machine and at the socket */
+    assert_int_equal(warnings, 2);
+    assert_int_equal(list->devices[2].thread_pus[0], 0); /* the machine's own number */
+    assert_int_equal(list->devices[3].numa_node, 2);
+    assert_int_equal(list->devices[3].memory_total_bytes, UINT64_C(16) << 30);
+    tsr_device_list_destroy(list);
+    list = make(topo, "host", &warnings);
+    describe(list, cores, sizeof cores);
+    assert_string_equal(cores, "0-3/4 4-11/8 12-19/8");
+    tsr_device_list_destroy(list);
+    assert_int_equal(tsr_device_list_create(topo, "cuda:0", NULL, &list), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "machine 1"));
+    tsr_topology_destroy(topo);
+
+    assert_int_equal(tsr_topology_parse("2 nodes of 2x t4, host 4 cores, ib 100Gb/s", NULL, &topo), TSR_OK);
+    assert_int_equal(tsr_device_list_create(topo, "cuda:1,cpus=2-3", NULL, &list), TSR_OK);
+    assert_int_equal(list->n_devices, 2);
+    assert_string_equal(list->devices[1].name, "cuda1@1");
+    assert_int_equal(list->devices[1].gpu, 3);
+    assert_int_equal(list->devices[1].n_cores, 2);
+    assert_int_equal(list->devices[1].cores[0], 6);
+    assert_int_equal(list->devices[1].pus[0], 2);
+    tsr_device_list_destroy(list);
+    assert_int_equal(tsr_device_list_create(topo, "cuda:2", NULL, &list), TSR_ERR_NOT_FOUND);
+    assert_non_null(strstr(tsr_last_error(), "machine 0: devices: 'cuda:2' does not exist"));
+    assert_int_equal(tsr_device_list_create(topo, "cuda,cpus=4", NULL, &list), TSR_ERR_INVALID);
+    tsr_topology_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -590,6 +652,7 @@ int main(void)
         cmocka_unit_test(gpus_are_named_by_number_uuid_or_bus_id),
         cmocka_unit_test(a_gpus_host_thread_runs_near_it_or_where_asked),
         cmocka_unit_test(every_kernel_set_of_this_build_is_a_name),
+        cmocka_unit_test(several_machines_each_make_the_devices),
         cmocka_unit_test(wrong_gpus_are_named_with_a_remedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

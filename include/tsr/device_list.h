@@ -34,7 +34,8 @@ typedef enum tsr_device_kind {
 
 /** A device that a text describes. Nothing is allocated or started for it. */
 typedef struct tsr_device_desc {
-    char name[32]; /**< "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
+    char name[32]; /**< "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU; of
+                        machine 1 of several "host0@1" */
     tsr_device_kind kind;  /**< host or CUDA */
     int gpu;               /**< index into topology.gpus; -1 for host devices */
     int numa_node;         /**< index of the node that its cores count as theirs, -1 if there are several */
@@ -122,6 +123,10 @@ typedef struct tsr_device_list {
  * weights in host memory, so that it holds KV and activations only: every token then waits for all weights to
  * cross the bus. The log reports the cost. Both are 0 by default; a GPU that shares the host's
  * memory reads weights in place anyway.
+ *
+ * Of several machines (topology.machines) each makes devices of the text, as each process of a run does:
+ * "cuda:0" is the first GPU of every machine, and cpus= are numbers of its processors. Devices are in the
+ * order of the machines and named like those of processes: "cuda0@1" is on machine 1.
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
  * `logger` (NULL: silent) and works. So does a host device whose mem= is above its memory; of a GPU that is

@@ -20,16 +20,23 @@ typedef struct tsr_topo_placing {
 
 typedef struct tsr_topo_placement {
     const tsr_topology *topo;
+    int machine;   /* whose devices are being placed, after those of the machines before */
     int n_devices; /* host devices */
     tsr_topo_placing devices[TSR_MAX_DEVICES];
-    int n_host_items;
+    int first_device;  /* of `machine` */
+    int n_host_items;  /* of `machine` */
     bool one_per_node; /* the last host item has no number */
     int n_gpu_devices;
     struct {
+        int machine;
         int gpu;                     /* index, or -1: the next host device */
         const tsr_device_item *item; /* the item that requested it; for GPUs */
-    } order[TSR_MAX_DEVICES];        /* all devices in the order of the text */
+    } order[TSR_MAX_DEVICES];        /* all devices: machine by machine, in the order of the text */
 } tsr_topo_placement;
+
+/* The name of a device: of several machines with the machine's number, "host0@1", as the devices of several
+ * processes are named. */
+void tsr_topo_name_device(const tsr_topology *topo, int machine, const char *name, tsr_device_desc *desc);
 
 /* Host devices are the default: warn if the machine has GPUs. */
 void tsr_topo_warn_of_no_gpu(const tsr_topology *topo, const tsr_logger *logger);

@@ -32,18 +32,19 @@ static bool is_asked_for(const tsr_gpu *gpu, const tsr_device_item *item)
     return item->gpu < 0 || gpu->ordinal == item->gpu;
 }
 
-static tsr_status fail_missing(const tsr_topology *topo, const tsr_device_item *item)
+static tsr_status fail_missing(const tsr_topology *topo, const tsr_machine *machine,
+                               const tsr_device_item *item)
 {
     int ordinals[TSR_MAX_GPUS];
     char list[64], name[48];
-    for (int g = 0; g < topo->n_gpus; g++)
-        ordinals[g] = topo->gpus[g].ordinal;
-    tsr_topo_format_list(ordinals, topo->n_gpus, list, sizeof list);
+    for (int g = 0; g < machine->n_gpus; g++)
+        ordinals[g] = topo->gpus[machine->first_gpu + g].ordinal;
+    tsr_topo_format_list(ordinals, machine->n_gpus, list, sizeof list);
     snprintf(name, sizeof name, "%d", item->gpu);
     return tsr_fail(TSR_ERR_NOT_FOUND,
                     "devices: 'cuda:%s' does not exist; the machine has %d usable GPU%s: %s%s%s",
-                    *item->gpu_name ? item->gpu_name : name, topo->n_gpus, tsr_plural(topo->n_gpus), list,
-                    *topo->gpu_note ? "; left out: " : "", topo->gpu_note);
+                    *item->gpu_name ? item->gpu_name : name, machine->n_gpus, tsr_plural(machine->n_gpus),
+                    list, *topo->gpu_note ? "; left out: " : "", topo->gpu_note);
 }
 
 /* A description may lack the memory of a GPU; the driver of this machine always reports it. */
@@ -79,12 +80,13 @@ void tsr_topo_warn_of_no_gpu(const tsr_topology *topo, const tsr_logger *logger)
 tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
 {
     const tsr_topology *topo = p->topo;
+    const tsr_machine machine = tsr_topo_machine(topo, p->machine);
     int n_found = 0;
-    if (topo->n_gpus == 0)
+    if (machine.n_gpus == 0)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "devices: 'cuda': no GPU is usable on this machine%s%s; use host devices",
                         *topo->gpu_note ? ": " : "", topo->gpu_note);
-    for (int g = 0; g < topo->n_gpus; g++) {
+    for (int g = machine.first_gpu; g < machine.first_gpu + machine.n_gpus; g++) {
         int at = p->n_devices + p->n_gpu_devices;
         if (!is_asked_for(&topo->gpus[g], item))
             continue;
@@ -97,11 +99,12 @@ tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
         tsr_status status = check_known(topo, &topo->gpus[g]);
         if (status != TSR_OK)
             return status;
+        p->order[at].machine = p->machine;
         p->order[at].gpu = g;
         p->order[at].item = item;
         p->n_gpu_devices++;
     }
-    return n_found > 0 ? TSR_OK : fail_missing(topo, item);
+    return n_found > 0 ? TSR_OK : fail_missing(topo, &machine, item);
 }
 
 /* -- its memory -- */
@@ -167,14 +170,18 @@ static bool in_ranges(const tsr_device_item *item, int cpu)
     return false;
 }
 
-static tsr_status check_cpus(const tsr_topology *topo, const tsr_device_item *item)
+static tsr_status check_cpus(const tsr_topology *topo, int machine, const tsr_device_item *item)
 {
+    const tsr_machine m = tsr_topo_machine(topo, machine);
+    const int first = topo->cores[m.first_core].first_pu;
+    const tsr_core *last = &topo->cores[m.first_core + m.n_cores - 1];
+    const int end = last->first_pu + last->n_pus;
     for (int i = 0; i < item->n_cpu_ranges; i++) {
         for (int cpu = item->cpus[i].first; cpu <= item->cpus[i].last; cpu++) {
-            int at = 0;
-            while (at < topo->n_pus && topo->pus[at].os_index != cpu)
+            int at = first;
+            while (at < end && topo->pus[at].os_index != cpu)
                 at++;
-            if (at == topo->n_pus)
+            if (at == end)
                 return tsr_fail(
                     TSR_ERR_INVALID,
                     "devices: cpus= names CPU %d, which the machine does not have or this process "
@@ -192,7 +199,7 @@ tsr_status tsr_topo_check_gpus(const tsr_topo_placement *p)
         if (p->order[i].gpu < 0)
             continue;
         TSR_TRY(check_memory(p, p->order[i].gpu));
-        TSR_TRY(check_cpus(p->topo, p->order[i].item));
+        TSR_TRY(check_cpus(p->topo, p->order[i].machine, p->order[i].item));
     }
 out:
     return status;
@@ -208,7 +215,8 @@ static void describe_processors(const tsr_topology *topo, const tsr_device_item 
                                 int **numbers, tsr_device_desc *desc)
 {
     int *cores = *numbers, *pus = cores + topo->n_cores;
-    for (int c = 0; c < topo->n_cores; c++) {
+    const tsr_machine machine = tsr_topo_machine(topo, tsr_topo_machine_of_gpu(topo, desc->gpu));
+    for (int c = machine.first_core; c < machine.first_core + machine.n_cores; c++) {
         const tsr_core *core = &topo->cores[c];
         int before = desc->n_pus;
         bool near = gpu->numa_node >= 0 && core->numa_node == gpu->numa_node;
@@ -231,12 +239,14 @@ void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **num
     const tsr_device_item *item = p->order[at].item;
     const tsr_gpu *gpu = &p->topo->gpus[index];
     uint64_t asked;
+    char name[32];
     for (int i = 0; i < at; i++)
         before += p->order[i].gpu == index;
     if (before == 0)
-        snprintf(desc->name, sizeof desc->name, "cuda%d", gpu->ordinal);
+        snprintf(name, sizeof name, "cuda%d", gpu->ordinal);
     else
-        snprintf(desc->name, sizeof desc->name, "cuda%d.%d", gpu->ordinal, before);
+        snprintf(name, sizeof name, "cuda%d.%d", gpu->ordinal, before);
+    tsr_topo_name_device(p->topo, p->order[at].machine, name, desc);
     desc->kind = TSR_DEVICE_CUDA;
     desc->gpu = index;
     desc->numa_node = gpu->numa_node;

@@ -28,21 +28,23 @@ static bool node_has_device(const tsr_topology *topo, int node, int *first_out, 
     return n > 0 && topo->numa_nodes[node].memory_bytes > 0;
 }
 
-static int count_node_devices(const tsr_topology *topo)
+static int count_node_devices(const tsr_topology *topo, const tsr_machine *machine)
 {
     int count = 0, first, n;
-    for (int node = 0; node < topo->n_numa_nodes; node++)
-        count += node_has_device(topo, node, &first, &n);
+    for (int node = 0; node < machine->n_numa_nodes; node++)
+        count += node_has_device(topo, machine->first_numa_node + node, &first, &n);
     return TSR_MAX(count, 1);
 }
 
 static tsr_status add_host_item(const tsr_device_item *item, tsr_topo_placement *p)
 {
-    int count = item->count ? item->count : count_node_devices(p->topo);
+    const tsr_machine machine = tsr_topo_machine(p->topo, p->machine);
+    int count = item->count ? item->count : count_node_devices(p->topo, &machine);
     if (count > TSR_MAX_DEVICES - p->n_devices - p->n_gpu_devices)
         return tsr_fail(TSR_ERR_INVALID, "devices: %d or more devices; at most %d are supported",
                         p->n_devices + p->n_gpu_devices + count, TSR_MAX_DEVICES);
     for (int j = 0; j < count; j++) {
+        p->order[p->n_devices + p->n_gpu_devices].machine = p->machine;
         p->order[p->n_devices + p->n_gpu_devices].gpu = -1;
         p->devices[p->n_devices++] = (tsr_topo_placing){
             .threads = item->threads, .cap = item->mem_cap_bytes, .isa = item->isa, .duty = item->duty};
@@ -65,25 +67,34 @@ out:
 
 /* -- which cores -- */
 
+/* The host devices of one machine, and its cores. */
+typedef struct part {
+    const tsr_topology *topo;
+    tsr_machine machine;
+    tsr_topo_placing *devices;
+    int n;
+} part;
+
 /* "host" alone: a device per node, however unequal. False if no node has both cores and memory. */
-static bool place_by_node(tsr_topo_placement *p)
+static bool place_by_node(part *p)
 {
+    const int first_node = p->machine.first_numa_node;
     int device = 0;
-    for (int node = 0; node < p->topo->n_numa_nodes && device < p->n_devices; node++) {
+    for (int node = first_node; node < first_node + p->machine.n_numa_nodes && device < p->n; node++) {
         int first, n;
         if (node_has_device(p->topo, node, &first, &n)) {
             p->devices[device].first = first;
             p->devices[device++].n = n;
         }
     }
-    return device == p->n_devices;
+    return device == p->n;
 }
 
 /* More devices than cores: each has one core, taken in turn. */
-static void place_shared(tsr_topo_placement *p)
+static void place_shared(part *p)
 {
-    for (int i = 0; i < p->n_devices; i++) {
-        p->devices[i].first = (int)((int64_t)i * p->topo->n_cores / p->n_devices);
+    for (int i = 0; i < p->n; i++) {
+        p->devices[i].first = p->machine.first_core + (int)((int64_t)i * p->machine.n_cores / p->n);
         p->devices[i].n = 1;
     }
 }
@@ -94,12 +105,12 @@ static int wish_of(const tsr_topo_placing *device)
 }
 
 /* Distribute `extra` cores evenly, over all devices or only over those without a thread count. */
-static void spread(tsr_topo_placement *p, int extra, bool only_open)
+static void spread(part *p, int extra, bool only_open)
 {
     int takers = 0, taker = 0;
-    for (int i = 0; i < p->n_devices; i++)
+    for (int i = 0; i < p->n; i++)
         takers += !only_open || p->devices[i].threads == 0;
-    for (int i = 0; i < p->n_devices; i++) {
+    for (int i = 0; i < p->n; i++) {
         if (only_open && p->devices[i].threads != 0)
             continue;
         int from = (int)((int64_t)extra * taker / takers);
@@ -109,23 +120,23 @@ static void spread(tsr_topo_placement *p, int extra, bool only_open)
 }
 
 /* Cores per device, at least one each; all cores are assigned. */
-static void choose_sizes(tsr_topo_placement *p)
+static void choose_sizes(part *p)
 {
-    int n_cores = p->topo->n_cores, open = 0;
+    int n_cores = p->machine.n_cores, open = 0;
     int64_t wishes = 0;
-    for (int i = 0; i < p->n_devices; i++) {
+    for (int i = 0; i < p->n; i++) {
         wishes += wish_of(&p->devices[i]);
         open += p->devices[i].threads == 0;
     }
     if (wishes <= n_cores) {
-        for (int i = 0; i < p->n_devices; i++)
+        for (int i = 0; i < p->n; i++)
             p->devices[i].n = wish_of(&p->devices[i]);
         spread(p, n_cores - (int)wishes, open > 0);
         return;
     }
     /* Too few cores: one each, then in proportion to the remaining wishes. */
-    int64_t extra = n_cores - p->n_devices, beyond = wishes - p->n_devices, sum = 0;
-    for (int i = 0; i < p->n_devices; i++) {
+    int64_t extra = n_cores - p->n, beyond = wishes - p->n, sum = 0;
+    for (int i = 0; i < p->n; i++) {
         int64_t from = extra * sum / beyond;
         sum += wish_of(&p->devices[i]) - 1;
         p->devices[i].n = 1 + (int)(extra * sum / beyond - from);
@@ -133,12 +144,14 @@ static void choose_sizes(tsr_topo_placement *p)
 }
 
 /* The edge between NUMA nodes nearest to a cut, within `reach` cores; the cut itself if there is no edge. */
-static int snap(const tsr_topology *topo, int cut, int reach)
+static int snap(const part *p, int cut, int reach)
 {
+    const tsr_core *cores = p->topo->cores;
+    const int first = p->machine.first_core, end = first + p->machine.n_cores;
     for (int distance = 0; distance <= reach; distance++) {
         for (int sign = -1; sign <= 1; sign += 2) {
             int at = cut + sign * distance;
-            if (at > 0 && at < topo->n_cores && topo->cores[at].numa_node != topo->cores[at - 1].numa_node)
+            if (at > first && at < end && cores[at].numa_node != cores[at - 1].numa_node)
                 return at;
         }
     }
@@ -148,14 +161,14 @@ static int snap(const tsr_topology *topo, int cut, int reach)
 /* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were
  * requested equal. So cuts also stay in order, and every device keeps a core. No cut moves so that a
  * neighbour that had enough cores for its threads has too few. */
-static void place_disjoint(tsr_topo_placement *p)
+static void place_disjoint(part *p)
 {
     choose_sizes(p);
-    for (int i = 0, first = 0; i < p->n_devices; first += p->devices[i++].n)
+    for (int i = 0, first = p->machine.first_core; i < p->n; first += p->devices[i++].n)
         p->devices[i].first = first;
-    for (int i = 1; i < p->n_devices; i++) {
+    for (int i = 1; i < p->n; i++) {
         tsr_topo_placing *left = &p->devices[i - 1], *right = &p->devices[i];
-        int move = snap(p->topo, right->first, TSR_MIN(left->n, right->n) / 8) - right->first;
+        int move = snap(p, right->first, TSR_MIN(left->n, right->n) / 8) - right->first;
         bool fits_left = move > 0 || left->n + move >= left->threads || left->n < left->threads;
         bool fits_right = move < 0 || right->n - move >= right->threads || right->n < right->threads;
         if (fits_left && fits_right) {
@@ -166,18 +179,22 @@ static void place_disjoint(tsr_topo_placement *p)
     }
 }
 
-static void place(tsr_topo_placement *p, const tsr_logger *logger)
+static void place(const tsr_topo_placement *placement, tsr_topo_placing *devices, const tsr_logger *logger)
 {
-    if (p->n_devices == 0 || (p->n_host_items == 1 && p->one_per_node && place_by_node(p)))
+    part p = {.topo = placement->topo,
+              .machine = tsr_topo_machine(placement->topo, placement->machine),
+              .devices = devices,
+              .n = placement->n_devices - placement->first_device};
+    if (p.n == 0 || (placement->n_host_items == 1 && placement->one_per_node && place_by_node(&p)))
         return;
-    if (p->n_devices > p->topo->n_cores) {
+    if (p.n > p.machine.n_cores) {
         tsr_log(logger, TSR_LOG_WARN,
                 "%d devices on %d core%s: devices share cores and slow each other down; name fewer devices",
-                p->n_devices, p->topo->n_cores, tsr_plural(p->topo->n_cores));
-        place_shared(p);
+                p.n, p.machine.n_cores, tsr_plural(p.machine.n_cores));
+        place_shared(&p);
         return;
     }
-    place_disjoint(p);
+    place_disjoint(&p);
 }
 
 /* -- the list -- */
@@ -254,11 +271,22 @@ static void place_threads(const tsr_topology *topo, const tsr_device_desc *desc,
         thread_pus[placed++] = -1;
 }
 
-/* Fill one description; its numbers are stored at *numbers, which advances. */
-static void describe(const tsr_topology *topo, const tsr_topo_placing *device, int index, int **numbers,
-                     tsr_device_desc *desc)
+void tsr_topo_name_device(const tsr_topology *topo, int machine, const char *name, tsr_device_desc *desc)
 {
-    snprintf(desc->name, sizeof desc->name, "host%d", index);
+    if (topo->n_machines > 1)
+        snprintf(desc->name, sizeof desc->name, "%.24s@%d", name, machine);
+    else
+        snprintf(desc->name, sizeof desc->name, "%s", name);
+}
+
+/* Fill one description; its numbers are stored at *numbers, which advances. `index`: among the host devices
+ * of its machine. */
+static void describe(const tsr_topology *topo, int machine, const tsr_topo_placing *device, int index,
+                     int **numbers, tsr_device_desc *desc)
+{
+    char name[32];
+    snprintf(name, sizeof name, "host%d", index);
+    tsr_topo_name_device(topo, machine, name, desc);
     desc->kind = TSR_DEVICE_HOST;
     desc->gpu = -1;
     desc->mem_cap_bytes = device->cap;
@@ -294,31 +322,59 @@ static void warn_of_excess(const tsr_device_desc *desc, const tsr_logger *logger
                 (unsigned long long)desc->mem_cap_bytes, (unsigned long long)desc->memory_total_bytes);
 }
 
+/* The devices that the text makes of one machine. */
+static tsr_status add_machine(const tsr_device_spec *spec, int machine, const tsr_logger *logger,
+                              tsr_topo_placement *p)
+{
+    tsr_status status = TSR_OK;
+    p->machine = machine;
+    p->first_device = p->n_devices;
+    p->n_host_items = 0;
+    TSR_TRY(expand_items(spec, p));
+    place(p, &p->devices[p->first_device], logger);
+out:
+    return status == TSR_OK || p->topo->n_machines < 2 ? status : tsr_fail_in(status, "machine %d", machine);
+}
+
+/* Every machine makes devices of the text, as every process of a run does. */
+static tsr_status add_machines(const char *text, const tsr_logger *logger, tsr_device_spec specs[2],
+                               tsr_topo_placement *p)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_device_spec_parse(text, "host", &specs[0]));
+    TSR_TRY(tsr_device_spec_parse(text, "cuda", &specs[1]));
+    for (int m = 0; m < TSR_MAX(p->topo->n_machines, 1); m++)
+        TSR_TRY(add_machine(&specs[tsr_topo_machine(p->topo, m).n_gpus > 0], m, logger, p));
+    TSR_TRY(tsr_topo_check_gpus(p));
+out:
+    return status;
+}
+
 tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec_text, const tsr_logger *logger,
                                   tsr_device_list **list_out)
 {
     tsr_status status = TSR_OK;
-    tsr_device_spec spec;
+    tsr_device_spec specs[2];
     tsr_topo_placement p = {.topo = topo};
     tsr_device_list *list = NULL;
     int *numbers = NULL;
 
-    TSR_TRY(tsr_device_spec_parse(spec_text, topo->n_gpus > 0 ? "cuda" : "host", &spec));
     if (topo->n_cores < 1) {
         status = tsr_fail(TSR_ERR_INVALID, "the topology '%s' has no cores to make devices of", topo->source);
         goto out;
     }
     if (!spec_text)
         tsr_topo_warn_of_no_gpu(topo, logger);
-    TSR_TRY(expand_items(&spec, &p));
-    TSR_TRY(tsr_topo_check_gpus(&p));
-    place(&p, logger);
+    TSR_TRY(add_machines(spec_text, logger, specs, &p));
     TSR_TRY(allocate(&p, &list, &numbers));
-    for (int i = 0, host = 0; i < list->n_devices; i++) {
+    for (int i = 0, host = 0, first = 0; i < list->n_devices; i++) {
+        const int machine = p.order[i].machine;
+        if (i > 0 && machine != p.order[i - 1].machine)
+            first = host;
         if (p.order[i].gpu >= 0) {
             tsr_topo_describe_gpu_device(&p, i, &numbers, &list->devices[i]);
         } else {
-            describe(topo, &p.devices[host], host, &numbers, &list->devices[i]);
+            describe(topo, machine, &p.devices[host], host - first, &numbers, &list->devices[i]);
             warn_of_excess(&list->devices[i], logger);
             host++;
         }
