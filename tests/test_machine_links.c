@@ -114,7 +114,7 @@ static void an_nvswitch_gives_every_pair_all_links(void **state)
     tsr_links_all_reduce(w.links, 255, 64000000, &cost);
     assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_TWO_SHOT);
     assert_near(cost.ns, 2000 + 2 * 600 + 64e6 * 7 * 2 / 8 / 360);
-    tsr_links_all_reduce_narrow(w.links, 255, 64000000, 32000000, &cost);
+    tsr_links_all_reduce_bytes(w.links, 255, (tsr_sum_bytes){.part = 64000000, .narrow = 32000000}, &cost);
     assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_TWO_SHOT);
     assert_near(cost.ns, 2000 + 2 * 600 + 32e6 * 7 * 2 / 8 / 360);
     tsr_links_all_reduce(w.links, 255, 4096, &cost);
@@ -217,6 +217,115 @@ static void virtual_devices_share_a_gpu(void **state)
     world w = open_world("1x rtx3090", NULL, NULL, "cuda:0,cuda:0");
     assert_pair(&w, 0, 1, TSR_LINK_SAME, 936e9 / 2);
     assert_true(tsr_links_copy_ns(w.links, 0, 0, 100) == 0);
+    close_world(&w);
+}
+
+/* -- several machines -- */
+
+static const double ib = 4096.0 / 4122, roce = 4096.0 / 4178, tcp = 1448.0 / 1538;
+
+static void assert_all_reduce(const world *w, uint64_t devices, uint64_t bytes,
+                              tsr_all_reduce_algorithm algorithm, double ns)
+{
+    tsr_all_reduce_cost cost;
+    tsr_links_all_reduce(w->links, devices, bytes, &cost);
+    if (cost.algorithm != algorithm)
+        fail_msg("%s instead of %s", tsr_all_reduce_algorithm_name(cost.algorithm),
+                 tsr_all_reduce_algorithm_name(algorithm));
+    assert_near(cost.ns, ns);
+}
+
+/* All GPUs of a machine send over its adapters, which few bytes or the PCIe link of one pair do not fill. */
+static void gpus_of_several_machines_have_the_ring_and_trees_of_nccl(void **state)
+{
+    (void)state;
+    world w = open_world("2 nodes of 4x h100 nvswitch, ib 400Gb/s", NULL, NULL, NULL);
+    const double link = 63.0154 * pcie, port = 450 * nvlink, net = 50 * ib;
+    assert_pair(&w, 0, 1, TSR_LINK_NVSWITCH, port * 1e9);
+    assert_pair(&w, 0, 4, TSR_LINK_NETWORK, link * 1e9);
+    assert_true(pair(&w, 0, 4).latency_ns == 2700);
+    assert_string_equal(tsr_link_kind_name(TSR_LINK_NETWORK), "network");
+    assert_near(tsr_links_copy_ns(w.links, 7, 2, 1000000), 2700 + 1e6 / link);
+    assert_all_reduce(&w, 255, 4096, TSR_ALL_REDUCE_RING, 6600 + 12 * 600 + 2 * 2700 + 1.75 * 4096 / net);
+    assert_all_reduce(&w, 255, 64000000, TSR_ALL_REDUCE_TREE, 6800 + 6 * 600 + 2 * 5000 + 64e6 / net / 0.9);
+    assert_all_reduce(&w, 0x11, 64000000, TSR_ALL_REDUCE_RING, 6600 + 2 * 2700 + 64e6 / link);
+    /* Inside a machine as well: its process has no kernels over peer memory. */
+    assert_all_reduce(&w, 3, 4096, TSR_ALL_REDUCE_RING, 6600 + 2 * 600 + 4096 / port);
+    close_world(&w);
+
+    /* With an adapter for each, the PCIe links are the narrowest: each carries a quarter. */
+    w = open_world("2 nodes of 4x h100 nvswitch, 4x ib 400Gb/s 5us", NULL, NULL, NULL);
+    assert_true(pair(&w, 0, 4).latency_ns == 5000);
+    assert_all_reduce(&w, 255, 64000000, TSR_ALL_REDUCE_TREE,
+                      6800 + 6 * 600 + 2 * 5000 * 5 / 2.7 + 64e6 / (4 * link) / 0.9);
+    close_world(&w);
+
+    /* Eight machines: two trees have fewer steps than a ring. */
+    w = open_world("8 nodes of t4, ib 100Gb/s", NULL, NULL, NULL);
+    assert_all_reduce(&w, 255, 4096, TSR_ALL_REDUCE_TREE,
+                      6800 + 2 * 3 * 5000 + 1.75 * 4096 / (15.7538 * pcie) / 0.9);
+    close_world(&w);
+
+    /* Unequal machines: the slower adapter, the higher latency. */
+    w = open_world("1 node of t4, 2x ib 100Gb/s 3us, 1 node of t4, ib 10Gb/s 2us", NULL, NULL, NULL);
+    assert_pair(&w, 0, 1, TSR_LINK_NETWORK, 1.25e9 * ib);
+    assert_true(pair(&w, 0, 1).latency_ns == 3000);
+    close_world(&w);
+}
+
+/* GeForce cards, and TCP, go through host memory: up a PCIe link, written, read. */
+static void other_bytes_go_through_host_memory(void **state)
+{
+    (void)state;
+    static const char *const machines[] = {
+        "2 nodes of 2x rtx3090 nvlink, host 8 cores 64GiB 40GB/s, roce 400Gb/s 30us",
+        "2 nodes of 2x a100 nvlink, host 8 cores 64GiB 40GB/s, ethernet 400Gb/s 30us"};
+    for (int i = 0; i < 2; i++) {
+        world w = open_world(machines[i], NULL, NULL, NULL);
+        assert_pair(&w, 0, 2, TSR_LINK_NETWORK, 40e9 / 2);
+        assert_true(pair(&w, 0, 2).latency_ns == 30000 + 2 * 1000);
+        close_world(&w);
+    }
+    world w = open_world("2 nodes of 2x rtx3090 nvlink, ethernet 25Gb/s", NULL, NULL, NULL);
+    assert_pair(&w, 0, 2, TSR_LINK_NETWORK, 25e9 / 8 * tcp);
+    assert_true(pair(&w, 0, 2).latency_ns == 25000 + 2 * 1000);
+    close_world(&w);
+}
+
+/* Parts are added up in each machine, at its first device; then MPI; then all read the sum. */
+static void host_devices_of_several_machines_add_up_twice(void **state)
+{
+    (void)state;
+    world w = open_world("2 nodes of host 8 cores 64GiB 100GB/s, roce 100Gb/s", NULL, NULL, "host:2");
+    const double net = 12.5 * roce, port = 48; /* four cores at 12 GB/s */
+    tsr_all_reduce_cost cost;
+    assert_pair(&w, 0, 2, TSR_LINK_NETWORK, net * 1e9);
+    assert_true(pair(&w, 0, 2).latency_ns == 3000);
+    assert_all_reduce(&w, 15, 4096, TSR_ALL_REDUCE_MACHINES,
+                      1000 + 2 * 500 + 4096 / port + 3000 + 4096 / net);
+    assert_all_reduce(&w, 5, 4096, TSR_ALL_REDUCE_MACHINES, 1000 + 3000 + 4096 / net);
+    assert_int_not_equal(pair(&w, 0, 1).kind, TSR_LINK_NETWORK);
+    tsr_links_all_reduce(w.links, 3, 4096, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_ONE_SHOT); /* of one process */
+    tsr_links_all_reduce_bytes(
+        w.links, 15, (tsr_sum_bytes){.part = 8000000, .narrow = 8000000, .between = 4000000, .n_messages = 4},
+        &cost);
+    assert_near(cost.ns, 1000 + 2 * 500 + 8e6 / port + 4 * 3000 + 4e6 / net);
+    close_world(&w);
+
+    /* Four machines: two exchanges of all bytes, or four of halves and quarters. */
+    w = open_world("4 nodes of host 8 cores 64GiB 100GB/s, roce 100Gb/s", NULL, NULL, NULL);
+    assert_all_reduce(&w, 15, 4096, TSR_ALL_REDUCE_MACHINES, 1000 + 2 * 3000 + 2 * 4096 / net);
+    assert_all_reduce(&w, 15, 40000000, TSR_ALL_REDUCE_MACHINES, 1000 + 4 * 3000 + 1.5 * 4e7 / net);
+    close_world(&w);
+
+    /* A GPU and a host device of different machines have MPI; NCCL knows GPUs only. */
+    w = open_world("2 nodes of t4, host 8 cores, ib 100Gb/s", NULL, NULL, "cuda,host:1");
+    tsr_links_all_reduce(w.links, 15, 4096, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_MACHINES);
+    assert_int_equal(cost.slowest, TSR_LINK_NETWORK);
+    tsr_links_all_reduce(w.links, 5, 4096, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_RING);
     close_world(&w);
 }
 
@@ -435,6 +544,9 @@ int main(void)
         cmocka_unit_test(host_devices_meet_in_memory),
         cmocka_unit_test(a_chip_to_chip_link_leads_to_the_host),
         cmocka_unit_test(virtual_devices_share_a_gpu),
+        cmocka_unit_test(gpus_of_several_machines_have_the_ring_and_trees_of_nccl),
+        cmocka_unit_test(other_bytes_go_through_host_memory),
+        cmocka_unit_test(host_devices_of_several_machines_add_up_twice),
         cmocka_unit_test(recorded_machines_have_their_links),
         cmocka_unit_test(measured_values_override_and_are_interpolated),
         cmocka_unit_test(measured_transfers_are_of_one_direction),

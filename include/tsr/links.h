@@ -2,10 +2,11 @@
  * Speeds of the links between devices, and the times of all-reduces over them.
  *
  * The machine is a graph of wires, each with bytes per second per direction: a GPU's PCIe link, the uplinks
- * of switches, the interconnect between sockets, NVLinks, ports of NVSwitches, host memory. Every ordered
- * pair of devices has a route over them. Routes that share a wire share its bandwidth, so four cards behind
- * one uplink are slower together than each alone. Rates come from the topology. Rates that it lacks are
- * guessed and marked (the sources are in src/topo/links/links.c). Measured values replace both.
+ * of switches, the interconnect between sockets, NVLinks, ports of NVSwitches, host memory, and of several
+ * machines the network adapters of each. Every ordered pair of devices has a route over them. Routes that
+ * share a wire share its bandwidth, so four cards behind one uplink are slower together than each alone.
+ * Rates come from the topology. Rates that it lacks are guessed and marked (the sources are in
+ * src/topo/links/links.c). Measured values replace both.
  *
  *     tsr_links *links = NULL;
  *     tsr_link pair;
@@ -43,7 +44,8 @@ typedef enum tsr_link_kind {
     TSR_LINK_MEMORY, /**< host devices on one NUMA node */
     TSR_LINK_PCIE,   /**< GPUs that reach each other's memory over PCIe */
     TSR_LINK_SOCKET, /**< GPUs over PCIe, or host devices, across the interconnect of sockets */
-    TSR_LINK_STAGED  /**< through host memory: no peer access, or one end is a host device */
+    TSR_LINK_STAGED, /**< through host memory: no peer access, or one end is a host device */
+    TSR_LINK_NETWORK /**< between machines */
 } tsr_link_kind;
 
 /** From one device to another. */
@@ -61,7 +63,11 @@ typedef enum tsr_all_reduce_algorithm {
     TSR_ALL_REDUCE_ONE_SHOT, /**< each device gets the partial sums of all others */
     TSR_ALL_REDUCE_TWO_SHOT, /**< each device sums up one part, then all read the sums */
     TSR_ALL_REDUCE_RING,     /**< NCCL's; GPUs only */
-    TSR_ALL_REDUCE_MEASURED  /**< the time is measured; the algorithm is the one that ran */
+    TSR_ALL_REDUCE_MEASURED, /**< the time is measured; the algorithm is the one that ran */
+    TSR_ALL_REDUCE_TREE,     /**< NCCL's between machines; GPUs only */
+    /** each machine adds up its parts, then the machines exchange sums as MPI's all-reduce does, then all
+     * devices read the sum */
+    TSR_ALL_REDUCE_MACHINES
 } tsr_all_reduce_algorithm;
 
 /** The time of an all-reduce. */
@@ -91,10 +97,10 @@ TSR_API int tsr_links_n_devices(const tsr_links *links);
 /** The route from device `from` to device `to`. TSR_ERR_INVALID: no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *link_out);
 
-/** "nvlink", "nvswitch", "c2c", "memory", "pcie", "socket", "staged", "same". */
+/** "nvlink", "nvswitch", "c2c", "memory", "pcie", "socket", "staged", "network", "same". */
 TSR_API const char *tsr_link_kind_name(tsr_link_kind kind);
 
-/** "none", "one-shot", "two-shot", "ring", "measured". */
+/** "none", "one-shot", "two-shot", "ring", "measured", "tree", "machines". */
 TSR_API const char *tsr_all_reduce_algorithm_name(tsr_all_reduce_algorithm algorithm);
 
 /** Nanoseconds of a transfer of `bytes` from one device to another; 0 for from == to, and for numbers that
@@ -116,7 +122,27 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  * cross the wire in that direction, ring only among GPUs, and two-shot not among GPUs of which some have no
  * peer access: these push whole parts through host memory. The ring's bandwidth term is that of Patarasuk
  * and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009); ring_base and the
- * ring's hops are NCCL's tuning constants. No allocation, no lock: made for a planner's inner loop. */
+ * ring's hops are NCCL's tuning constants.
+ *
+ * Where the devices of the list are on several machines, each machine is a process: sums of GPUs only are
+ * NCCL's, also inside a machine, and sums of others on m > 1 machines are added up inside each machine and
+ * then by MPI (docs/design/processes.md). With hop of the routes inside machines, net of those between them,
+ * k the most devices of a machine, and the routes of each machine's devices taken in turn, as NCCL's channels
+ * do,
+ *
+ *     ring       ring_base + 2 (n - m) hop + 2 (m - 1) net
+ *                + max over wires of n_ring_routes x 2 (n - 1) / n x bytes / bytes_per_s
+ *     tree       tree_base + 2 (k - 1) hop + 2 log2(m) net x 5.0 / 2.7
+ *                + max over wires of n_tree_routes x bytes / bytes_per_s / 0.9
+ *     machines   base + 2 hop + max over wires of n_routes x bytes / bytes_per_s
+ *                + least of log2(m) (net + B), 2 log2(m) net + 2 (m - 1) / m B
+ *
+ * where each machine sends 2 (m - 1) / m of the bytes in trees, n_routes are those between a machine's first
+ * device and its others, and B is the time of all bytes over the network. Latencies and factors of ring and
+ * tree are NCCL's (src/graph/tuning.cc); two trees: Sanders, Speck and Traeff, "Two-tree algorithms for full
+ * bandwidth broadcast, reduction and scan" (2009); MPI: recursive doubling, and Rabenseifner's algorithm, in
+ * Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
+ * No allocation, no lock: made for a planner's inner loop. */
 TSR_API double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_mask, uint64_t bytes);
 
 /** Write the time of tsr_links_all_reduce_ns() together with its parts. */

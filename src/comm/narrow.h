@@ -17,11 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum {
-    TSR_NARROW_BLOCK = 256,
-    TSR_NARROW_MOST = 1 << 18, /* sums at a time */
-    TSR_NARROW_WORDS = TSR_NARROW_MOST + TSR_NARROW_MOST / TSR_NARROW_BLOCK
-};
+#include "core/comm.h"
+
+enum { TSR_NARROW_WORDS = TSR_NARROW_MOST + TSR_NARROW_MOST / TSR_NARROW_BLOCK };
 
 /* Of n sums: the low words, then the flags of the blocks. */
 static inline int64_t tsr_narrow_blocks(int64_t n)

@@ -123,8 +123,13 @@ struct tsr_collective {
     const tsr_collective_desc *desc; /* its description, with arrays of its own */
 };
 
-/* The elements from which on bytes count. A message of a few tokens stays as it is. */
-enum { TSR_NARROW_FROM = 32768 };
+/* Exact sums that travel in fewer bytes. */
+enum {
+    TSR_NARROW_FROM =
+        32768, /* elements from which on bytes count: messages of a few tokens stay as they are */
+    TSR_NARROW_BLOCK = 256,   /* between processes: sums that have a flag together (comm/narrow.h) */
+    TSR_NARROW_MOST = 1 << 18 /* between processes: sums at a time */
+};
 
 /* Whether exact parts of the collective travel in fewer bytes (core/quant/wire.h). */
 static inline bool tsr_collective_is_narrow(const tsr_collective_desc *desc)

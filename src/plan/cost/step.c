@@ -270,29 +270,34 @@ static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices, 
     return ns * (n - 1) / (all - 1);
 }
 
-typedef struct collective_bytes {
-    uint64_t part, narrow; /* in the workspace, and over a link where bytes count */
-} collective_bytes;
-
 /* The best known time for this set: its own measured time; otherwise the measured time of all devices
  * together; otherwise the prediction of the link model. */
-static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices, collective_bytes bytes)
+static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices, tsr_sum_bytes bytes)
 {
     tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
     if (cost->links)
-        tsr_links_all_reduce_narrow(cost->links, devices, bytes.part, bytes.narrow, &cost_by_links);
+        tsr_links_all_reduce_bytes(cost->links, devices, bytes, &cost_by_links);
     bool use_links = cost_by_links.algorithm == TSR_ALL_REDUCE_MEASURED || !cost->rates[0].measured;
     return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices, bytes.part);
 }
 
 /* Of one device's part, which is partial sums or its columns of a value that is gathered. Almost all exact
- * sums fit a low word (core/quant/wire.h). */
-static collective_bytes bytes_of(const tsr_model_cost *cost, const tsr_step_collective *one, int n_devices)
+ * sums fit a low word (core/quant/wire.h). Between processes they are words and the flags of blocks, and a
+ * gather is a sum of whole rows (docs/exact-reduction.md, docs/design/processes.md). */
+static tsr_sum_bytes bytes_of(const tsr_model_cost *cost, const tsr_step_collective *one, int n_devices)
 {
     const uint64_t n = (uint64_t)one->n_elems * (uint64_t)cost->n_tokens;
     const uint64_t part = one->gathers ? n * sizeof(float) / (uint64_t)n_devices : n * cost->sum_bytes;
     const bool is_narrow = !one->gathers && n >= TSR_NARROW_FROM;
-    return (collective_bytes){part, is_narrow ? TSR_MIN(part, n * sizeof(uint32_t)) : part};
+    tsr_sum_bytes bytes = {.part = part,
+                           .narrow = is_narrow ? TSR_MIN(part, n * sizeof(uint32_t)) : part,
+                           .between = one->gathers ? n * sizeof(float) : part,
+                           .n_messages = 1};
+    if (is_narrow && cost->sum_bytes == sizeof(int64_t)) {
+        bytes.between = (n + (n + TSR_NARROW_BLOCK - 1) / TSR_NARROW_BLOCK) * sizeof(uint32_t);
+        bytes.n_messages = (int)((n + TSR_NARROW_MOST - 1) / TSR_NARROW_MOST);
+    }
+    return bytes;
 }
 
 /* The time of the collectives of one walk of a class. Times are remembered, since the search needs those of

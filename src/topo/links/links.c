@@ -11,7 +11,14 @@
  *   Host memory: memory_rate.c. 12 GB/s per core of a host device: measured by this project on small
  *   servers.
  *   Peer access that is not described: NVLink has it; over PCIe by the card table, and not between
- *   sockets. */
+ *   sockets.
+ *   A network carries its rate less the headers of its packets: InfiniBand 26 of 4122 bytes (local header,
+ *   base transport header, two check sums; InfiniBand architecture specification 1, 5.2), RoCE v2 82 of 4178
+ *   (Ethernet with preamble and gap, IP, UDP, base transport header, check sum), TCP 90 of 1538 (Ethernet, IP
+ *   and TCP with time stamps, frames of 1500 bytes).
+ *   Adapters reach a GPU's memory directly (GPUDirect RDMA) over InfiniBand and RoCE where the driver lets
+ *   other devices access such a card over PCIe: data-centre and professional cards (NVIDIA, "GPUDirect RDMA",
+ *   supported platforms). Otherwise bytes go through host memory. Every adapter is as near to every GPU. */
 #include "topo/links/links.h"
 
 #include <math.h>
@@ -27,6 +34,10 @@ static const double nvlink_efficiency = 0.8, pcie_efficiency = 0.76;
 static const double nvlink_hop_ns = 600, pcie_hop_ns = 1000, socket_hop_ns = 300, host_hop_ns = 500;
 static const double guessed_core_bytes_per_s = 12e9;
 static const double guessed_pcie_bytes_per_s = 15.75e9; /* generation 3 x16, if not even the card is known */
+static const double network_efficiency[] = {[TSR_NETWORK_NONE] = 1,
+                                            [TSR_NETWORK_INFINIBAND] = 4096.0 / 4122,
+                                            [TSR_NETWORK_ROCE] = 4096.0 / 4178,
+                                            [TSR_NETWORK_ETHERNET] = 1448.0 / 1538};
 
 enum { UNSET = 0xffff };
 
@@ -37,7 +48,8 @@ struct build {
     uint16_t *bridge_wires; /* per bridge, UNSET until one needs it */
     uint16_t gpu_pcie[TSR_MAX_GPUS], gpu_port[TSR_MAX_GPUS], gpu_c2c[TSR_MAX_GPUS], gpu_memory[TSR_MAX_GPUS];
     uint16_t nvlink[TSR_MAX_GPUS][TSR_MAX_GPUS];
-    uint16_t host_port[TSR_MAX_DEVICES], memory[TSR_MAX_DEVICES];
+    uint16_t host_port[TSR_MAX_DEVICES], memory[TSR_MAX_DEVICES], network[TSR_MAX_DEVICES];
+    int machine_at[TSR_MAX_DEVICES];                    /* index into the topology's, of links->machine */
     uint16_t between[TSR_MAX_DEVICES][TSR_MAX_DEVICES]; /* sites */
     int site_of[TSR_MAX_DEVICES]; /* of each device: NUMA nodes that devices are at, in order of appearance */
     int node_of[TSR_MAX_DEVICES]; /* of each site; -1: unknown */
@@ -106,6 +118,24 @@ static void find_sites(struct build *b)
         if (site == b->n_sites)
             b->node_of[b->n_sites++] = node;
         b->site_of[d] = site;
+    }
+}
+
+/* The machines that devices are on, in order of appearance. */
+static void find_machines(struct build *b)
+{
+    tsr_links *links = b->links;
+    for (int d = 0; d < b->devices->n_devices; d++) {
+        const tsr_device_desc *desc = &b->devices->devices[d];
+        int index = desc->gpu >= 0      ? tsr_topo_machine_of_gpu(b->topo, desc->gpu)
+                    : desc->n_cores > 0 ? tsr_topo_machine_of_core(b->topo, desc->cores[0])
+                                        : 0;
+        int m = 0;
+        while (m < links->n_machines && b->machine_at[m] != index)
+            m++;
+        if (m == links->n_machines)
+            b->machine_at[links->n_machines++] = index;
+        links->machine[d] = m;
     }
 }
 
@@ -291,6 +321,48 @@ out:
     return status;
 }
 
+/* Whether network adapters reach the device's own memory. */
+static bool is_reached_directly(const struct build *b, int device, tsr_network_kind network)
+{
+    const tsr_gpu *gpu = gpu_of(b, device);
+    const tsr_card *card = gpu ? tsr_card_by_name(gpu->name) : NULL;
+    return card && card->peer_access == TSR_YES && !gpu->integrated && network != TSR_NETWORK_ETHERNET;
+}
+
+/* Between a device and the adapters of its machine; direction 0 is out. */
+static tsr_status adapter_hops(struct build *b, tsr_link_route *route, int device, int direction)
+{
+    tsr_status status = TSR_OK;
+    const int m = b->links->machine[device];
+    const tsr_machine *machine = &b->topo->machines[b->machine_at[m]];
+    TSR_TRY(hop(b, route, &b->network[m], machine->network_bytes_per_s * network_efficiency[machine->network],
+                false, direction));
+    if (is_reached_directly(b, device, machine->network))
+        return pcie_hops(b, route, device, -1, direction);
+    TSR_TRY(host_hops(b, route, device, direction));
+    TSR_TRY(memory_hop(b, route, b->site_of[device]));
+    if (gpu_of(b, device)) /* written and read */
+        TSR_TRY(memory_hop(b, route, b->site_of[device]));
+out:
+    return status;
+}
+
+static tsr_status route_network(struct build *b, tsr_link_route *route, int from, int to)
+{
+    tsr_status status = TSR_OK;
+    const int ends[2] = {from, to};
+    route->kind = TSR_LINK_NETWORK;
+    route->guessed = true; /* how adapters reach devices */
+    for (int side = 0; side < 2; side++) {
+        const tsr_machine *machine = &b->topo->machines[b->machine_at[b->links->machine[ends[side]]]];
+        route->latency_ns = TSR_MAX(route->latency_ns, machine->network_latency_ns);
+    }
+    for (int side = 0; side < 2; side++)
+        TSR_TRY(adapter_hops(b, route, ends[side], side));
+out:
+    return status;
+}
+
 static tsr_status find_route(struct build *b, int from, int to, tsr_link_route *route)
 {
     const tsr_gpu *x = gpu_of(b, from), *y = gpu_of(b, to);
@@ -298,6 +370,8 @@ static tsr_status find_route(struct build *b, int from, int to, tsr_link_route *
     *route = (tsr_link_route){.kind = TSR_LINK_SAME};
     if (from == to)
         return TSR_OK;
+    if (b->links->machine[from] != b->links->machine[to])
+        return route_network(b, route, from, to);
     if (!x || !y)
         return route_host(b, route, from, to);
     int i = b->devices->devices[from].gpu, j = b->devices->devices[to].gpu;
@@ -327,8 +401,8 @@ static double route_rate(const tsr_links *links, const tsr_link_route *route)
     return rate;
 }
 
-/* A ring continues with the nearest device not yet visited, so that neighbours in the machine are neighbours
- * in the ring and each uplink is crossed as rarely as possible. */
+/* A ring continues with the nearest device not yet visited, of the same machine while there is one, so that
+ * neighbours in the machine are neighbours in the ring and each uplink is crossed as rarely as possible. */
 static void order_ring(tsr_links *links)
 {
     bool visited[TSR_MAX_DEVICES] = {false};
@@ -340,6 +414,7 @@ static void order_ring(tsr_links *links)
             const tsr_link_route *route = tsr_links_route(links, at, d);
             /* as fast, then as near, as can be */
             double score = route_rate(links, route) / (1 + route->n_hops);
+            score *= links->machine[at] == links->machine[d] ? 1 : 1e-12;
             if (!visited[d] && score > best) {
                 best = score;
                 next = d;
@@ -357,6 +432,7 @@ static tsr_status build_routes(struct build *b)
 {
     tsr_status status = TSR_OK;
     find_sites(b);
+    find_machines(b);
     for (int from = 0; from < b->devices->n_devices; from++)
         for (int to = 0; to < b->devices->n_devices; to++)
             TSR_TRY(find_route(b, from, to, &b->links->routes[from * b->devices->n_devices + to]));
@@ -380,6 +456,7 @@ static void start_build(struct build *b)
     unset(&b->nvlink[0][0], (size_t)TSR_MAX_GPUS * TSR_MAX_GPUS);
     unset(b->host_port, TSR_MAX_DEVICES);
     unset(b->memory, TSR_MAX_DEVICES);
+    unset(b->network, TSR_MAX_DEVICES);
     unset(&b->between[0][0], (size_t)TSR_MAX_DEVICES * TSR_MAX_DEVICES);
 }
 
@@ -479,7 +556,7 @@ double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t byte
 
 const char *tsr_link_kind_name(tsr_link_kind kind)
 {
-    static const char *const names[] = {"same",   "nvlink", "nvswitch", "c2c",
-                                        "memory", "pcie",   "socket",   "staged"};
+    static const char *const names[] = {"same", "nvlink", "nvswitch", "c2c",    "memory",
+                                        "pcie", "socket", "staged",   "network"};
     return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
 }

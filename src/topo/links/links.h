@@ -26,6 +26,8 @@ typedef struct tsr_link_route {
 
 struct tsr_links {
     int n_devices, n_wires;
+    int n_machines;               /* that the devices are on */
+    int machine[TSR_MAX_DEVICES]; /* of each device, below n_machines */
     bool is_gpu[TSR_MAX_DEVICES];
     int ring[TSR_MAX_DEVICES]; /* devices in the order of the ring */
     tsr_wire *wires;
@@ -39,10 +41,18 @@ static inline const tsr_link_route *tsr_links_route(const tsr_links *links, int 
     return &links->routes[from * links->n_devices + to];
 }
 
-/* As tsr_links_all_reduce(), of partial sums that take `narrow_bytes` by all ways but NCCL's, if one of the
- * devices is a GPU (core/quant/wire.h). */
-void tsr_links_all_reduce_narrow(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
-                                 uint64_t narrow_bytes, tsr_all_reduce_cost *cost_out);
+/* What a sum takes on its way, of one device or one machine. */
+typedef struct tsr_sum_bytes {
+    uint64_t part; /* in the workspace, and by NCCL */
+    uint64_t
+        narrow; /* by all other ways inside a machine, if one of the devices is a GPU (core/quant/wire.h) */
+    uint64_t between; /* by MPI (comm/narrow.h) */
+    int n_messages;   /* by MPI */
+} tsr_sum_bytes;
+
+/* As tsr_links_all_reduce(), where the bytes depend on the way. */
+void tsr_links_all_reduce_bytes(const tsr_links *links, uint64_t device_mask, tsr_sum_bytes bytes,
+                                tsr_all_reduce_cost *cost_out);
 
 /* Nanoseconds from the table of measured values; negative if the table has no value of the set (`from` -1)
  * or of the transfer (`devices`: the bit of its target). */
