@@ -1,5 +1,7 @@
-/* A model of 70 billion parameters planned, from its header alone, for every machine in ../shared/topo. */
+/* A model of 70 billion parameters planned, from its header alone, for two machines on a network, and for
+ * every machine in ../shared/topo. */
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +14,7 @@
 #include <cmocka.h>
 
 #include <tsr/links.h>
+#include <tsr/machine.h>
 
 #include "support/directory.h"
 #include "support/plan_check.h"
@@ -72,6 +75,76 @@ static void check_message(const char *path)
     const char *text = tsr_last_error();
     if (strlen(text) < 20 || strchr(text, '\n'))
         fail_msg("%s: \"%s\" is no good message", path, text);
+}
+
+/* A plan for two nodes of four GPUs, of which one is too small, and the time of a token's way between. */
+static tsr_plan *plan_nodes(const fixture *f, const char *network, tsr_split_mode mode, double *copy_ns_out)
+{
+    tsr_topology *topo = NULL;
+    tsr_device_list *list = NULL;
+    tsr_links *links = NULL;
+    tsr_plan *plan = NULL;
+    tsr_model_config config = tsr_model_config_default();
+    char machine[128];
+    snprintf(machine, sizeof machine, "2 nodes of 4x a100 10GiB nvlink, %s", network);
+    runner_ok(tsr_topology_parse(machine, NULL, &topo), machine);
+    runner_ok(tsr_device_list_create(topo, NULL, NULL, &list), machine);
+    runner_ok(tsr_links_create(topo, list, &links), machine);
+    config.plan.links = links;
+    config.split.mode = mode;
+    config.session.n_ctx = 4096;
+    runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), machine);
+    plan_check(plan, f->gguf, &config, true);
+    *copy_ns_out = tsr_links_copy_ns(links, 0, 4, 8192 * sizeof(float));
+    tsr_links_destroy(links);
+    tsr_device_list_destroy(list);
+    tsr_topology_destroy(topo);
+    return plan;
+}
+
+/* Over a fast network all GPUs divide every layer; over a slow one no group of GPUs is on both nodes, and
+ * activations cross the network once. */
+static void a_slow_network_is_crossed_between_layers(void **state)
+{
+    const fixture *f = *state;
+    tsr_plan_info fast_info, slow_info;
+    tsr_plan_times fast_times, tensor_times, slow_times;
+    tsr_plan_stage stage;
+    bool was_first = false;
+    uint64_t used = 0;
+    double copy_ns;
+    tsr_plan *fast = plan_nodes(f, "8x ib 400Gb/s", TSR_SPLIT_MODE_AUTO, &copy_ns);
+    tsr_plan_get_info(fast, &fast_info);
+    tsr_plan_predict(fast, &fast_times);
+    assert_int_equal(fast_info.mode, TSR_SPLIT_MODE_TENSOR);
+    assert_int_equal(fast_info.n_devices, 8);
+    tsr_plan_destroy(fast);
+
+    tsr_plan *tensor = plan_nodes(f, "ethernet 1Gb/s", TSR_SPLIT_MODE_TENSOR, &copy_ns);
+    tsr_plan_predict(tensor, &tensor_times);
+    tsr_plan_destroy(tensor);
+    tsr_plan *slow = plan_nodes(f, "ethernet 1Gb/s", TSR_SPLIT_MODE_AUTO, &copy_ns);
+    tsr_plan_get_info(slow, &slow_info);
+    tsr_plan_predict(slow, &slow_times);
+    assert_int_equal(slow_info.mode, TSR_SPLIT_MODE_AUTO);
+    int n_crossings = 0;
+    for (int i = 0; tsr_plan_stage_at(slow, i, &stage); i++) {
+        const bool first = (stage.devices & 0xf) != 0;
+        assert_true((stage.devices & (first ? 0xf0 : 0xf)) == 0); /* on one node */
+        n_crossings += i > 0 && first != was_first;
+        was_first = first;
+        used |= stage.devices;
+    }
+    assert_int_equal(n_crossings, 1);
+    assert_int_equal(used, 0xff);
+    /* A token's activations go to one GPU of the other node, or to all of them one after another. */
+    assert_true(slow_times.decode.transfer_ns >= copy_ns && slow_times.decode.transfer_ns < 4.1 * copy_ns);
+    assert_true(slow_times.workload_ns < tensor_times.workload_ns);
+    assert_true(fast_times.workload_ns < slow_times.workload_ns);
+    tsr_plan_device device;
+    runner_ok(tsr_plan_get_device(slow, 4, &device), "device 4");
+    assert_string_equal(device.name, "cuda0@1");
+    tsr_plan_destroy(slow);
 }
 
 static void plan_machine(fixture *f, const char *path)
@@ -136,6 +209,7 @@ static void every_machine_is_planned_or_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_machine_is_planned_or_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_network_is_crossed_between_layers),
+                                       cmocka_unit_test(every_machine_is_planned_or_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

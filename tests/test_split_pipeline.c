@@ -28,6 +28,9 @@ static double sync_by_count(void *user, uint64_t devices, int class_index)
     return n > 1 ? q->sync_per_device * (n + class_index) : 0;
 }
 
+/* Of problems with an odd number of layers. */
+static const int machine[MAX_N] = {0, 0, 1, 1};
+
 static void wire(problem *q)
 {
     q->p.classes = q->classes;
@@ -37,6 +40,7 @@ static void wire(problem *q)
     q->p.user = q;
     q->p.transfer_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[0];
     q->p.output_transfer_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[1];
+    q->p.machine = q->p.n_layers % 2 ? machine : NULL;
 }
 
 /* -- every pipeline, one by one -- */
@@ -119,10 +123,13 @@ static double stage_time(brute *b, int set, bool first, bool last, int64_t n_lay
 
 static double transfer(const problem *q, int from, int to, bool output)
 {
-    double ns = 0;
+    const int sender = __builtin_ctz((unsigned)from);
+    double ns = 0, n_far = 0;
+    for (int d = 0; d < q->p.n_devices; d++)
+        n_far += (to >> d & 1) && q->p.machine && d / 2 != sender / 2;
     for (int d = 0; d < q->p.n_devices; d++)
         if (to >> d & 1)
-            ns = fmax(ns, q->hand[output][__builtin_ctz((unsigned)from)][d]);
+            ns = fmax(ns, q->hand[output][sender][d] * (q->p.machine && d / 2 != sender / 2 ? n_far : 1));
     return ns;
 }
 

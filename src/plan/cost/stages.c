@@ -5,6 +5,7 @@
 
 #include "core/mem.h"
 #include "core/status.h"
+#include "topo/links/links.h"
 
 _Static_assert((int)TSR_PIPELINE_ATTENTION == (int)TSR_CLASS_ATTENTION &&
                    (int)TSR_PIPELINE_FFN == (int)TSR_CLASS_FFN &&
@@ -61,6 +62,7 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, c
         .user = p->user,
         .transfer_ns = (const double(*)[TSR_MAX_DEVICES])stages->transfer_ns,
         .output_transfer_ns = (const double(*)[TSR_MAX_DEVICES])stages->output_transfer_ns,
+        .machine = cost->links ? cost->links->machine : NULL,
         .no_room = p->no_room};
 }
 

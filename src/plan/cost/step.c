@@ -346,14 +346,17 @@ static bool by_links(const tsr_model_cost *cost, int from, int to)
 static double transfer_ns(void *user, tsr_device_set from, tsr_device_set to, bool outputs)
 {
     const tsr_model_cost *cost = user;
-    tsr_device_set missing = to & ~from;
+    tsr_device_set missing = to & ~from, far = 0;
     uint64_t bytes = cost->row_bytes * (uint64_t)(outputs ? cost->n_outputs : cost->n_tokens);
     int sender = tsr_device_set_first(from), all = cost->problem.n_devices;
     double ns = 0;
+    TSR_FOR_DEVICES(d, cost->links ? missing : 0)
+        far |= cost->links->machine[d] != cost->links->machine[sender] ? tsr_device_set_one(d) : 0;
     TSR_FOR_DEVICES(d, missing) {
         const tsr_device_rates *r = &cost->rates[d];
+        const int n = tsr_device_set_has(far, d) ? tsr_device_set_count(far) : 1; /* one after another */
         if (by_links(cost, sender, d))
-            ns = TSR_MAX(ns, tsr_links_copy_ns(cost->links, sender, d, bytes));
+            ns = TSR_MAX(ns, n * tsr_links_copy_ns(cost->links, sender, d, bytes));
         else if (r->sync_bytes_per_s > 0) /* as an all-reduce of two */
             ns = TSR_MAX(ns, (r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9) / (all - 1));
     }

@@ -99,6 +99,7 @@ static bool interchangeable(const search *s, int a, int b)
         for (int c = 0; c < TSR_PIPELINE_CLASSES; c++)
             same = same && p->sync_ns(p->user, s->devices[set], c) ==
                                p->sync_ns(p->user, swapped(s->devices[set], a, b), c);
+    same = same && (!p->machine || p->machine[a] == p->machine[b]);
     for (int i = 0; i < 2; i++) {
         const double(*ns)[TSR_MAX_DEVICES] = i ? p->output_transfer_ns : p->transfer_ns;
         same = same && (!ns || ns[a][b] == ns[b][a]);
@@ -181,9 +182,8 @@ static void find_least(search *s, int set)
     for (int u = 0; u < s->n_units; u++) {
         int sender = tsr_device_set_first(s->unit[u]);
         tsr_device_set from = tsr_device_set_one(sender), to = s->devices[set];
-        s->hand_ns[u][set] = tsr_pipeline_transfer(s->p->transfer_ns, s->p->n_devices, from, to);
-        s->hand_output_ns[u][set] =
-            tsr_pipeline_transfer(s->p->output_transfer_ns, s->p->n_devices, from, to);
+        s->hand_ns[u][set] = tsr_pipeline_transfer(s->p, false, from, to);
+        s->hand_output_ns[u][set] = tsr_pipeline_transfer(s->p, true, from, to);
         s->least_hand[u][set] = fmin(s->hand_ns[u][set], s->hand_output_ns[u][set]);
         if (set & (set - 1)) /* several units: a copy to all is at least as long as one to the nearest */
             s->least_hand[u][set] = fmin(s->least_hand[u][set & -set], s->least_hand[u][set & (set - 1)]);

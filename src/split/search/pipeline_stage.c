@@ -136,13 +136,17 @@ tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *p)
                     (long long)need, name, room, (long long)(need - has));
 }
 
-double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, tsr_device_set from,
+double tsr_pipeline_transfer(const tsr_pipeline_problem *p, bool output, tsr_device_set from,
                              tsr_device_set to)
 {
-    double ns = 0;
-    for (int d = 0; between && d < n_devices; d++)
-        if (tsr_device_set_has(to & ~from, d))
-            ns = TSR_MAX(ns, between[tsr_device_set_first(from)][d]);
+    const double(*between)[TSR_MAX_DEVICES] = output ? p->output_transfer_ns : p->transfer_ns;
+    const int sender = tsr_device_set_first(from);
+    double ns = 0, n_far = 0;
+    TSR_FOR_DEVICES(d, p->machine ? to & ~from : 0)
+        n_far += p->machine[d] != p->machine[sender];
+    TSR_FOR_DEVICES(d, between ? to & ~from : 0)
+        ns =
+            TSR_MAX(ns, between[sender][d] * (p->machine && p->machine[d] != p->machine[sender] ? n_far : 1));
     return ns;
 }
 
@@ -183,8 +187,7 @@ double tsr_pipeline_evaluate(const tsr_pipeline_problem *p, const tsr_pipeline *
         tsr_cost_evaluate(&stage.cost, s->counts, &result);
         ns += result.total_ns;
         if (i > 0)
-            ns += tsr_pipeline_transfer(s->n_layers ? p->transfer_ns : p->output_transfer_ns, p->n_devices,
-                                        s[-1].devices, s->devices);
+            ns += tsr_pipeline_transfer(p, s->n_layers == 0, s[-1].devices, s->devices);
     }
     return ns;
 }

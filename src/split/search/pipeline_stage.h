@@ -43,8 +43,8 @@ tsr_status tsr_pipeline_check(const tsr_pipeline_problem *pipeline);
 /* TSR_ERR_MEMORY with the bytes that are missing; sets *no_room. */
 tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *pipeline);
 
-/* The longest copy of a transfer; `between` is one of the problem's matrices. */
-double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, tsr_device_set from,
+/* The time of a transfer, by the problem's matrix of transfers between layers or that of `output`. */
+double tsr_pipeline_transfer(const tsr_pipeline_problem *pipeline, bool output, tsr_device_set from,
                              tsr_device_set to);
 
 #endif
