@@ -30,6 +30,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"topo --card 0=t4", 2, "--card needs"},
         {"topo --machine '2x t4' --card 5=l4", 2, "has 2 NVIDIA GPUs"},
         {"topo --machine host --nccl-xml -", 1, "has no GPU"},
+        {"topo --machine '2 nodes of t4, ib 100Gb/s' --nccl-xml -", 1, "has 2 machines"},
+        {"plan -m " MODEL " --machine '2 nodes of 2x t4'", 2, "a network between the nodes should be"},
         {"topo --machine 't4' --nccl-xml /nowhere/x.xml", 1, "cannot write '/nowhere/x.xml'"},
         {"plan -m " MODEL " --machine '2x t4' --devices cuda:7", 1, "cuda:7"},
         {"plan -m " MODEL " --machine '2x'", 2, "column 3: the end"},
@@ -51,6 +53,22 @@ static void a_machine_in_words_is_shown_with_its_guesses(void **state)
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links", 0, "cuda0  cuda1  nvlink  ~45.0");
     assert_non_null(strstr(text, "one-shot"));
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links --json", 0, "\"kind\": \"nvlink\"");
+}
+
+/* Devices have the names of a run with a process for each machine. */
+static void machines_on_a_network_are_shown_and_planned_for(void **state)
+{
+    (void)state;
+    assert_prints("topo --machine '2 nodes of 2x t4, 2x host, 2x ib 100Gb/s' --links", 0,
+                  "Machine 1: 2 x ib 100 Gb/s, ~2.7 us");
+    assert_non_null(strstr(text, "GPU1@1     NET    NET    SYS      X"));
+    assert_non_null(strstr(text, "NET: between machines"));
+    assert_non_null(strstr(text, "usual for the network"));
+    assert_non_null(strstr(text, "cuda1@0  cuda0@1  network  ~12.0  ~2.7"));
+    assert_prints("topo --machine '2 nodes of t4, roce 100Gb/s 4us' --json", 0,
+                  "\"network_latency_ns\": 4000.0");
+    assert_non_null(strstr(text, "\"network\": \"roce\""));
+    assert_prints("plan -m " MODEL " --machine '2 nodes of 2x t4, ib 100Gb/s' -ts 1,1,1,1", 0, "cuda0-1@1");
 }
 
 /* A plan for the host alone would answer another question. */
@@ -128,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
         cmocka_unit_test(a_machine_in_words_is_shown_with_its_guesses),
+        cmocka_unit_test(machines_on_a_network_are_shown_and_planned_for),
         cmocka_unit_test(gpus_of_unknown_model_are_shown_but_not_planned_for),
         cmocka_unit_test(the_words_of_a_machine_are_in_the_help),
         cmocka_unit_test(the_list_of_cards_fits_80_columns),

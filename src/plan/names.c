@@ -62,28 +62,40 @@ const char *tsr_split_class_name(tsr_split_class_id id)
 
 /* -- devices -- */
 
-static size_t stem_length(const char *name)
+/* "cuda3@1": the number that ranges count, of several processes the one before their number. "cuda" is the
+ * stem, "@1" the tail. */
+static void find_number(const char *name, size_t *stem_out, size_t *end_out)
 {
-    size_t n = strlen(name);
-    while (n > 0 && name[n - 1] >= '0' && name[n - 1] <= '9')
-        n--;
-    return n;
+    size_t end = strcspn(name, "@"), stem = end;
+    while (stem > 0 && name[stem - 1] >= '0' && name[stem - 1] <= '9')
+        stem--;
+    *stem_out = stem;
+    *end_out = end;
 }
 
 bool tsr_plan_names_follow(const char *a, const char *b)
 {
-    size_t stem = stem_length(a);
-    return stem == stem_length(b) && strncmp(a, b, stem) == 0 && a[stem] && b[stem] &&
-           strtol(b + stem, NULL, 10) == strtol(a + stem, NULL, 10) + 1;
+    size_t stem_a, stem_b, end_a, end_b;
+    find_number(a, &stem_a, &end_a);
+    find_number(b, &stem_b, &end_b);
+    return stem_a == stem_b && strncmp(a, b, stem_a) == 0 && stem_a < end_a && stem_b < end_b &&
+           strcmp(a + end_a, b + end_b) == 0 &&
+           strtol(b + stem_b, NULL, 10) == strtol(a + stem_a, NULL, 10) + 1;
+}
+
+void tsr_plan_range_text(const char *first, const char *last, char text[TSR_PLAN_RANGE_BYTES])
+{
+    size_t stem, end;
+    find_number(last, &stem, &end);
+    snprintf(text, TSR_PLAN_RANGE_BYTES, "%.*s-%s", (int)strcspn(first, "@"), first, last + stem);
 }
 
 void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PLAN_RANGE_BYTES])
 {
-    const char *last = devices[n - 1].name;
     if (n == 1)
         snprintf(text, TSR_PLAN_RANGE_BYTES, "%s", devices->name);
     else
-        snprintf(text, TSR_PLAN_RANGE_BYTES, "%s-%s", devices->name, last + stem_length(last));
+        tsr_plan_range_text(devices->name, devices[n - 1].name, text);
 }
 
 void tsr_plan_append_names(const tsr_plan_device *devices, int n_devices, uint64_t set, const char *separator,

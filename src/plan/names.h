@@ -6,10 +6,13 @@
 
 enum { TSR_PLAN_RANGE_BYTES = 64 };
 
-/* Whether b is the name after a: "cuda1" after "cuda0". */
+/* Whether b is the name after a: "cuda1" after "cuda0", "cuda1@2" after "cuda0@2". */
 bool tsr_plan_names_follow(const char *a, const char *b);
 
-/* "cuda0-3", the name of n devices with names that follow each other. */
+/* "cuda0-3" of "cuda0" and "cuda3", "cuda0-3@1" of "cuda0@1" and a text that ends in "cuda3@1". */
+void tsr_plan_range_text(const char *first, const char *last, char text[TSR_PLAN_RANGE_BYTES]);
+
+/* The same of n devices with names that follow each other; of one its name. */
 void tsr_plan_name_range(const tsr_plan_device *devices, int n, char text[TSR_PLAN_RANGE_BYTES]);
 
 /* Append the ranges of the devices in `set` to text[size]: "cuda0-3, cuda6" with ", " between them. */

@@ -162,15 +162,13 @@ static bool is_like_next(const tsr_plan_alternative *a, const tsr_plan_alternati
  * large. */
 static void write_alternative(const tsr_plan_alternative *a, int n, char text[ALTERNATIVE_TEXT])
 {
-    const char *blank = strrchr(a->text, ' '), *last = a[n - 1].text;
+    const char *blank = strrchr(a->text, ' ');
+    char range[TSR_PLAN_RANGE_BYTES];
     if (n == 1 || !blank) {
         snprintf(text, ALTERNATIVE_TEXT, "%s", a->text);
     } else {
-        size_t digits = strlen(last);
-        while (digits > 0 && last[digits - 1] >= '0' && last[digits - 1] <= '9')
-            digits--;
-        snprintf(text, ALTERNATIVE_TEXT, "%.*s one of %s-%s", (int)(blank - a->text), a->text, blank + 1,
-                 last + digits);
+        tsr_plan_range_text(blank + 1, a[n - 1].text, range);
+        snprintf(text, ALTERNATIVE_TEXT, "%.*s one of %s", (int)(blank - a->text), a->text, range);
     }
     if (a->too_large)
         snprintf(text + strlen(text), ALTERNATIVE_TEXT - strlen(text), " *");
