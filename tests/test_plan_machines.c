@@ -77,74 +77,100 @@ static void check_message(const char *path)
         fail_msg("%s: \"%s\" is no good message", path, text);
 }
 
-/* A plan for two nodes of four GPUs, of which one is too small, and the time of a token's way between. */
-static tsr_plan *plan_nodes(const fixture *f, const char *network, tsr_split_mode mode, double *copy_ns_out)
+/* A plan for two nodes of four GPUs, of which one is too small. */
+typedef struct nodes_plan {
+    tsr_topology *topo;
+    tsr_device_list *list;
+    tsr_links *links;
+    tsr_plan *plan;
+    tsr_plan_info info;
+    tsr_plan_times times;
+} nodes_plan;
+
+static nodes_plan plan_nodes(const fixture *f, const char *network, tsr_split_mode mode)
 {
-    tsr_topology *topo = NULL;
-    tsr_device_list *list = NULL;
-    tsr_links *links = NULL;
-    tsr_plan *plan = NULL;
+    nodes_plan p = {0};
     tsr_model_config config = tsr_model_config_default();
     char machine[128];
     snprintf(machine, sizeof machine, "2 nodes of 4x a100 10GiB nvlink, %s", network);
-    runner_ok(tsr_topology_parse(machine, NULL, &topo), machine);
-    runner_ok(tsr_device_list_create(topo, NULL, NULL, &list), machine);
-    runner_ok(tsr_links_create(topo, list, &links), machine);
-    config.plan.links = links;
+    runner_ok(tsr_topology_parse(machine, NULL, &p.topo), machine);
+    runner_ok(tsr_device_list_create(p.topo, NULL, NULL, &p.list), machine);
+    runner_ok(tsr_links_create(p.topo, p.list, &p.links), machine);
+    config.plan.links = p.links;
     config.split.mode = mode;
     config.session.n_ctx = 4096;
-    runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), machine);
-    plan_check(plan, f->gguf, &config, true);
-    *copy_ns_out = tsr_links_copy_ns(links, 0, 4, 8192 * sizeof(float));
-    tsr_links_destroy(links);
-    tsr_device_list_destroy(list);
-    tsr_topology_destroy(topo);
-    return plan;
+    runner_ok(tsr_plan_create(f->gguf, p.list, &config, &p.plan), machine);
+    plan_check(p.plan, f->gguf, &config, true);
+    tsr_plan_get_info(p.plan, &p.info);
+    tsr_plan_predict(p.plan, &p.times);
+    return p;
 }
 
-/* Over a fast network all GPUs divide every layer; over a slow one no group of GPUs is on both nodes, and
- * activations cross the network once. */
+static void free_plan(nodes_plan *p)
+{
+    tsr_plan_destroy(p->plan);
+    tsr_links_destroy(p->links);
+    tsr_device_list_destroy(p->list);
+    tsr_topology_destroy(p->topo);
+}
+
+/* A token's activations from the first device of a stage to all devices of the next: those of the other node
+ * get them one after another. */
+static double transfer_ns(const nodes_plan *p, uint64_t from, uint64_t to)
+{
+    const int sender = __builtin_ctzll(from), n_far = __builtin_popcountll(to & (sender < 4 ? 0xf0 : 0xf));
+    double ns = 0;
+    for (int d = 0; d < 8; d++)
+        if (to >> d & 1)
+            ns = fmax(ns, tsr_links_copy_ns(p->links, sender, d, 8192 * sizeof(float)) *
+                              (d / 4 != sender / 4 ? n_far : 1));
+    return ns;
+}
+
+/* Every stage is on one node, both nodes are used, and activations cross the network once. */
+static void check_stages(const nodes_plan *p)
+{
+    tsr_plan_stage stage, before = {0};
+    uint64_t used = 0;
+    int n_crossings = 0;
+    double ns = 0;
+    for (int i = 0; tsr_plan_stage_at(p->plan, i, &stage); i++) {
+        assert_true((stage.devices & 0xf) == 0 || (stage.devices & 0xf0) == 0);
+        if (i > 0) {
+            n_crossings += (stage.devices > 0xf) != (before.devices > 0xf);
+            ns += transfer_ns(p, before.devices, stage.devices);
+        }
+        used |= stage.devices;
+        before = stage;
+    }
+    assert_true((used & 0xf) && (used & 0xf0));
+    assert_int_equal(n_crossings, 1);
+    assert_true(fabs(p->times.decode.transfer_ns / ns - 1) < 1e-6);
+}
+
+/* Over a fast network all GPUs divide every layer; over a slow one no group of GPUs is on both nodes. */
 static void a_slow_network_is_crossed_between_layers(void **state)
 {
     const fixture *f = *state;
-    tsr_plan_info fast_info, slow_info;
-    tsr_plan_times fast_times, tensor_times, slow_times;
-    tsr_plan_stage stage;
-    bool was_first = false;
-    uint64_t used = 0;
-    double copy_ns;
-    tsr_plan *fast = plan_nodes(f, "8x ib 400Gb/s", TSR_SPLIT_MODE_AUTO, &copy_ns);
-    tsr_plan_get_info(fast, &fast_info);
-    tsr_plan_predict(fast, &fast_times);
-    assert_int_equal(fast_info.mode, TSR_SPLIT_MODE_TENSOR);
-    assert_int_equal(fast_info.n_devices, 8);
-    tsr_plan_destroy(fast);
-
-    tsr_plan *tensor = plan_nodes(f, "ethernet 1Gb/s", TSR_SPLIT_MODE_TENSOR, &copy_ns);
-    tsr_plan_predict(tensor, &tensor_times);
-    tsr_plan_destroy(tensor);
-    tsr_plan *slow = plan_nodes(f, "ethernet 1Gb/s", TSR_SPLIT_MODE_AUTO, &copy_ns);
-    tsr_plan_get_info(slow, &slow_info);
-    tsr_plan_predict(slow, &slow_times);
-    assert_int_equal(slow_info.mode, TSR_SPLIT_MODE_AUTO);
-    int n_crossings = 0;
-    for (int i = 0; tsr_plan_stage_at(slow, i, &stage); i++) {
-        const bool first = (stage.devices & 0xf) != 0;
-        assert_true((stage.devices & (first ? 0xf0 : 0xf)) == 0); /* on one node */
-        n_crossings += i > 0 && first != was_first;
-        was_first = first;
-        used |= stage.devices;
-    }
-    assert_int_equal(n_crossings, 1);
-    assert_int_equal(used, 0xff);
-    /* A token's activations go to one GPU of the other node, or to all of them one after another. */
-    assert_true(slow_times.decode.transfer_ns >= copy_ns && slow_times.decode.transfer_ns < 4.1 * copy_ns);
-    assert_true(slow_times.workload_ns < tensor_times.workload_ns);
-    assert_true(fast_times.workload_ns < slow_times.workload_ns);
     tsr_plan_device device;
-    runner_ok(tsr_plan_get_device(slow, 4, &device), "device 4");
+    nodes_plan fast = plan_nodes(f, "8x ib 400Gb/s", TSR_SPLIT_MODE_AUTO);
+    nodes_plan slow = plan_nodes(f, "ethernet 10Gb/s", TSR_SPLIT_MODE_AUTO);
+    nodes_plan slower = plan_nodes(f, "ethernet 1Gb/s", TSR_SPLIT_MODE_AUTO);
+    nodes_plan tensor = plan_nodes(f, "ethernet 10Gb/s", TSR_SPLIT_MODE_TENSOR);
+    assert_int_equal(fast.info.mode, TSR_SPLIT_MODE_TENSOR);
+    assert_int_equal(fast.info.n_devices, 8);
+    assert_int_equal(slow.info.mode, TSR_SPLIT_MODE_AUTO);
+    check_stages(&slow);
+    check_stages(&slower);
+    assert_true(fast.times.workload_ns < slow.times.workload_ns);
+    assert_true(slow.times.workload_ns < slower.times.workload_ns);
+    assert_true(slow.times.workload_ns < tensor.times.workload_ns);
+    runner_ok(tsr_plan_get_device(slow.plan, 4, &device), "device 4");
     assert_string_equal(device.name, "cuda0@1");
-    tsr_plan_destroy(slow);
+    free_plan(&fast);
+    free_plan(&slow);
+    free_plan(&slower);
+    free_plan(&tensor);
 }
 
 static void plan_machine(fixture *f, const char *path)

@@ -40,7 +40,6 @@ static void wire(problem *q)
     q->p.user = q;
     q->p.transfer_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[0];
     q->p.output_transfer_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[1];
-    q->p.machine = q->p.n_layers % 2 ? machine : NULL;
 }
 
 /* -- every pipeline, one by one -- */
@@ -212,6 +211,7 @@ static void random_problem(uint64_t *r, problem *q, double tightness, bool parts
     bool all_alike = random_below(r, 4) == 0;
     q->p.n_devices = 1 + (int)random_below(r, MAX_N);
     q->p.n_layers = 1 + (int64_t)random_below(r, MAX_LAYERS);
+    q->p.machine = q->p.n_layers % 2 ? machine : NULL;
     q->p.n_together = (int64_t)random_below(r, (uint64_t)q->p.n_layers + 1);
     q->sync_per_device = (double)random_below(r, 25);
     for (int c = 0; c < C; c++)
