@@ -2,10 +2,10 @@
  *
  *     build/bench/adapt [MODEL.gguf [SECONDS]]
  *
- * Two host devices of one thread each decode, token by token. One of them gets half of its speed (duty=50%), and
- * its speed back. Each line is a phase of SECONDS (8): tokens/s in its last second with the split as it was in
- * the beginning, with a split that adapts, and with the best of fixed splits for that state; the three take
- * turns, so noise of the machine falls on all of them. */
+ * Two host devices of one thread each decode, token by token. One of them gets half of its speed (duty=50%),
+ * and its speed back. Each line is a phase of SECONDS (8): tokens/s in its last second with the split as it
+ * was in the beginning, with a split that adapts, and with the best of fixed splits for that state; the three
+ * take turns, so noise of the machine falls on all of them. */
 #include <stdio.h>
 #include <stdlib.h>
 

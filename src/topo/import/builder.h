@@ -28,7 +28,7 @@ typedef struct tsr_topo_builder {
     tsr_pci_device *pci;
     tsr_gpu *gpus;                       /* NVIDIA GPUs, also of unknown model, at most TSR_MAX_GPUS */
     tsr_gpu_pair (*pairs)[TSR_MAX_GPUS]; /* facts about pairs that the description states; otherwise zeros */
-    tsr_machine *machines; /* without cores and packages, which follow from the nodes */
+    tsr_machine *machines;               /* without cores and packages, which follow from the nodes */
     char notes[512];
 } tsr_topo_builder;
 
