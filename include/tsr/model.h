@@ -80,8 +80,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const floa
  * change of split, results keep their bits. Without room for another split a warning is logged, and the split
  * stays.
  *
- * With several processes all of them make this call, and share their times at the end of a window. The split
- * of prompts stays. A device without a share never gets one, and no device loses all of its granules.
+ * With several processes all of them make this call, and share their times at the end of a window. A
+ * device without a share never gets one, and no device loses all of its granules.
  *
  * TSR_ERR_UNSUPPORTED: devices are not all host devices, or work one after another (layer mode). Otherwise
  * the errors of tsr_model_resplit(). */

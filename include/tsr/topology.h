@@ -328,8 +328,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
 
 /** Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
  * GPUs and network cards, NVLinks. The format has no memory and no rates; these come from the table of cards
- * when the file is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU, or
- * there are several machines, of which each has a file of its own. TSR_ERR_MEMORY. */
+ * when the file is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU, or there are several machines, of
+ * which each has a file of its own. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn write,
                                                              void *user);
 
