@@ -249,7 +249,7 @@ static void a_process_that_vanishes_in_any_call_is_named(void **state)
         task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
                   .split = {1, 1},
                   .n_split = 2,
-                  .timeout_ns = 200000000};
+                  .timeout_ns = 500000000};
         vanish_in = calls[i];
         task_run(&t, use_body, NULL, processes);
         task_free(&t);
