@@ -76,8 +76,6 @@ tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes
     config.library_tokens = options->library_tokens;
     config.transport = processes->transport;
     config.logger = tool_logger(options->verbose);
-    if (options->tells_changes && !options->verbose)
-        config.logger.max_level = TSR_LOG_INFO;
     config.logger.user = processes->log;
 
     tsr_topology *topo = NULL;

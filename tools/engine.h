@@ -23,7 +23,6 @@ typedef struct tool_engine_options {
     const char *isa, *collectives;
     int library_tokens; /* as in tsr_runtime_config */
     bool fit, mpi, verify_upload, verbose, quiet;
-    bool tells_changes; /* print changes of the split that the library makes by itself */
 } tool_engine_options;
 
 #define TOOL_ENGINE_OPTIONS_INIT         \

@@ -225,6 +225,23 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
     return status == TSR_ERR_CANCELLED ? TSR_OK : status;
 }
 
+/* Let the split follow the devices; -v has the library's reasons. */
+static tsr_status adapt(run_decoder *d)
+{
+    const tsr_plan *plan;
+    tsr_plan_device device;
+    bool changed;
+    const tsr_status status = tsr_model_adapt(d->engine->model, &changed);
+    if (!changed)
+        return status;
+    plan = tsr_model_plan(d->engine->model);
+    fprintf(stderr, "tsr: run: the split follows the speed of the devices:");
+    for (int i = 0; tsr_plan_get_device(plan, i, &device) == TSR_OK; i++)
+        fprintf(stderr, "%s %s %.1f %%", i ? "," : "", device.name, 100 * device.achieved[TSR_CLASS_FFN]);
+    fprintf(stderr, "\n");
+    return status;
+}
+
 static tsr_status compute_token(run_decoder *d, int32_t token)
 {
     double start = tool_clock();
@@ -234,7 +251,7 @@ static tsr_status compute_token(run_decoder *d, int32_t token)
     if (status == TSR_ERR_CANCELLED && d->keep_last) /* the token has been written */
         status = decode(d, &batch);
     if (status == TSR_OK && d->options->adapt)
-        status = tsr_model_adapt(d->engine->model, NULL);
+        status = adapt(d);
     tool_trace_add_phase(d->engine->trace, traced, "token");
     d->result->decode_s += tool_clock() - start;
     d->result->n_decoded += status == TSR_OK;

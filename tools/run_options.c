@@ -35,7 +35,6 @@ static int check_text(run_options *o)
     }
     if (o->interactive && !o->chat)
         o->chat = "auto";
-    o->engine.tells_changes = o->adapt;
     return TOOL_GO_ON;
 }
 
