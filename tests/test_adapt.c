@@ -257,13 +257,13 @@ static void a_throttled_device_gives_granules_and_gets_them_back(void **state)
     runner_open(&r, MODEL, "host:2,threads=1", "1,1", NULL);
     logits = malloc((size_t)r.n_vocab * sizeof *logits);
     assert_non_null(logits);
-    set_duty(&r, 1, 10);
+    set_duty(&r, 1, 30);
     assert_true(decode_until_changed(&r, logits));
     const double low = share_of_second(r.model);
     assert_true(low < 0.4 && low > 0);
     assert_same_text(&r, plain);
     set_duty(&r, 1, 100);
-    set_duty(&r, 0, 10);
+    set_duty(&r, 0, 30);
     assert_true(decode_until_changed(&r, logits));
     assert_true(share_of_second(r.model) > low);
     assert_same_text(&r, plain);
@@ -288,7 +288,7 @@ static void without_room_the_split_stays(void **state)
     r.rt->logger = (tsr_logger){.fn = log_lines_note, .user = &log};
     float *logits = malloc((size_t)r.n_vocab * sizeof *logits);
     assert_non_null(logits);
-    set_duty(&r, 1, 10);
+    set_duty(&r, 1, 30);
     for (int i = 0; i < MOST_STEPS && !log.n; i++) {
         bool changed;
         runner_ok(tsr_session_trim(r.session, 0, i % N_TOKENS), "trimming");
@@ -331,7 +331,7 @@ static void adapt_in_processes(process *self)
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_model_config mc = tsr_model_config_default();
     float *logits = malloc(100000 * sizeof *logits);
-    config.devices = self->rank ? "host:1,threads=1,duty=10" : "host:1,threads=1";
+    config.devices = self->rank ? "host:1,threads=1,duty=30" : "host:1,threads=1";
     config.transport = &self->transport;
     mc.session.n_ctx = CONTEXT;
     mc.split.mode = TSR_SPLIT_MODE_TENSOR;

@@ -16,9 +16,10 @@
 #include "engine/resplit.h"
 #include "split/search/rebalance.h"
 
-/* Windows take about this time, in a number of steps that follows from the window before. */
+/* Windows take about this time, in a number of steps that follows from the window before; the first has the
+ * least. */
 #define WINDOW_NS 0.25e9
-enum { FIRST_STEPS = 16, LEAST_STEPS = 4, MOST_STEPS = 4096 };
+enum { LEAST_STEPS = 4, MOST_STEPS = 4096 };
 
 /* Tokens of the steps that count. */
 enum { MOST_TOKENS = 64 };
@@ -256,7 +257,7 @@ tsr_status tsr_model_adapt(tsr_model *model, bool *changed_out)
     TSR_TRY(check_devices(model));
     if (!model->adapter) {
         TSR_TRY(TSR_NEW(&model->adapter, "the times of a model"));
-        model->adapter->n_wanted = FIRST_STEPS;
+        model->adapter->n_wanted = LEAST_STEPS;
     }
     if (watch(model, model->adapter))
         TSR_TRY(decide(model, model->adapter, &changed));
