@@ -69,10 +69,10 @@ bool tool_cache_key_of(const tool_processes *processes, const tsr_topology *topo
                        tool_cache_key *key_out)
 {
     uint64_t own[TSR_MAX_DEVICES], h = hash_devices(topo, list);
-    own[processes->transport ? processes->transport->rank : 0] = h;
+    own[tool_processes_rank(processes)] = h;
     if (!tool_processes_gather(processes, own, sizeof *own))
         return false;
-    for (int r = 0; processes->transport && r < processes->transport->n_ranks; r++) {
+    for (int r = 0; processes->transport && r < tool_processes_count(processes); r++) {
         char number[20];
         snprintf(number, sizeof number, "%016llx", (unsigned long long)own[r]);
         h = hash(r ? h : own[0], number);

@@ -59,7 +59,7 @@ static double time_of_ours(const tool_processes *processes, report *reports, con
 double tool_load_of_others(const tool_processes *processes, const tool_load *start)
 {
     report reports[TSR_MAX_DEVICES] = {{{0}, 0, 0}};
-    report *mine = &reports[processes->transport ? processes->transport->rank : 0];
+    report *mine = &reports[tool_processes_rank(processes)];
     const tool_load now = tool_load_now();
     double most = 0;
     (void)!gethostname(mine->machine, sizeof mine->machine - 1);

@@ -59,9 +59,14 @@ int tool_processes_count(const tool_processes *processes)
     return processes->transport ? processes->transport->n_ranks : 1;
 }
 
+int tool_processes_rank(const tool_processes *processes)
+{
+    return processes->transport ? processes->transport->rank : 0;
+}
+
 bool tool_processes_is_first(const tool_processes *processes)
 {
-    return !processes->transport || processes->transport->rank == 0;
+    return tool_processes_rank(processes) == 0;
 }
 
 /* The other process may wait for a terminal, so long waits sleep. */

@@ -19,6 +19,7 @@ typedef struct tool_processes {
 bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out);
 
 int tool_processes_count(const tool_processes *processes); /* 1: a single process, too */
+int tool_processes_rank(const tool_processes *processes);  /* 0: a single process, too */
 
 /* Whether this process is the one that reads, prints and writes files; a single process is. */
 bool tool_processes_is_first(const tool_processes *processes);

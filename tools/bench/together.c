@@ -17,7 +17,7 @@ static int process_of(const tsr_runtime *rt, int device)
 int bench_first_device(const tsr_runtime *rt, const tool_processes *processes)
 {
     int first = 0;
-    while (processes->transport && process_of(rt, first) < processes->transport->rank)
+    while (process_of(rt, first) < tool_processes_rank(processes))
         first++;
     return first;
 }
