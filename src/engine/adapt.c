@@ -31,12 +31,17 @@ typedef struct reading {
     uint64_t program_ns[TSR_MAX_DEVICES], collective_ns[TSR_MAX_DEVICES];
 } reading;
 
+/* What processes share at the end of a window. */
+typedef struct times {
+    double program_ns[TSR_MAX_DEVICES], work_ns[TSR_MAX_DEVICES]; /* in the window so far */
+    double change_ns;                                             /* of the last change; 0: none yet */
+} times;
+
 typedef struct tsr_adapter {
     tsr_rebalance rule;
     reading last;
-    int64_t n_steps, n_wanted;                                    /* in the window: so far, at its end */
-    double program_ns[TSR_MAX_DEVICES], work_ns[TSR_MAX_DEVICES]; /* in the window so far */
-    double change_ns;                                             /* of the last change; 0: none yet */
+    int64_t n_steps, n_wanted; /* in the window: so far, at its end */
+    times times;
 } tsr_adapter;
 
 static void take_reading(const tsr_model *model, reading *r)
@@ -55,13 +60,6 @@ static void take_reading(const tsr_model *model, reading *r)
         r->program_ns[d] = device->clock.program_ns;
         r->collective_ns[d] = device->clock.collective_ns;
     }
-}
-
-static void start_window(tsr_adapter *a)
-{
-    a->n_steps = 0;
-    memset(a->program_ns, 0, sizeof a->program_ns);
-    memset(a->work_ns, 0, sizeof a->work_ns);
 }
 
 /* Whether what happened since the last reading counts. Counters start anew where the caller reads times, and
@@ -94,8 +92,8 @@ static bool watch(tsr_model *model, tsr_adapter *a)
     const bool good = counts(model, &a->last, &now);
     for (int d = 0; d < model->rt->n_devices && good; d++) {
         const double program = (double)(now.program_ns[d] - a->last.program_ns[d]);
-        a->program_ns[d] += program;
-        a->work_ns[d] += program - (double)(now.collective_ns[d] - a->last.collective_ns[d]);
+        a->times.program_ns[d] += program;
+        a->times.work_ns[d] += program - (double)(now.collective_ns[d] - a->last.collective_ns[d]);
     }
     a->n_steps += good ? now.n_steps - a->last.n_steps : 0;
     a->last = now;
@@ -103,25 +101,20 @@ static bool watch(tsr_model *model, tsr_adapter *a)
 }
 
 /* Every process has the times of its own devices. */
-static tsr_status share_times(const tsr_runtime *rt, tsr_adapter *a)
+static tsr_status share_times(const tsr_runtime *rt, times *mine)
 {
-    struct {
-        double program_ns[TSR_MAX_DEVICES], work_ns[TSR_MAX_DEVICES], change_ns;
-    } row;
     for (int p = 0; p < tsr_processes_count(rt->processes); p++) {
-        memcpy(row.program_ns, a->program_ns, sizeof row.program_ns);
-        memcpy(row.work_ns, a->work_ns, sizeof row.work_ns);
-        row.change_ns = a->change_ns;
-        const tsr_status status =
-            tsr_processes_share(rt->processes, p, TSR_OK, &row, sizeof row, sizeof row, 1, "tsr_model_adapt");
+        times theirs = *mine;
+        const tsr_status status = tsr_processes_share(rt->processes, p, TSR_OK, &theirs, sizeof theirs,
+                                                      sizeof theirs, 1, "tsr_model_adapt");
         if (status != TSR_OK)
             return status;
         for (int d = 0; d < rt->n_devices; d++)
             if (rt->devices[d]->process == p) {
-                a->program_ns[d] = row.program_ns[d];
-                a->work_ns[d] = row.work_ns[d];
+                mine->program_ns[d] = theirs.program_ns[d];
+                mine->work_ns[d] = theirs.work_ns[d];
             }
-        a->change_ns = TSR_MAX(a->change_ns, row.change_ns);
+        mine->change_ns = TSR_MAX(mine->change_ns, theirs.change_ns);
     }
     return TSR_OK;
 }
@@ -196,9 +189,9 @@ static tsr_status change(tsr_model *model, tsr_adapter *a, const tsr_rebalance_w
         goto out;
     const uint64_t begin = tsr_clock_ns();
     TSR_TRY(tsr_model_resplit(model, tensor_split, w->n_devices));
-    a->change_ns = (double)(tsr_clock_ns() - begin);
+    a->times.change_ns = (double)(tsr_clock_ns() - begin);
     tsr_rebalance_changed(&a->rule);
-    log_change(model, w, rounded, gain, a->change_ns);
+    log_change(model, w, rounded, gain, a->times.change_ns);
     *changed_out = true;
 out:
     if (status == TSR_ERR_MEMORY && !model->lost) {
@@ -217,16 +210,17 @@ static tsr_status decide(tsr_model *model, tsr_adapter *a, bool *changed_out)
     tsr_status status = TSR_OK;
     double share[TSR_MAX_DEVICES];
     tsr_rebalance_window w = {.n_devices = model->rt->n_devices};
-    TSR_TRY(share_times(model->rt, a));
+    TSR_TRY(share_times(model->rt, &a->times));
     shares_of(model->plan, w.n_devices, w.share);
     for (int d = 0; d < w.n_devices; d++) {
-        w.work_ns[d] = w.share[d] > 0 ? a->work_ns[d] : 0;
-        w.total_ns = TSR_MAX(w.total_ns, a->program_ns[d]);
+        w.work_ns[d] = w.share[d] > 0 ? a->times.work_ns[d] : 0;
+        w.total_ns = TSR_MAX(w.total_ns, a->times.program_ns[d]);
     }
-    w.change_ns = a->change_ns > 0 ? a->change_ns : guess_change_ns(model);
+    w.change_ns = a->times.change_ns > 0 ? a->times.change_ns : guess_change_ns(model);
     const double n = (double)a->n_steps * WINDOW_NS / TSR_MAX(w.total_ns, 1);
     a->n_wanted = (int64_t)TSR_MIN(TSR_MAX(n, LEAST_STEPS), MOST_STEPS);
-    start_window(a);
+    a->n_steps = 0;
+    a->times = (times){.change_ns = a->times.change_ns};
     if (tsr_rebalance_propose(&a->rule, &w, share))
         TSR_TRY(change(model, a, &w, share, changed_out));
 out:

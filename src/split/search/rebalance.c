@@ -31,17 +31,13 @@ bool tsr_rebalance_pays(const tsr_rebalance *state, const tsr_rebalance_window *
 static void even_out(const tsr_rebalance_window *w, double *share)
 {
     enum { MOST_SHRINK = 4 };
-    double speeds = 0, sum = 0, before = 0;
+    double speeds = 0, sum = 0;
     for (int d = 0; d < w->n_devices; d++)
-        speeds += w->work_ns[d] > 0 ? w->share[d] / w->work_ns[d] : 0;
-    for (int d = 0; d < w->n_devices; d++) {
-        const double speed = w->work_ns[d] > 0 ? w->share[d] / w->work_ns[d] : 0;
-        share[d] = TSR_MAX(speeds > 0 ? speed / speeds : 0, w->share[d] / MOST_SHRINK);
-        sum += share[d];
-        before += w->share[d];
-    }
+        speeds += share[d] = w->work_ns[d] > 0 ? w->share[d] / w->work_ns[d] : 0;
     for (int d = 0; d < w->n_devices; d++)
-        share[d] *= before / sum;
+        sum += share[d] = TSR_MAX(speeds > 0 ? share[d] / speeds : 0, w->share[d] / MOST_SHRINK);
+    for (int d = 0; d < w->n_devices; d++)
+        share[d] /= sum;
 }
 
 bool tsr_rebalance_propose(tsr_rebalance *state, const tsr_rebalance_window *w, double *share_out)

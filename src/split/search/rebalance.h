@@ -23,7 +23,7 @@
 /* What was measured in consecutive steps under one split. */
 typedef struct tsr_rebalance_window {
     int n_devices;
-    double share[TSR_MAX_DEVICES];   /* of the weights; 0: the device takes no part */
+    double share[TSR_MAX_DEVICES];   /* of the weights, sum 1; 0: the device takes no part */
     double work_ns[TSR_MAX_DEVICES]; /* without collectives */
     double total_ns;                 /* of the steps; the time over which the least gain falls */
     double change_ns;                /* that a change of split takes */
@@ -35,7 +35,7 @@ typedef struct tsr_rebalance {
     int suspect;   /* 1 + the slowest device, if the last window was worth a change; otherwise 0 */
 } tsr_rebalance;
 
-/* Take a window. True: a change pays, to shares[n_devices] with the sum of those before. No device gets less
+/* Take a window. True: a change pays, to share_out[n_devices], sum 1. No device gets less
  * than a quarter of its share in one change. */
 bool tsr_rebalance_propose(tsr_rebalance *state, const tsr_rebalance_window *window, double *share_out);
 
