@@ -39,9 +39,9 @@
  *                                  one exchange more, at the beginning
  *
  * The object that a call is made for (runtime, model, session, graph, tensor, context) must be given: a
- * process that passes NULL for it fails alone, and so does one whose runtime config cannot be read. The
- * other calls exchange nothing, and fail in each process by itself; what tsr_session_trim() and
- * tsr_session_fork() leave different, the next decode refuses.
+ * process that passes NULL for it fails alone, and so does one whose runtime config cannot be read. The other
+ * calls exchange nothing, and fail in each process by itself; what tsr_session_trim() and tsr_session_fork()
+ * leave different, the next decode refuses.
  *
  * Processes that end or stop: a thread of each process sends a message of about 512 bytes to every other
  * process once a second, and eight times within transport_timeout_ns if that is shorter (the heartbeat). If
@@ -49,10 +49,12 @@
  * whatever call they are in, however long a call of a process may take that is still there. In a step
  * (decoding, running a program) a process that does not arrive within transport_timeout_ns is lost as well,
  * with its heartbeat or without. Every call on a lost runtime returns TSR_ERR_DEVICE_LOST until the runtime
- * is closed, with a sentence that names the process and its machine: "process 2 on alpha has not answered
- * for 60 s". A process that has lost the runtime tells the others why. Time for which a process itself was
- * stopped does not count, so a job that is stopped as a whole can be continued. Closing waits for the
- * heartbeats of the others, not for their calls: for a second, or transport_timeout_ns where one is lost. */
+ * is closed, with a sentence that names the process and its machine: "process 2 on alpha has not answered for
+ * 60 s". A process that has lost the runtime tells the others why. Where the transport survives, those that
+ * are left can go on (tsr_runtime_drop_device()) instead of closing the runtime. Time for which a process
+ * itself was stopped does not count, so a job that is stopped as a whole can be continued. Closing waits for
+ * the heartbeats of the others, not for their calls: for a second, or transport_timeout_ns where one is
+ * lost. */
 #ifndef TSR_TRANSPORT_H
 #define TSR_TRANSPORT_H
 
@@ -79,7 +81,7 @@ typedef struct tsr_transfer {
 
 /** A transport. Its functions return NULL, or a sentence about the failure, valid until this thread's next
  * call. After a failure only group_destroy is called. One runtime at a time uses a transport; none can after
- * a runtime on it was lost.
+ * a runtime on it was lost and closed.
  *
  * Operations only start: they return immediately, and the caller leaves their buffers alone until test()
  * reports that they are done. Several threads make calls at a time, but never two for one group or one pair
@@ -108,13 +110,19 @@ typedef struct tsr_transport {
                              tsr_transfer *transfer);
 
     /** Send bytes[n] to process `to`, matched with its receive by tag (below 32768). Tag 4096 is the
-     * heartbeat's, smaller ones are of transfers between devices. */
+     * heartbeat's, smaller ones are of transfers between devices; others follow after losses. */
     const char *(*send)(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer);
     /** The other end of `send`. */
     const char *(*receive)(void *user, int from, int tag, void *bytes, size_t n, tsr_transfer *transfer);
 
     /** Advance the operation; write whether it is done. Never blocks. */
     const char *(*test)(void *user, tsr_transfer *transfer, bool *done_out);
+
+    /** After a process has ended, operations between the others go on, and the others can make groups;
+     * what is sent is copied when an operation starts, and what is received is written in test(), so an
+     * operation that is no longer tested leaves the caller's memory alone. Then the others can go on
+     * (tsr_runtime_drop_device()). */
+    bool survives;
 } tsr_transport;
 
 /** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct

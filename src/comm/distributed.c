@@ -260,9 +260,9 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
 }
 
 /* Tag of a transfer between two devices, whose programs order their transfers equally. */
-static int tag_of(int from, int to)
+static int tag_of(const distributed_comm *comm, int from, int to)
 {
-    return from * TSR_MAX_RANKS + to;
+    return tsr_processes_tag(comm->processes, from * TSR_MAX_RANKS + to);
 }
 
 /* The part of a transfer inside this process. */
@@ -286,8 +286,9 @@ static bool run_send(const caller *me, const tsr_op *op)
         return false;
     TSR_FOR_DEVICES(to, me->as.thread == 0 ? c->desc.participants & ~c->here : 0) {
         tsr_transfer transfer;
-        const char *problem = t->send(t->user, me->comm->devices[to]->process, tag_of(me->as.rank, to),
-                                      op->send.x, (size_t)op->send.n * sizeof(float), &transfer);
+        const char *problem =
+            t->send(t->user, me->comm->devices[to]->process, tag_of(me->comm, me->as.rank, to), op->send.x,
+                    (size_t)op->send.n * sizeof(float), &transfer);
         if (!finish(me, problem, &transfer))
             return false;
     }
@@ -304,8 +305,9 @@ static bool run_recv(const caller *me, const tsr_op *op)
         return run_here(me, op);
     if (me->as.thread > 0)
         return true;
-    const char *problem = t->receive(t->user, me->comm->devices[from]->process, tag_of(from, me->as.rank),
-                                     op->recv.y, (size_t)op->recv.n * sizeof(float), &transfer);
+    const char *problem =
+        t->receive(t->user, me->comm->devices[from]->process, tag_of(me->comm, from, me->as.rank), op->recv.y,
+                   (size_t)op->recv.n * sizeof(float), &transfer);
     return finish(me, problem, &transfer);
 }
 
@@ -346,7 +348,6 @@ static int processes_of(const distributed_comm *comm, tsr_device_set devices, in
 /* The set of the devices of an all-reduce or all-gather; created with their first collective. */
 static tsr_status find_set(distributed_comm *comm, tsr_device_set devices, const device_set **set_out)
 {
-    enum { N_TAGS = 32767 }; /* 0 is used by the group of all processes */
     tsr_status status = TSR_OK;
     int ranks[TSR_MAX_RANKS];
     device_set set = {.devices = devices};
@@ -365,11 +366,13 @@ static tsr_status find_set(distributed_comm *comm, tsr_device_set devices, const
         status = tsr_mem_array(NARROW_MEMORY, sizeof *set.words, "sums between processes", &set.words);
     /* Creating a group blocks until all its members have arrived, so every process must have succeeded so
      * far. */
-    TSR_TRY(tsr_processes_share(comm->processes, 0, status, NULL, 0, 0, 0, "making a group of processes"));
+    TSR_TRY(tsr_processes_share(comm->processes, tsr_processes_first(comm->processes), status, NULL, 0, 0, 0,
+                                "making a group of processes"));
     if (devices & comm->here) {
+        const int tag = tsr_processes_tag(comm->processes, 1 + comm->n_sets % (TSR_TAGS - 1)); /* 0: of all */
         const tsr_transport *t = tsr_processes_transport(comm->processes);
-        const char *problem = t->group_create(t->user, ranks, processes_of(comm, devices, ranks),
-                                              1 + comm->n_sets % N_TAGS, &set.group);
+        const char *problem =
+            t->group_create(t->user, ranks, processes_of(comm, devices, ranks), tag, &set.group);
         if (problem) {
             tsr_processes_break(comm->processes, problem);
             TSR_TRY(tsr_processes_check(comm->processes));

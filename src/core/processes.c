@@ -11,6 +11,7 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "core/wait/heartbeat.h"
+#include "core/wait/survivors.h"
 
 enum { SENTENCE_BYTES = 512, CHUNK_BYTES = 1 << 20, MAX_PROCESSES = 64 };
 enum { POLLS = 1000 }; /* of a waiting thread, before it yields */
@@ -23,7 +24,9 @@ typedef struct report {
 
 struct tsr_processes {
     tsr_transport transport;
-    void *all;           /* the group of all processes, for the exchanges of this file */
+    uint64_t present;    /* one bit for each process that is not gone */
+    int epoch;           /* how often the others went on without one */
+    void *all;           /* the group of the present processes, for the exchanges of this file */
     uint64_t timeout_ns; /* 0: the default */
     tsr_heartbeat *heartbeat;
     bool is_watched;     /* the heartbeat has begun */
@@ -33,7 +36,8 @@ struct tsr_processes {
     char sentence[SENTENCE_BYTES];
     tsr_status pending; /* another process's failure seen before the end of the call, with its `sentence` */
     pthread_mutex_t lock;
-    _Atomic bool lost; /* `reason` is written once before, under the lock */
+    _Atomic bool lost;      /* `reason` is written once before, under the lock */
+    _Atomic bool is_broken; /* a function of the transport failed */
     char reason[SENTENCE_BYTES];
     unsigned char *chunk; /* [CHUNK_BYTES] */
 };
@@ -53,6 +57,7 @@ void tsr_processes_lose(tsr_processes *p, const char *reason)
 
 void tsr_processes_break(tsr_processes *p, const char *problem)
 {
+    atomic_store(&p->is_broken, true);
     tsr_heartbeat_lose(p->heartbeat, NULL);
     tsr_processes_lose(p, problem);
 }
@@ -62,11 +67,16 @@ static void lose_by_heartbeat(void *user, const char *reason)
     tsr_processes_lose(user, reason);
 }
 
+bool tsr_processes_are_lost(const tsr_processes *p)
+{
+    return p && atomic_load(&p->lost);
+}
+
 tsr_status tsr_processes_check(const tsr_processes *p)
 {
     if (p && tsr_watch_is_forked(p->watch))
         return tsr_watch_check(p->watch);
-    if (!p || !atomic_load(&p->lost))
+    if (!tsr_processes_are_lost(p))
         return TSR_OK;
     return tsr_fail(TSR_ERR_DEVICE_LOST,
                     "process %d of %d: the runtime is lost: %s; close it and restart all processes",
@@ -99,9 +109,9 @@ static void pause_before_look(uint64_t waited_ns)
 /* A process whose heartbeat goes on may take as long as it needs in calls that load, save or measure. */
 static uint64_t wait_limit_ns(const tsr_processes *p)
 {
-    if (!p->is_watched)
+    if (!p->is_watched && p->epoch == 0)
         return p->timeout_ns ? p->timeout_ns : UINT64_MAX;
-    return atomic_load(&p->n_steps) > 0 || tsr_heartbeat_has_left(p->heartbeat)
+    return !p->is_watched || atomic_load(&p->n_steps) > 0 || tsr_heartbeat_has_left(p->heartbeat)
                ? tsr_processes_step_limit_ns(p)
                : UINT64_MAX;
 }
@@ -202,6 +212,30 @@ static tsr_status fetch_sentence(tsr_processes *p, int failed)
     return status;
 }
 
+bool tsr_processes_is_gone(const tsr_processes *p, int rank)
+{
+    return p && !(p->present >> rank & 1);
+}
+
+int tsr_processes_first(const tsr_processes *p)
+{
+    int rank = 0;
+    while (tsr_processes_is_gone(p, rank))
+        rank++;
+    return rank;
+}
+
+/* The next process from `rank` on that is not gone; n_ranks: none. */
+static int next_present(const tsr_processes *p, int rank)
+{
+    while (rank < p->transport.n_ranks && tsr_processes_is_gone(p, rank))
+        rank++;
+    return rank;
+}
+
+#define FOR_PRESENT(r, p) \
+    for (int r = next_present(p, 0); r < (p)->transport.n_ranks; r = next_present(p, r + 1))
+
 /* One exchange. *failed_out: the first process that has failed, -1 if none; its sentence is in
  * p->sentence. */
 static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, uint64_t mark,
@@ -212,13 +246,17 @@ static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, 
     *failed_out = -1;
     if (status == TSR_OK)
         status = gather_reports(p, own);
-    for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++) {
+    if (status != TSR_OK)
+        return status;
+    FOR_PRESENT(r, p)
+    {
         if (p->reports[r].status != TSR_OK) {
             *failed_out = r;
             return fetch_sentence(p, r);
         }
     }
-    for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++) {
+    FOR_PRESENT(r, p)
+    {
         if (p->reports[r].call == own.call)
             continue;
         char text[SENTENCE_BYTES];
@@ -227,15 +265,15 @@ static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, 
             "process %d is in %s, process %d in another call; all must make the same calls in the same order",
             p->transport.rank, what, r);
         tsr_processes_lose(p, text);
-        status = tsr_processes_check(p);
+        return tsr_processes_check(p);
     }
-    for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++)
-        if (p->reports[r].mark != own.mark)
-            return tsr_fail(TSR_ERR_INVALID,
-                            "%s: arguments or files of processes %d and %d differ; they must be the same in "
-                            "every process",
-                            what, p->transport.rank, r);
-    return status;
+    FOR_PRESENT(r, p)
+    if (p->reports[r].mark != own.mark)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "%s: arguments or files of processes %d and %d differ; they must be the same in "
+                        "every process",
+                        what, p->transport.rank, r);
+    return TSR_OK;
 }
 
 /* The sentence of another process's failure names this process. */
@@ -327,7 +365,7 @@ tsr_status tsr_processes_share(tsr_processes *p, int root, tsr_status mine, void
                                size_t width, size_t height, const char *what)
 {
     int failed;
-    if (!p)
+    if (!p || tsr_processes_is_gone(p, root))
         return mine;
     if (p->pending != TSR_OK)
         return tsr_fail(p->pending, "%s", p->sentence);
@@ -352,7 +390,10 @@ tsr_status tsr_processes_try(tsr_processes *p, tsr_status mine, const char *what
         return mine;
     char sentence[SENTENCE_BYTES];
     snprintf(sentence, sizeof sentence, "%s", mine == TSR_OK ? "" : tsr_last_error());
-    for (int r = 0; r < p->transport.n_ranks && failed < 0; r++) {
+    FOR_PRESENT(r, p)
+    {
+        if (failed >= 0)
+            break;
         if (r == p->transport.rank) {
             first.status = mine;
             memcpy(first.sentence, sentence, sizeof sentence);
@@ -391,6 +432,11 @@ int tsr_processes_count(const tsr_processes *p)
 const tsr_transport *tsr_processes_transport(const tsr_processes *p)
 {
     return &p->transport;
+}
+
+int tsr_processes_tag(const tsr_processes *p, int tag)
+{
+    return p->epoch * TSR_TAGS + tag;
 }
 
 size_t tsr_transport_init(tsr_transport *transport_out, size_t size)
@@ -449,26 +495,41 @@ out:
     return status;
 }
 
+static int count_present(const tsr_processes *p)
+{
+    int n = 0;
+    FOR_PRESENT(r, p)
+    n++;
+    return n;
+}
+
 /* Created before the processes agree, so that none is without a heartbeat. */
 static tsr_status create_heartbeat(tsr_processes *p)
 {
     const uint64_t limit_ns = p->timeout_ns ? p->timeout_ns : TSR_STALL_DEFAULT_NS;
-    if (p->transport.n_ranks == 1)
+    if (count_present(p) == 1)
         return TSR_OK;
-    return tsr_heartbeat_create(&p->transport, limit_ns, lose_by_heartbeat, p, &p->heartbeat);
+    return tsr_heartbeat_create(&p->transport, p->present, tsr_processes_tag(p, TSR_TAG_HEARTBEAT), limit_ns,
+                                lose_by_heartbeat, p, &p->heartbeat);
 }
 
-static tsr_status join(tsr_processes *p, tsr_status mine)
+static tsr_status join(tsr_processes *p, tsr_status mine, const char *what)
 {
-    int ranks[MAX_PROCESSES];
+    int ranks[MAX_PROCESSES], n = 0;
     const tsr_transport *t = &p->transport;
-    for (int r = 0; r < t->n_ranks; r++)
-        ranks[r] = r;
-    const char *problem = t->group_create(t->user, ranks, t->n_ranks, 0, &p->all);
+    FOR_PRESENT(r, p)
+    ranks[n++] = r;
+    const char *problem = t->group_create(t->user, ranks, n, tsr_processes_tag(p, 0), &p->all);
     if (problem)
         return tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", t->rank, t->n_ranks,
                         problem);
-    return tsr_processes_agree(p, mine, "joining the processes of a runtime");
+    return tsr_processes_agree(p, mine, what);
+}
+
+static void begin_watching(tsr_processes *p)
+{
+    tsr_heartbeat_begin(p->heartbeat);
+    p->is_watched = true;
 }
 
 /* A process that cannot go on joins nevertheless, without memory of its own, to report its failure. */
@@ -489,19 +550,71 @@ tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout
         return tsr_fail(TSR_ERR_MEMORY, "the system refused a lock");
     }
     joining->transport = own;
+    joining->present = own.n_ranks == MAX_PROCESSES ? UINT64_MAX : (UINT64_C(1) << own.n_ranks) - 1;
     joining->timeout_ns = timeout_ns;
     joining->watch = watch;
     if (status == TSR_OK)
         status = create_heartbeat(p);
-    status = join(joining, status);
+    status = join(joining, status, "joining the processes of a runtime");
     if (status == TSR_OK) {
-        tsr_heartbeat_begin(p->heartbeat);
-        p->is_watched = true;
+        begin_watching(p);
         *processes_out = p;
     } else {
         leave(joining);
         tsr_mem_free(p);
     }
+out:
+    return status;
+}
+
+/* -- going on without a process -- */
+
+static tsr_status check_can_go_on(const tsr_processes *p)
+{
+    if (!p->transport.survives)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "the processes cannot go on without one of them, because their transport cannot "
+                        "(tsr_transport.survives): %s",
+                        p->reason);
+    if (atomic_load(&p->is_broken))
+        return tsr_processes_check(p);
+    if (p->epoch + 1 == TSR_EPOCHS)
+        return tsr_fail(TSR_ERR_DEVICE_LOST, "the processes went on after %d losses, and can do so no more",
+                        p->epoch);
+    return TSR_OK;
+}
+
+/* The present processes begin anew. */
+static tsr_status begin_epoch(tsr_processes *p, uint64_t present)
+{
+    tsr_processes_leave(p, p->all); /* while it is lost */
+    tsr_heartbeat_destroy(p->heartbeat);
+    p->all = NULL;
+    p->heartbeat = NULL;
+    p->is_watched = false;
+    p->present = present;
+    p->epoch++;
+    p->pending = TSR_OK;
+    atomic_store(&p->lost, false);
+    const tsr_status status = join(p, create_heartbeat(p), "going on without a process");
+    if (status == TSR_OK)
+        begin_watching(p);
+    else
+        tsr_processes_lose(p, tsr_last_error());
+    return status;
+}
+
+tsr_status tsr_processes_go_on(tsr_processes *p, uint64_t said, uint64_t *said_by_all_out)
+{
+    tsr_status status = TSR_OK;
+    uint64_t present = p->present;
+    TSR_TRY(check_can_go_on(p));
+    tsr_heartbeat_end(p->heartbeat);
+    if (p->heartbeat)
+        present = tsr_heartbeat_present(p->heartbeat);
+    TSR_TRY(tsr_survivors_agree(&p->transport, tsr_processes_tag(p, TSR_TAG_SURVIVORS),
+                                tsr_processes_step_limit_ns(p), present, said, &present, said_by_all_out));
+    TSR_TRY(begin_epoch(p, present));
 out:
     return status;
 }

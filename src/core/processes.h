@@ -40,7 +40,16 @@ void tsr_processes_destroy(tsr_processes *processes); /* NULL is fine */
 tsr_status tsr_processes_close(tsr_processes *processes);
 
 int tsr_processes_rank(const tsr_processes *processes);
-int tsr_processes_count(const tsr_processes *processes);
+int tsr_processes_count(const tsr_processes *processes); /* those that are gone, too */
+
+/* The others went on without it. Sharing what it has, as `root`, is no exchange: the rows stay the same. */
+bool tsr_processes_is_gone(const tsr_processes *processes, int rank);
+int tsr_processes_first(const tsr_processes *processes); /* the first that is not gone */
+
+/* Tags of the transport. Those of transfers between devices are below TSR_TAG_HEARTBEAT. Processes that went
+ * on after a loss use others, because messages from before may still be in flight. */
+enum { TSR_TAG_HEARTBEAT = 4096, TSR_TAG_SURVIVORS, TSR_TAGS = 4352, TSR_EPOCHS = 7 };
+int tsr_processes_tag(const tsr_processes *processes, int tag);
 
 /* The transport, for callers that start their own operations. Their failures go to tsr_processes_break(),
  * started operations to tsr_processes_wait(). */
@@ -85,6 +94,15 @@ void tsr_processes_lose(tsr_processes *processes, const char *reason);
 
 /* The same after a function of the transport failed: no other is called. */
 void tsr_processes_break(tsr_processes *processes, const char *problem);
+
+/* After they were lost: go on with those that are still there (core/wait/survivors.h), at most TSR_EPOCHS - 1
+ * times. Called in all of these, with no thread in a call. `said`: bits; *said_by_all_out has those of any
+ * process. Groups of before must be left first. TSR_ERR_UNSUPPORTED if the transport cannot,
+ * TSR_ERR_DEVICE_LOST if the others go on without this process or if a function of the transport has failed;
+ * then they stay lost. */
+tsr_status tsr_processes_go_on(tsr_processes *processes, uint64_t said, uint64_t *said_by_all_out);
+
+bool tsr_processes_are_lost(const tsr_processes *processes); /* any thread */
 
 /* TSR_OK, or TSR_ERR_DEVICE_LOST with the reason. Any thread. */
 tsr_status tsr_processes_check(const tsr_processes *processes);

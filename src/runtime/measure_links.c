@@ -44,8 +44,8 @@ static tsr_status time_size(bench *b, tsr_op_kind kind, tsr_device_set devices, 
         best = TSR_MIN(best, ns);
     }
     /* The result decides what is measured next. */
-    TSR_TRY(tsr_processes_share(b->rt->processes, 0, TSR_OK, &best, sizeof best, sizeof best, 1,
-                                "timing a link"));
+    TSR_TRY(tsr_processes_share(b->rt->processes, tsr_processes_first(b->rt->processes), TSR_OK, &best,
+                                sizeof best, sizeof best, 1, "timing a link"));
     *ns_out = TSR_MAX(best, 1);
 out:
     tsr_probe_destroy(probe);

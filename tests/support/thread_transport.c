@@ -1,7 +1,8 @@
 /* See thread_transport.h. One lock for everything: nothing here has to be fast.
  *
  * An operation is a slot that the processes taking part find by its key: group or pair, and how many of the
- * same key came before. The last to come carries it out, since all buffers are known then. */
+ * same key came before. It has copies of what they send; the last to come carries it out in these, and each
+ * takes its result in test(). So memory of a process that is gone is never touched. */
 #include "support/thread_transport.h"
 
 #include <setjmp.h>
@@ -14,14 +15,15 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "core/wait/heartbeat.h"
+#include "core/mem.h"
+#include "core/processes.h"
 #include "support/random.h"
 
 enum { MAX_GROUPS = 256, MAX_PAIRS = 1024, MAX_SLOTS = 512 };
 enum { SUM, BROADCAST, PASS };
 
 typedef struct group {
-    bool used;
+    bool used, lost;
     int tag, n_ranks, ranks[PROCESSES_MAX], n_joined, n_left;
     int64_t n_started[PROCESSES_MAX];
 } group;
@@ -37,7 +39,7 @@ typedef struct slot {
     const void *key;
     int64_t sequence;
     size_t n;
-    void *buffers[PROCESSES_MAX]; /* by rank */
+    void *copies[PROCESSES_MAX]; /* by rank; NULL: has not come */
 } slot;
 
 struct process_hub {
@@ -49,10 +51,10 @@ struct process_hub {
     int n_pairs;
     slot slots[MAX_SLOTS];
     process_faults faults;
+    int64_t gone_at[PROCESSES_MAX]; /* as process_faults has it; 0: never */
     int64_t n_operations[PROCESSES_MAX];
     uint64_t seed;
     bool broken; /* a process met its fault */
-    bool left;   /* a process gave up, so memory of its operations may be gone: nothing ends any more */
 };
 
 /* -- operations -- */
@@ -68,24 +70,50 @@ static void add(int type, void *to, const void *from, size_t n)
             ((float *)to)[i] += ((const float *)from)[i];
 }
 
+static size_t bytes_of(const slot *s)
+{
+    return s->kind == SUM ? s->n * (s->type == TSR_TRANSPORT_I64 ? 8 : 4) : s->n;
+}
+
 static void carry_out(slot *s)
 {
     int first = -1;
-    const size_t bytes = s->kind == SUM ? s->n * (s->type == TSR_TRANSPORT_I64 ? 8 : 4) : s->n;
     for (int r = 0; r < PROCESSES_MAX && s->kind == SUM; r++) {
-        if (!s->buffers[r])
+        if (!s->copies[r])
             continue;
         if (first >= 0)
-            add(s->type, s->buffers[first], s->buffers[r], s->n);
+            add(s->type, s->copies[first], s->copies[r], s->n);
         else
             first = r;
     }
     if (s->kind != SUM)
         first = s->root;
     for (int r = 0; r < PROCESSES_MAX; r++)
-        if (s->buffers[r] && r != first)
-            memcpy(s->buffers[r], s->buffers[first], bytes);
+        if (s->copies[r] && r != first)
+            memcpy(s->copies[r], s->copies[first], bytes_of(s));
     s->complete = true;
+}
+
+/* Whether a process contributes to it, or only takes its result. */
+static bool sends(const slot *s, int rank)
+{
+    return s->kind == SUM || s->root == rank;
+}
+
+static void join(slot *s, int rank, const void *buffer)
+{
+    s->copies[rank] = calloc(1, bytes_of(s) + 1);
+    if (s->copies[rank] && sends(s, rank) && bytes_of(s) > 0)
+        memcpy(s->copies[rank], buffer, bytes_of(s));
+    if (++s->n_here == s->n_wanted)
+        carry_out(s);
+}
+
+static void free_slot(slot *s)
+{
+    for (int r = 0; r < PROCESSES_MAX; r++)
+        free(s->copies[r]);
+    *s = (slot){.used = false};
 }
 
 /* A fault that this operation meets; "": it is started, and never ends. The heartbeat, which depends on time,
@@ -93,15 +121,13 @@ static void carry_out(slot *s)
 static const char *fault_of(process_hub *hub, int rank, bool is_heartbeat)
 {
     const int64_t n = hub->n_operations[rank] += !is_heartbeat;
-    if (rank != hub->faults.rank)
-        return NULL;
-    if (hub->faults.fail_at && n >= hub->faults.fail_at) {
-        hub->broken = true;
-        return "the test's network fails";
-    }
-    if (hub->faults.gone_at && n >= hub->faults.gone_at) {
+    if (hub->gone_at[rank] && n >= hub->gone_at[rank]) {
         hub->broken = true;
         return "";
+    }
+    if (rank == hub->faults.rank && hub->faults.fail_at && n >= hub->faults.fail_at) {
+        hub->broken = true;
+        return "the test's network fails";
     }
     return NULL;
 }
@@ -125,14 +151,11 @@ static const char *start(process *self, const slot *what, void *buffer, tsr_tran
     if (!problem && !found)
         problem = "the test's transport has too many operations under way";
     else if (!problem && (found->kind != what->kind || found->n != what->n || found->root != what->root ||
-                          found->type != what->type || found->buffers[self->rank]))
+                          found->type != what->type || found->copies[self->rank]))
         problem = "processes started different operations";
-    if (!problem) {
-        found->buffers[self->rank] = buffer;
-        if (++found->n_here == found->n_wanted && !hub->left)
-            carry_out(found);
-    }
-    transfer->word[0] = (uintptr_t)found;
+    if (!problem)
+        join(found, self->rank, buffer);
+    *transfer = (tsr_transfer){{(uintptr_t)found, (uintptr_t)buffer}};
     pthread_mutex_unlock(&hub->lock);
     return problem && *problem ? problem : NULL;
 }
@@ -163,7 +186,7 @@ static const char *pass(process *self, int from, int to, int tag, void *bytes, s
 {
     process_hub *hub = self->hub;
     slot what = {.kind = PASS, .root = from, .n = n, .n_wanted = 2};
-    what.is_heartbeat = tag == TSR_HEARTBEAT_TAG;
+    what.is_heartbeat = tag % TSR_TAGS == TSR_TAG_HEARTBEAT;
     pthread_mutex_lock(&hub->lock);
     int i = 0;
     while (i < hub->n_pairs &&
@@ -197,8 +220,10 @@ static const char *test(void *user, tsr_transfer *transfer, bool *done_out)
     slot *s = (slot *)transfer->word[0];
     pthread_mutex_lock(&self->hub->lock);
     *done_out = s && s->complete && random_below(&self->hub->seed, 4) > 0;
+    if (*done_out && !(s->root == self->rank && s->kind == PASS) && bytes_of(s) > 0)
+        memcpy((void *)transfer->word[1], s->copies[self->rank], bytes_of(s));
     if (*done_out && ++s->n_tested == s->n_wanted)
-        s->used = false;
+        free_slot(s);
     pthread_mutex_unlock(&self->hub->lock);
     return NULL;
 }
@@ -237,21 +262,25 @@ static void group_destroy(void *user, void *what, bool lost)
     group *g = what;
     pthread_mutex_lock(&self->hub->lock);
     self->hub->broken |= lost;
-    self->hub->left |= lost;
-    if (++g->n_left == g->n_ranks)
+    g->lost |= lost;
+    if (++g->n_left == g->n_ranks && !g->lost) /* operations of a lost one may still have its address */
         g->used = false;
     pthread_mutex_unlock(&self->hub->lock);
 }
 
 /* -- processes -- */
 
-void process_vanish(process *self)
+void process_vanish_after(process *self, int64_t n)
 {
     process_hub *hub = self->hub;
     pthread_mutex_lock(&hub->lock);
-    hub->broken = true;
-    hub->faults = (process_faults){.rank = self->rank, .gone_at = 1};
+    hub->gone_at[self->rank] = TSR_MAX(hub->n_operations[self->rank] + n, (int64_t)1);
     pthread_mutex_unlock(&hub->lock);
+}
+
+void process_vanish(process *self)
+{
+    process_vanish_after(self, 0);
 }
 
 void process_note(process *self, tsr_status status)
@@ -295,20 +324,24 @@ int64_t processes_run(int n, void (*body)(process *self), void *user, const proc
     pthread_barrier_init(&hub->all_there, NULL, (unsigned)n);
     hub->n_ranks = n;
     hub->seed = 1;
-    if (faults)
+    if (faults) {
         hub->faults = *faults;
+        hub->gone_at[faults->rank] = faults->gone_at;
+    }
     for (int r = 0; r < n; r++) {
         process *p = &processes[r];
         *p = (process){.rank = r, .n_ranks = n, .hub = hub, .user = user};
         p->transport = (tsr_transport){
-            sizeof(tsr_transport), r,   n, p, group_create, group_destroy, sum, broadcast, send_to,
-            receive_from,          test};
+            sizeof(tsr_transport), r,    n,   p, group_create, group_destroy, sum, broadcast, send_to,
+            receive_from,          test, true};
         runs[r] = (run){p, body};
         assert_int_equal(pthread_create(&threads[r], NULL, run_body, &runs[r]), 0);
     }
     for (int r = 0; r < n; r++)
         pthread_join(threads[r], NULL);
     check_left_over(hub);
+    for (int i = 0; i < MAX_SLOTS; i++)
+        free_slot(&hub->slots[i]);
     const int64_t n_operations = hub->n_operations[hub->faults.rank];
     pthread_barrier_destroy(&hub->all_there);
     pthread_mutex_destroy(&hub->lock);

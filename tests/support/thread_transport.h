@@ -38,8 +38,10 @@ typedef struct process_faults {
 int64_t processes_run(int n, void (*body)(process *self), void *user, const process_faults *faults,
                       process *processes);
 
-/* From now on nothing that this process starts ends, as if it had ended or been stopped. */
+/* From now on, or after n more operations, nothing that this process starts ends, as if it had ended or been
+ * stopped. The heartbeat's operations do not count. */
 void process_vanish(process *self);
+void process_vanish_after(process *self, int64_t n);
 
 /* Note the status and, if it is none, the library's sentence. */
 void process_note(process *self, tsr_status status);

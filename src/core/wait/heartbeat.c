@@ -38,6 +38,8 @@ typedef struct peer {
 
 struct tsr_heartbeat {
     tsr_transport transport;
+    uint64_t processes; /* one bit for each */
+    int tag;
     uint64_t limit_ns, period_ns;
     tsr_heartbeat_loser lose;
     void *user;
@@ -57,6 +59,12 @@ struct tsr_heartbeat {
 static bool is_silent(const tsr_heartbeat *h, const peer *p)
 {
     return p->silent_ns > SILENT_ROUNDS * h->period_ns;
+}
+
+/* Whether messages are exchanged with this process. */
+static bool is_other(const tsr_heartbeat *h, int rank)
+{
+    return rank != h->transport.rank && (h->processes >> rank & 1);
 }
 
 /* -- names -- */
@@ -97,7 +105,7 @@ void tsr_heartbeat_describe_missing(tsr_heartbeat *h, char *text, size_t bytes)
         pthread_mutex_lock(&h->lock);
     for (int r = 0; h && r < h->transport.n_ranks; r++) {
         const peer *p = &h->peers[r];
-        if (r != h->transport.rank && (!p->waits || p->has_ended || is_silent(h, p)))
+        if (is_other(h, r) && (!p->waits || p->has_ended || is_silent(h, p)))
             used = append_missing(h, r, text, bytes, used);
     }
     if (h)
@@ -146,7 +154,7 @@ static const char *receive_from(tsr_heartbeat *h, int rank, uint64_t passed_ns)
     while (!p->has_ended && done) {
         const char *problem = NULL;
         if (!p->is_receiving)
-            problem = t->receive(t->user, rank, TSR_HEARTBEAT_TAG, &p->in, sizeof p->in, &p->receiving);
+            problem = t->receive(t->user, rank, h->tag, &p->in, sizeof p->in, &p->receiving);
         p->is_receiving = true;
         if (!problem)
             problem = t->test(t->user, &p->receiving, &done);
@@ -184,7 +192,7 @@ static const char *send_to(tsr_heartbeat *h, int rank, kind what)
         pthread_mutex_unlock(&h->lock);
     }
     p->said_last = what != BEAT;
-    problem = t->send(t->user, rank, TSR_HEARTBEAT_TAG, &p->out, sizeof p->out, &p->sending);
+    problem = t->send(t->user, rank, h->tag, &p->out, sizeof p->out, &p->sending);
     p->is_sending = true;
     return problem ? problem : advance_send(h, p);
 }
@@ -236,7 +244,7 @@ static bool is_over(tsr_heartbeat *h)
         return false;
     for (int r = 0; r < h->transport.n_ranks; r++) {
         const peer *p = &h->peers[r];
-        if (r == h->transport.rank || (lost && is_silent(h, p)))
+        if (!is_other(h, r) || (lost && is_silent(h, p)))
             continue;
         if (!p->said_last || p->is_sending || !p->has_ended)
             return false;
@@ -273,7 +281,7 @@ static void *run(void *what)
         const uint64_t now = tsr_clock_ns(), passed_ns = TSR_MIN(now - looked_ns, 2 * h->period_ns);
         looked_ns = now;
         for (int r = 0; r < h->transport.n_ranks; r++)
-            if (r != h->transport.rank && !meet(h, r, passed_ns))
+            if (is_other(h, r) && !meet(h, r, passed_ns))
                 return NULL;
         if (is_over(h))
             return NULL;
@@ -319,6 +327,15 @@ bool tsr_heartbeat_has_left(const tsr_heartbeat *h)
     return h && atomic_load(&h->has_left);
 }
 
+uint64_t tsr_heartbeat_present(const tsr_heartbeat *h)
+{
+    uint64_t present = h->processes;
+    for (int r = 0; r < h->transport.n_ranks; r++)
+        if (is_other(h, r) && h->peers[r].silent_ns >= h->limit_ns)
+            present &= ~(UINT64_C(1) << r);
+    return present;
+}
+
 /* With every signal blocked: the application's handlers run on its own threads. */
 static bool start(tsr_heartbeat *h)
 {
@@ -343,14 +360,17 @@ out:
     return status;
 }
 
-tsr_status tsr_heartbeat_create(const tsr_transport *transport, uint64_t limit_ns, tsr_heartbeat_loser lose,
-                                void *user, tsr_heartbeat **heartbeat_out)
+tsr_status tsr_heartbeat_create(const tsr_transport *transport, uint64_t processes, int tag,
+                                uint64_t limit_ns, tsr_heartbeat_loser lose, void *user,
+                                tsr_heartbeat **heartbeat_out)
 {
     tsr_heartbeat *h = NULL;
     tsr_status status = allocate(transport, &h);
     if (status != TSR_OK)
         return status;
     h->transport = *transport;
+    h->processes = processes;
+    h->tag = tag;
     h->limit_ns = limit_ns;
     h->period_ns = TSR_MIN(limit_ns / ROUNDS_PER_LIMIT + 1, (uint64_t)PERIOD_MOST_NS);
     h->lose = lose;

@@ -16,18 +16,17 @@
 
 #include "core/status.h"
 
-enum { TSR_HEARTBEAT_TAG = 4096 }; /* transfers between devices have the tags below */
-
 typedef struct tsr_heartbeat tsr_heartbeat;
 
 /* Called by the heartbeat's thread when the runtime is lost, with a sentence that names a process. It must
  * call tsr_heartbeat_lose(), possibly with an earlier reason. */
 typedef void (*tsr_heartbeat_loser)(void *user, const char *reason);
 
-/* Start the thread, which does nothing yet. limit_ns: the longest silence of a process; UINT64_MAX: none.
- * TSR_ERR_MEMORY. */
-tsr_status tsr_heartbeat_create(const tsr_transport *transport, uint64_t limit_ns, tsr_heartbeat_loser lose,
-                                void *user, tsr_heartbeat **heartbeat_out);
+/* Start the thread, which does nothing yet. `processes`: one bit for each that has a heartbeat, the same in
+ * all of them, as is `tag`. limit_ns: the longest silence of a process; UINT64_MAX: none. TSR_ERR_MEMORY. */
+tsr_status tsr_heartbeat_create(const tsr_transport *transport, uint64_t processes, int tag,
+                                uint64_t limit_ns, tsr_heartbeat_loser lose, void *user,
+                                tsr_heartbeat **heartbeat_out);
 
 /* All processes have arrived: send and expect messages. */
 void tsr_heartbeat_begin(tsr_heartbeat *heartbeat);
@@ -49,6 +48,9 @@ void tsr_heartbeat_wait(tsr_heartbeat *heartbeat, bool begins);
 /* Whether a process has closed the runtime longer ago than the limit: what it began before has arrived, so
  * waiting for it is in vain. */
 bool tsr_heartbeat_has_left(const tsr_heartbeat *heartbeat);
+
+/* After the thread has ended (tsr_heartbeat_end()): the processes that were not silent for the limit. */
+uint64_t tsr_heartbeat_present(const tsr_heartbeat *heartbeat);
 
 /* Write the processes that another one, which waits, may be waiting for: those that do not wait themselves,
  * are silent or have left. "process 1 on alpha and process 2 on beta (silent for 3 s)"; "another process" if
