@@ -44,29 +44,6 @@ static void what_one_process_cannot_open_none_opens(void **state)
     task_free(&peer);
 }
 
-static tsr_status drop_a_device(process *self, tsr_model *model, tsr_session *session)
-{
-    (void)session;
-    (void)self;
-    return tsr_runtime_drop_device(model->rt, 1);
-}
-
-static void drop_body(process *self)
-{
-    task_with_session(self, drop_a_device);
-}
-
-static void no_device_of_several_processes_is_dropped(void **state)
-{
-    (void)state;
-    process processes[PROCESSES_MAX];
-    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .split = {1, 1}, .n_split = 2};
-    const int n = task_run(&t, drop_body, NULL, processes);
-    task_assert_status(processes, n, TSR_ERR_UNSUPPORTED,
-                       "device host0@1 is of a runtime of several processes");
-    task_free(&t);
-}
-
 /* A step of one token that fails as it should in every process, and is all that is lost. */
 static tsr_status decode_refused(process *self, tsr_session *session, int32_t token, tsr_status expected,
                                  const char *text)
@@ -350,7 +327,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
-        cmocka_unit_test(no_device_of_several_processes_is_dropped),
         cmocka_unit_test(arguments_that_differ_are_refused),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(a_cancelled_decode_ends_in_every_process),

@@ -110,6 +110,36 @@ static void one_after_another_is_dropped(void **state)
     runner_close(&r);
 }
 
+static void all_lost_devices_are_dropped(void **state)
+{
+    (void)state;
+    runner r;
+    open_split(&r, "host:4,threads=1", "1,1,1,1", TSR_SPLIT_MODE_TENSOR);
+    append(&r, 0, 0, 10);
+    assert_int_equal(tsr_runtime_drop_device(r.rt, TSR_LOST_DEVICES), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "no device is known to be lost"));
+    r.rt->devices[0]->lost = r.rt->devices[2]->lost = true;
+    runner_ok(tsr_runtime_drop_device(r.rt, TSR_LOST_DEVICES), "drop");
+    for (int d = 0; d < 4; d++)
+        assert_int_equal(used_of(&r, d) == 0, d % 2 == 0);
+    append(&r, 0, 10, 20);
+    runner_close(&r);
+}
+
+static void a_model_without_a_split_goes_to_another_device(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        runner r;
+        open_split(&r, "host:2,threads=1", NULL, TSR_SPLIT_MODE_NONE);
+        append(&r, 0, 0, 10);
+        r.rt->devices[0]->lost = lost;
+        runner_ok(tsr_runtime_drop_device(r.rt, 0), "drop");
+        append(&r, 0, 10, 20);
+        runner_close(&r);
+    }
+}
+
 /* Its tokens are unknown; sequences that were not lost stay. */
 static void a_sequence_from_a_file_is_to_be_loaded_again(void **state)
 {
@@ -198,6 +228,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_go_on_without_a_device),
         cmocka_unit_test(one_after_another_is_dropped),
+        cmocka_unit_test(all_lost_devices_are_dropped),
+        cmocka_unit_test(a_model_without_a_split_goes_to_another_device),
         cmocka_unit_test(a_sequence_from_a_file_is_to_be_loaded_again),
         cmocka_unit_test(what_belongs_to_the_caller_is_refused),
         cmocka_unit_test(without_room_the_model_is_lost_and_nothing_else),

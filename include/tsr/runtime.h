@@ -112,6 +112,7 @@ typedef struct tsr_device_info {
     size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
     bool lost;    /**< it failed for good, or does not end; tsr_runtime_drop_device() goes on without it */
     bool dropped; /**< tsr_runtime_drop_device() has gone on without it */
+    bool gone;    /**< and without its process, which ended, stopped or did not answer */
     uint64_t reserved[8]; /**< 0; fields of later versions take its place */
 } tsr_device_info;
 
@@ -132,21 +133,35 @@ TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
  * NULL with capacity 0. Returns the number of objects that exist. */
 TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects, int capacity);
 
+/** As the device of tsr_runtime_drop_device(): all that are lost. */
+enum { TSR_LOST_DEVICES = -1 };
+
 /** Go on without a device: one that was lost (tsr_device_info.lost), which then no longer keeps the runtime
- * lost, or one that is to be taken out. Models are planned for the other devices, which read from the files
- * what they lack, and the sequences of sessions are computed again from their tokens where the device had a
- * part of their KV regions. A call that failed with TSR_ERR_DEVICE_LOST can then be made again, and gives the
- * bits that it would have given, if all devices are of one kind. After a failure models lack weights: close
- * them; the runtime can open others on the remaining devices.
+ * lost, one that is to be taken out, or, with TSR_LOST_DEVICES, without all that are lost. Models are planned
+ * for the other devices, which read from the files what they lack, and the sequences of sessions are computed
+ * again from their tokens where a lost device had a part of their KV regions. A call that failed with
+ * TSR_ERR_DEVICE_LOST can then be made again, and gives the bits that it would have given, if all devices are
+ * of one kind. After a failure models lack weights: close them; the runtime can open others on the remaining
+ * devices.
  *
  * A device that is lost meanwhile is dropped as well. The device keeps its number, with a share of 0. It
  * cannot come back before the runtime is opened again. Sequences that came from a file (tsr_session_load())
  * have no tokens: they are empty afterwards, with a warning; load them again.
  *
- * TSR_ERR_INVALID: there is no such device, it was dropped before, it is the last one, or programs, buffers
- * or KV regions of the caller exist on the runtime. TSR_ERR_MEMORY: the other devices have no room; the
- * message has the device and the missing bytes. TSR_ERR_UNSUPPORTED in several processes. Else as
- * tsr_model_resplit(). Blocks until done. */
+ * In several processes whose transport survives the end of one (tsr_transport.survives), those that are left
+ * all make this call after TSR_ERR_DEVICE_LOST, with TSR_LOST_DEVICES, within the transport's timeout; they
+ * go on without the devices that are lost in any of them, without processes that ended, and without those
+ * that do not make the call (tsr_device_info.gone), at most six times. If nothing is lost after all, nothing
+ * is dropped. The call in which it was lost has failed in some of them and may have succeeded in others.
+ * Where it succeeded, sequences are as before it afterwards: compare tsr_session_length(), and append what is
+ * missing, which the others append when they make their call again. A caller who trims, forks or samples
+ * between such calls does it again, too.
+ *
+ * TSR_ERR_INVALID: there is no such device, it was dropped before, it is the last one, none is lost, or
+ * programs, buffers or KV regions of the caller exist on the runtime. TSR_ERR_MEMORY: the other devices have
+ * no room; the message has the device and the missing bytes. TSR_ERR_UNSUPPORTED: the transport does not
+ * survive. TSR_ERR_DEVICE_LOST: the other processes go on without this one. Else as tsr_model_resplit().
+ * Blocks until done. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_drop_device(tsr_runtime *rt, int device);
 
 /** How the devices' partial sums are added up, by the size of one device's partial:

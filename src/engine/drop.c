@@ -4,7 +4,10 @@
  * becomes a stand-in without room (alloc/buffer/dry_device.h): what it had is gone, and objects on it can be
  * destroyed as ever. The communicator is made again between the others, a change of split reads the missing
  * weights from the files, and sequences are computed again, since every head of a lost device is missing in
- * every position. */
+ * every position.
+ *
+ * In several processes those that are left first agree on what is lost, and on the lengths of the sequences:
+ * one of them may have returned from a call in which the others have failed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -176,37 +179,106 @@ static tsr_status refuse_foreign(const tsr_runtime *rt)
     return TSR_OK;
 }
 
-/* Whether a device remains without this one. */
-static bool has_others(const tsr_runtime *rt, int device)
+static tsr_device_set dropped_devices(const tsr_runtime *rt)
 {
+    tsr_device_set dropped = 0;
     for (int d = 0; d < rt->n_devices; d++)
-        if (d != device && !tsr_device_is_dropped(rt->devices[d]) && !tsr_device_is_lost(rt->devices[d]))
-            return true;
-    return false;
+        dropped |= tsr_device_is_dropped(rt->devices[d]) ? tsr_device_set_one(d) : 0;
+    return dropped;
+}
+
+/* The lost devices that were not dropped, as far as this process knows. */
+static tsr_device_set lost_devices(const tsr_runtime *rt)
+{
+    tsr_device_set lost = 0;
+    for (int d = 0; d < rt->n_devices; d++)
+        lost |= tsr_device_is_lost(rt->devices[d]) ? tsr_device_set_one(d) : 0;
+    return lost & ~dropped_devices(rt);
+}
+
+static tsr_status check_others(const tsr_runtime *rt, tsr_device_set devices)
+{
+    const tsr_device_set others = ~(devices | dropped_devices(rt) | lost_devices(rt));
+    if (others & tsr_device_set_all(rt->n_devices))
+        return TSR_OK;
+    return tsr_fail(
+        TSR_ERR_INVALID,
+        "tsr_runtime_drop_device: no device remains beside %s; close the runtime and open it anew",
+        rt->devices[tsr_device_set_first(devices)]->name);
 }
 
 static tsr_status check(const tsr_runtime *rt, int device)
 {
-    if (!rt || device < 0 || device >= rt->n_devices)
+    const bool named = device != TSR_LOST_DEVICES;
+    if (device < TSR_LOST_DEVICES || device >= rt->n_devices)
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_runtime_drop_device: device %d does not exist; the runtime has %d", device,
-                        rt ? rt->n_devices : 0);
-    if (rt->processes)
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "tsr_runtime_drop_device: device %s is of a runtime of several processes, which is lost as a "
-            "whole; close it in all of them and open it without the device",
-            rt->devices[device]->name);
-    if (tsr_device_is_dropped(rt->devices[device]))
+                        rt->n_devices);
+    if (named && tsr_device_is_dropped(rt->devices[device]))
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_runtime_drop_device: device %s was dropped before; nothing of it is left",
                         rt->devices[device]->name);
-    if (!has_others(rt, device))
-        return tsr_fail(
-            TSR_ERR_INVALID,
-            "tsr_runtime_drop_device: no device remains beside %s; close the runtime and open it anew",
-            rt->devices[device]->name);
-    return TSR_OK;
+    if (!named && !lost_devices(rt) && !tsr_processes_are_lost(rt->processes))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_runtime_drop_device: no device is known to be lost; name the one to drop");
+    return named ? check_others(rt, tsr_device_set_one(device)) : TSR_OK;
+}
+
+/* -- several processes -- */
+
+/* While the processes are not lost: what one of them has lost, all know. */
+static tsr_status share_losses(tsr_runtime *rt)
+{
+    tsr_status status = TSR_OK;
+    for (int r = 0; r < tsr_processes_count(rt->processes) && rt->processes; r++) {
+        tsr_device_set lost = lost_devices(rt);
+        TSR_TRY(tsr_processes_share(rt->processes, r, TSR_OK, &lost, sizeof lost, sizeof lost, 1,
+                                    "devices that are lost"));
+        TSR_FOR_DEVICES(d, lost)
+            rt->devices[d]->lost = true;
+    }
+out:
+    return status;
+}
+
+/* The lengths that all processes have. Where they differ, a session is computed again. */
+static tsr_status agree_on_lengths(const tsr_runtime *rt, had *h)
+{
+    tsr_status status = TSR_OK;
+    const size_t n = (size_t)n_seqs(h->session), bytes = n * sizeof(int64_t);
+    int64_t *lengths = NULL; /* of a process, then the least so far */
+    TSR_TRY(tsr_mem_array(2 * n, sizeof *lengths, "lengths", &lengths));
+    memset(lengths + n, 0x7f, bytes);
+    for (int r = tsr_processes_first(rt->processes); r < tsr_processes_count(rt->processes); r++) {
+        if (tsr_processes_is_gone(rt->processes, r))
+            continue;
+        memcpy(lengths, h->lengths, bytes);
+        TSR_TRY(tsr_processes_share(rt->processes, r, TSR_OK, lengths, bytes, bytes, 1, "lengths"));
+        h->is_lost |= r > tsr_processes_first(rt->processes) && memcmp(lengths, lengths + n, bytes) != 0;
+        for (size_t s = 0; s < n; s++)
+            lengths[n + s] = TSR_MIN(lengths[n + s], lengths[s]);
+    }
+    memcpy(h->lengths, lengths + n, bytes);
+out:
+    tsr_mem_free(lengths);
+    return status;
+}
+
+/* After the processes were lost: go on with those that are left, and find what is lost in any of them, or
+ * with them. */
+static tsr_status go_on(tsr_runtime *rt, tsr_device_set *lost)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_runtime_disconnect(rt));
+    TSR_TRY(tsr_processes_go_on(rt->processes, *lost, lost));
+    for (int d = 0; d < rt->n_devices; d++)
+        if (tsr_processes_is_gone(rt->processes, rt->devices[d]->process))
+            *lost |= tsr_device_set_one(d);
+    *lost &= ~dropped_devices(rt);
+    TSR_FOR_DEVICES(d, *lost)
+        rt->devices[d]->lost = true;
+out:
+    return status;
 }
 
 /* -- dropping -- */
@@ -218,26 +290,47 @@ static void drop_programs(const tsr_runtime *rt)
             tsr_session_drop_steps(s);
 }
 
-static bool is_lost(const tsr_runtime *rt, int device)
+/* What is to be dropped. */
+typedef struct leaving {
+    tsr_device_set devices;
+    bool lost; /* nothing of them is left */
+} leaving;
+
+static leaving find_leaving(const tsr_runtime *rt, int device)
 {
-    return tsr_device_is_lost(rt->devices[device]) || tsr_watch_is_lost(rt->watch);
+    const tsr_device_set lost = lost_devices(rt);
+    const tsr_device_set devices = device == TSR_LOST_DEVICES ? lost : tsr_device_set_one(device);
+    return (leaving){devices, (devices & lost) || tsr_watch_is_lost(rt->watch)};
+}
+
+/* A model without a split goes to another device. */
+static void move_main_devices(const tsr_runtime *rt, tsr_device_set without)
+{
+    const tsr_device_set others = tsr_device_set_all(rt->n_devices) & ~(dropped_devices(rt) | without);
+    for (tsr_model *m = rt->models; m; m = m->next)
+        if (!tsr_device_set_has(others, m->config.split.main_device))
+            m->config.split.main_device = tsr_device_set_first(others);
 }
 
 /* Of a device that works, a change of split moves what it has. */
-static tsr_status leave(tsr_runtime *rt, int device, had *all, int n)
+static tsr_status leave(tsr_runtime *rt, leaving what, had *all, int n)
 {
     tsr_status status = TSR_OK;
-    const bool lost = is_lost(rt, device);
-    for (int i = 0; i < n && lost; i++)
-        all[i].is_lost |= tsr_kv_reserved_bytes(all[i].session->kv, device) > 0;
-    if (!lost)
-        TSR_TRY(tsr_resplit_all(rt, tsr_device_set_one(device), NULL, 0));
-    drop_programs(rt); /* with collectives that the device is in */
-    tsr_watch_remove(rt->watch, rt->devices[device]);
-    tsr_device_become_dry(rt->devices[device]);
+    TSR_FOR_DEVICES(d, what.devices)
+        for (int i = 0; i < n && what.lost; i++)
+            all[i].is_lost |= tsr_kv_reserved_bytes(all[i].session->kv, d) > 0;
+    move_main_devices(rt, what.devices);
+    if (!what.lost)
+        TSR_TRY(tsr_resplit_all(rt, what.devices, NULL, 0));
+    drop_programs(rt); /* with collectives that the devices are in */
+    TSR_FOR_DEVICES(d, what.devices) {
+        tsr_log(&rt->logger, TSR_LOG_INFO, "device %s is dropped", rt->devices[d]->name);
+        tsr_watch_remove(rt->watch, rt->devices[d]);
+        tsr_device_become_dry(rt->devices[d]);
+    }
     tsr_watch_revive(rt->watch);
     TSR_TRY(tsr_runtime_connect_again(rt));
-    if (lost)
+    if (what.lost && what.devices)
         TSR_TRY(tsr_resplit_all(rt, 0, NULL, 0));
 out:
     return status;
@@ -256,36 +349,80 @@ out:
     return status;
 }
 
-/* The next device that is lost, while another remains; -1: none. */
-static int find_lost(const tsr_runtime *rt)
+/* Whether more is lost after a failure, which is logged. */
+static bool is_more_lost(tsr_runtime *rt)
 {
-    for (int d = 0; d < rt->n_devices; d++)
-        if (!tsr_device_is_dropped(rt->devices[d]) && tsr_device_is_lost(rt->devices[d]) && has_others(rt, d))
-            return d;
-    return -1;
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    if (!tsr_processes_are_lost(rt->processes))
+        (void)!share_losses(rt);
+    const bool is_more = lost_devices(rt) || tsr_processes_are_lost(rt->processes);
+    if (is_more && check_others(rt, 0) != TSR_OK)
+        return false;
+    if (is_more)
+        tsr_log(&rt->logger, TSR_LOG_WARN, "more is lost: %s", sentence);
+    tsr_fail_store("%s", sentence);
+    return is_more;
 }
 
-/* A device that is lost while another one is dropped is dropped as well. */
+static tsr_status drop_once(tsr_runtime *rt, leaving what, bool went_on, had *all, int n)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n && went_on; i++)
+        TSR_TRY(agree_on_lengths(rt, &all[i]));
+    if (what.devices)
+        TSR_TRY(check_others(rt, what.devices));
+    TSR_TRY(leave(rt, what, all, n));
+    TSR_TRY(compute_again(all, n));
+out:
+    return status;
+}
+
+/* What is lost meanwhile is dropped as well. */
+static tsr_status drop(tsr_runtime *rt, int device, had *all, int n)
+{
+    tsr_status status = TSR_OK;
+    do {
+        leaving what = find_leaving(rt, device);
+        const bool goes_on = tsr_processes_are_lost(rt->processes);
+        what.lost |= goes_on;
+        if (goes_on)
+            TSR_TRY(go_on(rt, &what.devices));
+        status = drop_once(rt, what, goes_on, all, n);
+        device = TSR_LOST_DEVICES;
+    } while (status == TSR_ERR_DEVICE_LOST && is_more_lost(rt));
+out:
+    return status;
+}
+
+/* Prepare, in all processes or in none; those that are lost agree later. */
+static tsr_status prepare(tsr_runtime *rt, int device, had **all, int *n)
+{
+    tsr_status status = tsr_processes_are_lost(rt->processes) ? TSR_OK : share_losses(rt);
+    if (status == TSR_OK || tsr_processes_are_lost(rt->processes))
+        status = check(rt, device);
+    if (status == TSR_OK) {
+        drop_programs(rt);
+        status = refuse_foreign(rt);
+    }
+    if (status == TSR_OK)
+        status = note_sequences(rt, all, n);
+    return tsr_processes_are_lost(rt->processes)
+               ? status
+               : tsr_processes_agree_on(rt->processes, status, "tsr_runtime_drop_device", (uint64_t)device);
+}
+
 tsr_status tsr_runtime_drop_device(tsr_runtime *rt, int device)
 {
+    tsr_status status = TSR_OK;
     had *all = NULL;
     int n = 0;
-    tsr_status status = check(rt, device);
-    if (status != TSR_OK)
-        return status;
-    drop_programs(rt);
-    TSR_TRY(refuse_foreign(rt));
-    TSR_TRY(note_sequences(rt, &all, &n));
-    for (int d = device; d >= 0; d = status == TSR_ERR_DEVICE_LOST ? find_lost(rt) : -1) {
-        if (d != device)
-            tsr_log(&rt->logger, TSR_LOG_WARN, "device %s is lost, too: %s", rt->devices[d]->name,
-                    tsr_last_error());
-        status = leave(rt, d, all, n);
-        if (status == TSR_OK)
-            status = compute_again(all, n);
-    }
-    for (tsr_model *m = rt->models; m && status != TSR_OK && tsr_device_is_dropped(rt->devices[device]);
-         m = m->next)
+    if (!rt)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_drop_device: rt must not be NULL");
+    const tsr_device_set before = dropped_devices(rt);
+    TSR_TRY(prepare(rt, device, &all, &n));
+    status = drop(rt, device, all, n);
+    for (tsr_model *m = rt->models; m && status != TSR_OK && dropped_devices(rt) != before; m = m->next)
         m->lost = true;
 out:
     free_had(all, n);

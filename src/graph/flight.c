@@ -21,6 +21,14 @@ static tsr_status wait_released(tsr_device *device)
     return status == TSR_ERR_RANGE || device->was_aborted ? TSR_OK : status;
 }
 
+/* A device that is lost, unless the failure may be that of a wait: then the device is asked later
+ * (tsr_device_is_lost()). */
+static void note_lost(const tsr_runtime *rt, tsr_device *device, tsr_status status)
+{
+    const bool waited = tsr_watch_is_lost(rt->watch) || tsr_processes_are_lost(rt->processes);
+    device->lost |= status == TSR_ERR_DEVICE_LOST && !waited;
+}
+
 /* The devices on which a program is in flight. */
 static tsr_device_set busy_devices(const tsr_flight *flight)
 {
@@ -40,10 +48,10 @@ static tsr_status release_waiting(tsr_flight *flight, tsr_device *culprit, tsr_s
     bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted), is_lost = false;
     snprintf(cause, sizeof cause, "%s", tsr_last_error());
     rt->comm->ops->abort(rt->comm);
-    culprit->lost |= status == TSR_ERR_DEVICE_LOST && !tsr_watch_is_lost(rt->watch); /* itself, not a wait */
+    note_lost(rt, culprit, status);
     TSR_FOR_DEVICES(d, busy_devices(flight)) {
         tsr_status own = wait_released(rt->devices[d]);
-        rt->devices[d]->lost |= own == TSR_ERR_DEVICE_LOST;
+        rt->devices[d]->lost |= own == TSR_ERR_DEVICE_LOST && !tsr_processes_are_lost(rt->processes);
         if (own == TSR_OK || is_lost || (is_cause && own != TSR_ERR_DEVICE_LOST))
             continue;
         is_cause = true;

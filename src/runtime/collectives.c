@@ -269,22 +269,35 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
     return tsr_comm_local_create(rt->n_devices, &rt->comm);
 }
 
-tsr_status tsr_runtime_connect_again(tsr_runtime *rt)
+tsr_status tsr_runtime_disconnect(tsr_runtime *rt)
 {
     tsr_comm *plain = NULL;
-    tsr_status status = tsr_comm_local_create(rt->n_devices, &plain);
+    const tsr_status status = tsr_comm_local_create(rt->n_devices, &plain);
     if (status != TSR_OK)
         return status;
     if (!tsr_watch_has_abandoned(rt->watch))
         tsr_comm_destroy(rt->comm);
-    rt->comm = NULL;
+    rt->comm = plain;
+    return TSR_OK;
+}
+
+tsr_status tsr_runtime_connect_again(tsr_runtime *rt)
+{
+    tsr_status status = tsr_runtime_disconnect(rt);
+    if (status != TSR_OK)
+        return tsr_processes_agree(rt->processes, status, "connecting devices again");
+    tsr_comm *plain = rt->comm;
     status = tsr_runtime_connect(rt, *rt->collectives ? rt->collectives : NULL);
+    if (rt->processes) /* all have one, or none */
+        status = tsr_processes_agree(rt->processes, status, "connecting devices again");
     if (status == TSR_OK) {
         tsr_comm_destroy(plain);
         return TSR_OK;
     }
+    if (rt->comm != plain)
+        tsr_comm_destroy(rt->comm);
     rt->comm = plain;
-    if (status == TSR_ERR_DEVICE_LOST || status == TSR_ERR_MEMORY)
+    if (status == TSR_ERR_DEVICE_LOST || status == TSR_ERR_MEMORY || rt->processes)
         return status;
     tsr_log(&rt->logger, TSR_LOG_WARN, "sums go through host memory now: %s", tsr_last_error());
     tsr_fail_clear();

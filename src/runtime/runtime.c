@@ -272,7 +272,8 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
                             .n_threads = d->n_threads,
                             .memory_cap = d->memory_cap,
                             .lost = tsr_device_is_lost(d),
-                            .dropped = tsr_device_is_dropped(d)};
+                            .dropped = tsr_device_is_dropped(d),
+                            .gone = tsr_processes_is_gone(rt->processes, d->process)};
     memcpy(info.name, d->name, sizeof info.name);
     memcpy(info.isa, d->isa, sizeof info.isa);
     memcpy(info.used, d->used, sizeof info.used);

@@ -230,6 +230,57 @@ static void a_late_process_is_lost_and_named(void **state)
     }
 }
 
+/* -- a GPU that is lost -- */
+
+static struct {
+    uint64_t after; /* calls of CUDA while decoding */
+    int gpu;
+} lost;
+
+static int n_losses[PROCESSES_MAX];
+
+static tsr_status lose_gpu(process *self, tsr_model *model, tsr_session *session)
+{
+    if (self->rank == 0)
+        cudasim_poison_at(cudasim_calls() + lost.after, lost.gpu, cudaErrorIllegalAddress);
+    return task_decode_on(self, model, session, &n_losses[self->rank]);
+}
+
+static void lose_gpu_body(process *self)
+{
+    task_with_session(self, lose_gpu);
+}
+
+/* By the process that has it; the others drop it, too, and all go on. */
+static void a_gpu_that_one_process_lost_is_dropped_in_all(void **state)
+{
+    (void)state;
+    const char *rounds = getenv("TSR_TEST_ROUNDS");
+    uint64_t seed = 23;
+    int n_lost = 0;
+    process processes[PROCESSES_MAX];
+    for (int i = 0, n = rounds ? (atoi(rounds) + 9) / 10 : 3; i < n; i++) {
+        task t = {.devices = {"cuda:0,cuda:1", "cuda:2"},
+                  .split = {1, 2, 1},
+                  .n_split = 3,
+                  .mode = TSR_SPLIT_MODE_TENSOR,
+                  .collectives = i % 2 ? "staged" : NULL,
+                  .timeout_ns = UINT64_C(20000000000)};
+        lost.after = 1 + random_below(&seed, 800);
+        lost.gpu = (int)random_below(&seed, 3);
+        memset(n_losses, 0, sizeof n_losses);
+        configure(seed);
+        const int n_processes = task_run(&t, lose_gpu_body, NULL, processes);
+        task_assert_status(processes, n_processes, TSR_OK, "");
+        assert_int_equal(n_losses[0], n_losses[1]);
+        n_lost += n_losses[0];
+        for (int r = 0; r < n_processes; r++)
+            assert_memory_equal(t.logits[r], one_gpu, LOGIT_BYTES);
+        task_free(&t);
+    }
+    assert_true(n_lost > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +292,7 @@ int main(void)
         cmocka_unit_test(where_one_process_refuses_capture_none_has_graphs),
         cmocka_unit_test(what_fails_in_one_process_fails_in_all),
         cmocka_unit_test(a_late_process_is_lost_and_named),
+        cmocka_unit_test(a_gpu_that_one_process_lost_is_dropped_in_all),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

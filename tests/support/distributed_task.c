@@ -8,7 +8,9 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include "core/mem.h"
 #include "core/status.h"
+#include "model/session/session.h"
 #include "support/directory.h"
 #include "support/random.h"
 
@@ -72,6 +74,21 @@ tsr_status task_decode(const process *self, tsr_session *session, int begin, int
         n = t->chunk && t->chunk < end - at ? t->chunk : end - at;
         tsr_batch batch = {.n_tokens = n, .tokens = tokens + at, .outputs = all};
         status = tsr_session_decode(session, &batch, t->logits[self->rank] + at * SESSION_VOCAB);
+    }
+    return status;
+}
+
+tsr_status task_decode_on(const process *self, tsr_model *model, tsr_session *session, int *n_losses_out)
+{
+    enum { STEP = 3 };
+    tsr_status status = TSR_OK;
+    while (tsr_session_length(session, 0) < N_TOKENS && status == TSR_OK) {
+        const int at = (int)tsr_session_length(session, 0);
+        status = task_decode(self, session, at, TSR_MIN(at + STEP, N_TOKENS));
+        if (status == TSR_ERR_DEVICE_LOST && n_losses_out) {
+            status = tsr_runtime_drop_device(model->rt, TSR_LOST_DEVICES);
+            ++*n_losses_out;
+        }
     }
     return status;
 }
@@ -234,11 +251,16 @@ void task_assert_status(const process *processes, int n, tsr_status status, cons
             fail_msg("process %d: %s: %s", r, tsr_status_name(processes[r].status), processes[r].text);
 }
 
+void task_assert_rows(const task *t, int r)
+{
+    for (int i = 0; i < N_TOKENS; i++)
+        session_assert_row(t->logits[r] + i * SESSION_VOCAB, plain, i);
+}
+
 void task_assert_same(const task *t, int n)
 {
     for (int r = 0; r < n; r++) {
-        for (int i = 0; i < N_TOKENS; i++)
-            session_assert_row(t->logits[r] + i * SESSION_VOCAB, plain, i);
+        task_assert_rows(t, r);
         assert_memory_equal(t->used[r], t->used[0], sizeof t->used[0]);
     }
 }

@@ -45,6 +45,10 @@ tsr_status task_open_runtime(process *self, tsr_runtime **rt_out);
 /* Tokens [begin, end) with all their logits. */
 tsr_status task_decode(const process *self, tsr_session *session, int begin, int end);
 
+/* Decode what is missing of the tokens, a few in each call, and go on without what is lost. *n_losses_out: how
+ * often; NULL: do not go on. */
+tsr_status task_decode_on(const process *self, tsr_model *model, tsr_session *session, int *n_losses_out);
+
 /* A session of a model of a runtime, and what is done with it. */
 void task_with_session(process *self,
                        tsr_status (*use)(process *self, tsr_model *model, tsr_session *session));
@@ -66,7 +70,10 @@ void task_free(task *t);
 /* Every process ended with this status, and a sentence that has `text` in it. */
 void task_assert_status(const process *processes, int n, tsr_status status, const char *text);
 
-/* Every process has the bits of one device, and they have the same accounting of all devices. */
+/* Process r has the bits of one device. */
+void task_assert_rows(const task *t, int r);
+
+/* Every process has, and they have the same accounting of all devices. */
 void task_assert_same(const task *t, int n);
 
 #endif

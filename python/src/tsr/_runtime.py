@@ -67,11 +67,11 @@ class Runtime(Object):
         with self._handle as runtime:
             check(lib.tsr_runtime_resplit(runtime, split, len(split)))
 
-    def drop_device(self, device: int) -> None:
-        """Go on without a device: one that is lost (DeviceInfo.lost) or one that works. Models are planned for the
-        others, and sequences are computed again where they were lost."""
+    def drop_device(self, device: int | None) -> None:
+        """Go on without a device: one that is lost (DeviceInfo.lost) or one that works; None: all that are lost.
+        Models are planned for the others, and sequences are computed again where they were lost."""
         with self._handle as runtime:
-            check(lib.tsr_runtime_drop_device(runtime, device))
+            check(lib.tsr_runtime_drop_device(runtime, lib.TSR_LOST_DEVICES if device is None else device))
 
 
 def _log_callback(log: Callable[[str, str], None]) -> Any:

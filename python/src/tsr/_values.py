@@ -126,6 +126,7 @@ class DeviceInfo:
     used: dict[str, int]
     lost: bool
     dropped: bool
+    gone: bool
 
 
 @dataclass(frozen=True)
