@@ -1,5 +1,6 @@
 /* A process of an MPI job that is stopped (SIGSTOP), in the middle of a decode or before it loads a model:
- * the others return, name it and end. The test starts itself under mpirun. */
+ * the others return, name it and end. One that is killed: the others go on without it. The test starts itself
+ * under mpirun. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,19 +20,26 @@
 #include "core/event.h"
 
 enum { N_PROCESSES = 3, N_TOKENS = 32, N_BATCH = 8, LIMIT_MS = 2000, SLOWEST_MS = 40000 };
+enum { MOST_LOGITS = 1 << 16 };
+
+static const char model_path[] = "examples/models/glossary-7m-Q8_0.gguf";
 
 static char self_path[4096];
 
 /* -- a process of the job -- */
 
-static void stop_in_second_chunk(int64_t n_done, int64_t n_tokens, void *user)
+/* What happens to process 1. */
+typedef enum fate_of_one { STOPPED_IN_DECODE, STOPPED_BEFORE_LOADING, KILLED_IN_DECODE } fate_of_one;
+
+static void stop_in_second_chunk(int64_t n_done, int64_t n_tokens, void *fate)
 {
-    (void)n_tokens, (void)user;
+    (void)n_tokens;
     if (n_done == N_BATCH)
-        raise(SIGSTOP);
+        raise(*(const fate_of_one *)fate == KILLED_IN_DECODE ? SIGKILL : SIGSTOP);
 }
 
-static tsr_status decode(tsr_model *model, bool stops)
+/* The logits of the last token. fate: NULL for those that nothing happens to. */
+static tsr_status decode(tsr_runtime *rt, tsr_model *model, fate_of_one *fate, bool goes_on, float *logits)
 {
     tsr_status status = TSR_OK;
     tsr_session *session = NULL;
@@ -39,17 +47,21 @@ static tsr_status decode(tsr_model *model, bool stops)
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = 100 + i;
     status = tsr_session_create(model, &session);
-    if (status == TSR_OK && stops)
-        tsr_session_set_progress(session, stop_in_second_chunk, NULL);
-    const bool outputs[N_TOKENS] = {false};
-    tsr_batch batch = {.n_tokens = N_TOKENS, .tokens = tokens, .outputs = outputs};
+    if (status == TSR_OK && fate)
+        tsr_session_set_progress(session, stop_in_second_chunk, fate);
+    const tsr_batch batch = {.n_tokens = N_TOKENS, .tokens = tokens};
     if (status == TSR_OK)
-        status = tsr_session_decode(session, &batch, NULL);
+        status = tsr_session_decode(session, &batch, logits);
+    if (status == TSR_ERR_DEVICE_LOST && goes_on)
+        status = tsr_runtime_drop_device(rt, TSR_LOST_DEVICES);
+    if (status == TSR_OK && tsr_session_length(session, 0) < N_TOKENS)
+        status = tsr_session_decode(session, &batch, logits);
     tsr_session_destroy(session);
     return status;
 }
 
-static tsr_status load_and_decode(tsr_runtime *rt, const char *point, bool stops)
+static tsr_status load_and_decode(tsr_runtime *rt, int n_devices, fate_of_one *fate, bool goes_on,
+                                  float *logits)
 {
     tsr_model *model = NULL;
     tsr_model_config config = tsr_model_config_default();
@@ -57,22 +69,39 @@ static tsr_status load_and_decode(tsr_runtime *rt, const char *point, bool stops
     config.session.n_ctx = 256;
     config.session.n_batch = N_BATCH;
     config.split.tensor_split = even;
-    config.split.n_tensor_split = N_PROCESSES;
-    if (stops && strcmp(point, "load") == 0)
+    config.split.n_tensor_split = n_devices;
+    if (fate && *fate == STOPPED_BEFORE_LOADING)
         raise(SIGSTOP);
-    tsr_status status = tsr_model_open(rt, "examples/models/glossary-7m-Q8_0.gguf", &config, &model);
+    tsr_status status = tsr_model_open(rt, model_path, &config, &model);
     if (status == TSR_OK)
-        status = decode(model, stops);
+        status = decode(rt, model, fate, goes_on, logits);
     tsr_model_close(model);
     return status;
 }
 
-/* The others get time to write their sentences before mpirun ends the job. */
-static int be_a_process(const char *point)
+/* The bits of one device. */
+static bool is_expected(const float *logits)
 {
+    static float expected[MOST_LOGITS];
+    tsr_runtime *rt = NULL;
+    tsr_runtime_config config = tsr_runtime_config_default();
+    config.devices = "host:1,threads=1";
+    tsr_status status = tsr_runtime_open(&config, &rt);
+    if (status == TSR_OK)
+        status = load_and_decode(rt, 1, NULL, false, expected);
+    tsr_runtime_close(rt);
+    return status == TSR_OK && memcmp(logits, expected, sizeof expected) == 0;
+}
+
+/* The others get time to write their sentences before mpirun ends the job. */
+static int be_a_process(fate_of_one fate)
+{
+    static float logits[MOST_LOGITS];
     tsr_transport *mpi = NULL;
     tsr_runtime *rt = NULL;
-    const char *problem = tsr_mpi_transport_create(NULL, &mpi);
+    const bool goes_on = fate == KILLED_IN_DECODE;
+    const char *problem =
+        goes_on ? tsr_mpi_transport_create_surviving(NULL, &mpi) : tsr_mpi_transport_create(NULL, &mpi);
     if (problem) {
         fprintf(stderr, "%s\n", problem);
         return 1;
@@ -85,7 +114,10 @@ static int be_a_process(const char *point)
     tsr_status status = tsr_runtime_open(&config, &rt);
     usleep(LIMIT_MS / 2 * 1000); /* until names are known */
     if (status == TSR_OK)
-        status = load_and_decode(rt, point, rank == 1);
+        status = load_and_decode(rt, N_PROCESSES, rank == 1 ? &fate : NULL, goes_on, logits);
+    if (status == TSR_OK)
+        fprintf(stderr, "%d: %s\n", rank,
+                is_expected(logits) ? "has the bits of one device" : "has other bits");
     if (status != TSR_OK)
         fprintf(stderr, "%d: %s: %s\n", rank, tsr_status_name(status), tsr_last_error());
     tsr_runtime_close(rt);
@@ -97,10 +129,10 @@ static int be_a_process(const char *point)
 
 /* -- the test -- */
 
-static FILE *start_job(const char *point)
+static FILE *start_job(fate_of_one fate)
 {
     char line[8192];
-    snprintf(line, sizeof line, "%s %d '%s' %s 2>&1", TSR_TEST_MPIEXEC, N_PROCESSES, self_path, point);
+    snprintf(line, sizeof line, "%s %d '%s' %d 2>&1", TSR_TEST_MPIEXEC, N_PROCESSES, self_path, (int)fate);
     FILE *job = popen(line, "r");
     assert_non_null(job);
     return job;
@@ -127,13 +159,41 @@ static void a_stopped_process_is_lost_and_named(void **state)
 {
     (void)state;
     const uint64_t begin = tsr_clock_ns();
-    FILE *in_decode = start_job("decode"), *in_load = start_job("load");
+    FILE *in_decode = start_job(STOPPED_IN_DECODE), *in_load = start_job(STOPPED_BEFORE_LOADING);
     check_job(in_decode);
     check_job(in_load);
     assert_true(tsr_clock_ns() - begin < SLOWEST_MS * UINT64_C(1000000));
 }
 
+/* The launcher must let them: Open MPI 4 does so with the variable of --enable-recovery. */
+static void the_others_go_on_without_a_killed_process(void **state)
+{
+    (void)state;
+    char text[16384];
+    FILE *version = popen(TSR_TEST_MPIEXEC " 1 --version 2>&1", "r");
+    assert_non_null(version);
+    text[fread(text, 1, sizeof text - 1, version)] = '\0';
+    pclose(version);
+    if (!strstr(text, "(OpenRTE) 4.")) {
+        print_message("skipped: not Open MPI 4, which can be told not to end the job\n");
+        skip();
+    }
+    assert_int_equal(setenv("OMPI_MCA_orte_enable_recovery", "1", 1), 0);
+    FILE *job = start_job(KILLED_IN_DECODE);
+    text[fread(text, 1, sizeof text - 1, job)] = '\0';
+    pclose(job);
+    if (!strstr(text, "0: has the bits of one device") || !strstr(text, "2: has the bits of one device"))
+        fail_msg("the others did not go on:\n%s", text);
+}
+
 #else
+
+static void the_others_go_on_without_a_killed_process(void **state)
+{
+    (void)state;
+    print_message("skipped: built without MPI\n");
+    skip();
+}
 
 static void a_stopped_process_is_lost_and_named(void **state)
 {
@@ -146,10 +206,13 @@ static void a_stopped_process_is_lost_and_named(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_stopped_process_is_lost_and_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stopped_process_is_lost_and_named),
+        cmocka_unit_test(the_others_go_on_without_a_killed_process),
+    };
 #ifdef TSR_TEST_MPIEXEC
     if (argc == 2)
-        return be_a_process(argv[1]);
+        return be_a_process((fate_of_one)atoi(argv[1]));
     snprintf(self_path, sizeof self_path, "%s", argv[0]);
 #else
     (void)argc, (void)argv;

@@ -24,7 +24,6 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p hi --trace /tmp/t.json", 2, "--trace cannot be used with --mpi"},
         {"bench --mpi --trace t.json -m x", 2, "--trace cannot be used with --mpi"},
         {"bench --mpi --show r.json", 2, "--show measures nothing: leave out --mpi"},
-        {RUN "-p hi --survive", 2, "--survive cannot be used with --mpi"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -51,7 +50,7 @@ static void text_does_not_depend_on_processes(void **state)
         const char *arguments;
     } ways[] = {{2, "--devices host:1,threads=1 -ts 3,1"},
                 {2, "--devices host:2,threads=1 -ts 1,1,0,2"},
-                {3, "--devices host:1,threads=1 -ts 1,1,1 -sm layer"}};
+                {3, "--devices host:1,threads=1 -ts 1,1,1 -sm layer --survive --process-timeout 90"}};
     const char *prompt = RUN "-p 'lighthouse (n.):' -n 24 --temp 0";
     static char line[8192], alone[4096], together[4096];
     snprintf(line, sizeof line, "'%s' run%s 2>/dev/null", program_path(), prompt + strlen("run --mpi"));

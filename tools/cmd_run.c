@@ -20,8 +20,8 @@ static tsr_status find_chat(const run_options *options, run_engine *engine)
     return status;
 }
 
-static tsr_status open_engine(const run_options *options, tool_engine *devices,
-                              const tool_processes *processes, run_engine *engine)
+static tsr_status open_engine(const run_options *options, tool_engine *devices, tool_processes *processes,
+                              run_engine *engine)
 {
     tsr_model_info info;
     tsr_status status = tool_engine_open(devices, processes);
@@ -49,7 +49,7 @@ static void close_engine(run_engine *engine)
     tsr_model_close(engine->model);
 }
 
-static int run(const run_options *options, tool_engine *devices, const tool_processes *processes,
+static int run(const run_options *options, tool_engine *devices, tool_processes *processes,
                const char *prompt, size_t prompt_bytes)
 {
     tool_trace trace = {.command = "run", .path = options->trace};
@@ -82,7 +82,8 @@ static int run_in_processes(run_options *options, tool_engine *devices)
     char *prompt = NULL;
     size_t prompt_bytes = 0;
     int code = TOOL_EXIT_FAILED;
-    if (!tool_processes_join("run", options->engine.mpi, &processes))
+    const tool_joining joining = options->survive ? TOOL_SURVIVING : TOOL_TOGETHER;
+    if (!tool_processes_join("run", options->engine.mpi ? joining : TOOL_ALONE, &processes))
         return code;
     if (tool_processes_share(&processes, 0, &options->sampler.seed, sizeof options->sampler.seed))
         code = run_prompt_read(options, &processes, &prompt, &prompt_bytes);

@@ -75,6 +75,7 @@ tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes
     config.collectives = options->collectives;
     config.library_tokens = options->library_tokens;
     config.transport = processes->transport;
+    config.transport_timeout_ns = UINT64_C(1000000000) * (uint64_t)options->process_timeout;
     config.logger = tool_logger(options->verbose);
     config.logger.user = processes->log;
 

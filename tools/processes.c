@@ -17,6 +17,11 @@ static const char *tsr_mpi_transport_create(const void *mpi_comm, tsr_transport 
     return "this tsr was built without MPI; install one (Debian: libopenmpi-dev) and build it again";
 }
 
+static const char *tsr_mpi_transport_create_surviving(const void *mpi_comm, tsr_transport **transport_out)
+{
+    return tsr_mpi_transport_create(mpi_comm, transport_out);
+}
+
 static void tsr_mpi_transport_destroy(tsr_transport *transport)
 {
     (void)transport;
@@ -33,12 +38,14 @@ static bool fall_silent(FILE **log_out)
     return *log_out && freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr);
 }
 
-bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out)
+bool tool_processes_join(const char *command, tool_joining joining, tool_processes *processes_out)
 {
     *processes_out = (tool_processes){.command = command};
-    if (!wanted)
+    if (joining == TOOL_ALONE)
         return true;
-    const char *problem = tsr_mpi_transport_create(NULL, &processes_out->transport);
+    const char *problem = joining == TOOL_SURVIVING
+                              ? tsr_mpi_transport_create_surviving(NULL, &processes_out->transport)
+                              : tsr_mpi_transport_create(NULL, &processes_out->transport);
     if (!problem && processes_out->transport->rank > 0 && !fall_silent(&processes_out->log))
         problem = "cannot open /dev/null";
     if (!problem)
@@ -46,6 +53,16 @@ bool tool_processes_join(const char *command, bool wanted, tool_processes *proce
     fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
     tool_processes_leave(processes_out);
     return false;
+}
+
+void tool_processes_leave_out(tool_processes *processes, int rank)
+{
+    processes->gone |= UINT64_C(1) << rank;
+}
+
+static bool is_gone(const tool_processes *processes, int rank)
+{
+    return processes->gone >> rank & 1;
 }
 
 void tool_processes_speak(void)
@@ -105,10 +122,10 @@ bool tool_processes_share(const tool_processes *processes, int root, void *bytes
 {
     const tsr_transport *t = processes->transport;
     const char *problem = NULL;
-    if (t && t->rank != root)
+    if (t && t->rank != root && !is_gone(processes, root))
         problem = receive_from(t, root, bytes, n);
     for (int rank = 0; t && t->rank == root && rank < t->n_ranks && !problem; rank++)
-        if (rank != root)
+        if (rank != root && !is_gone(processes, rank))
             problem = send_to(t, rank, bytes, n);
     if (problem)
         fprintf(processes->log ? processes->log : stderr, "tsr %s: --mpi: %s\n", processes->command, problem);

@@ -4,6 +4,7 @@
 #define TSR_TOOLS_PROCESSES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include <tsr/transport.h>
@@ -12,11 +13,22 @@ typedef struct tool_processes {
     const char *command;      /* for messages */
     tsr_transport *transport; /* NULL: single process */
     FILE *log;                /* destination of this process's warnings; NULL: stderr */
+    uint64_t gone;            /* one bit for each process that is left out */
 } tool_processes;
 
-/* Join the other processes if `wanted`; blocks until all have arrived. Output of all but the first is
- * suppressed, since it is the same. False after an error message that names `command`. */
-bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out);
+/* How the others are joined. */
+typedef enum tool_joining {
+    TOOL_ALONE,    /* not at all */
+    TOOL_TOGETHER, /* all end with the first that ends */
+    TOOL_SURVIVING /* they can go on without one that ends */
+} tool_joining;
+
+/* Join the other processes; blocks until all have arrived. Output of all but the first is suppressed, since
+ * it is the same. False after an error message that names `command`. */
+bool tool_processes_join(const char *command, tool_joining joining, tool_processes *processes_out);
+
+/* No message goes to this process, or comes from it, any more. */
+void tool_processes_leave_out(tool_processes *processes, int rank);
 
 int tool_processes_count(const tool_processes *processes); /* 1: a single process, too */
 int tool_processes_rank(const tool_processes *processes);  /* 0: a single process, too */

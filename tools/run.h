@@ -47,7 +47,7 @@ typedef struct run_engine {
     tsr_sampler *sampler;
     const tsr_chat *chat; /* NULL: prompts are used without a template */
     tool_trace *trace;
-    const tool_processes *processes; /* that generate together, each making the same calls */
+    tool_processes *processes; /* that generate together, each making the same calls */
 } run_engine;
 
 typedef struct run_result {

@@ -9,6 +9,7 @@
 #include <tsr/gguf.h>
 
 #include "interrupt.h"
+#include "run_losses.h"
 #include "tsr.h"
 
 /* In pieces of whole UTF-8 characters, whose bytes would be replaced one by one. */
@@ -113,7 +114,8 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
     d->n_trained = count_trained(tsr_model_gguf(engine->model), &model);
     d->logits = malloc((size_t)d->n_vocab * sizeof *d->logits);
     d->silent = calloc((size_t)d->n_call, sizeof *d->silent);
-    if (!d->logits || !d->silent)
+    d->tokens_before = calloc((size_t)d->n_call, sizeof *d->tokens_before);
+    if (!d->logits || !d->silent || !d->tokens_before)
         return run_fail_memory();
     int code = find_eog(d);
     if (code != TOOL_GO_ON)
@@ -129,6 +131,7 @@ void run_decoder_close(run_decoder *d)
     tsr_detokenizer_destroy(d->stream);
     free(d->logits);
     free(d->silent);
+    free(d->tokens_before);
     free(d->eog);
 }
 
@@ -167,35 +170,25 @@ static tsr_status decode_once(run_decoder *d, const tsr_batch *batch)
                : tsr_session_decode(d->engine->session, batch, d->logits);
 }
 
-/* The first device that is lost and was not dropped; -1: none. */
-static int find_lost(const tsr_runtime *rt, tsr_device_info *info_out)
-{
-    for (int i = 0; i < tsr_runtime_n_devices(rt); i++)
-        if (tsr_runtime_device(rt, i, info_out) == TSR_OK && info_out->lost && !info_out->dropped)
-            return i;
-    return -1;
-}
-
-/* Append tokens, and compute what the sampler needs; with --survive also without a device that was lost. */
+/* Append tokens, and compute what the sampler needs; with --survive also without what is lost. */
 static tsr_status decode(run_decoder *d, const tsr_batch *batch)
 {
-    tsr_device_info lost;
+    const int64_t length = tsr_session_length(d->engine->session, 0);
     tsr_status status = decode_once(d, batch);
     while (status == TSR_ERR_DEVICE_LOST && d->options->survive) {
-        const double start = tool_clock();
-        const int i = find_lost(d->engine->rt, &lost);
-        if (i < 0)
-            return status;
-        fprintf(stderr, "tsr: run: %s\n", tsr_last_error());
-        status = tsr_runtime_drop_device(d->engine->rt, i);
-        if (status != TSR_OK)
-            return status;
-        fprintf(stderr, "tsr: run: goes on without device %s, after %.1f s\n", lost.name,
-                tool_clock() - start);
-        status = decode_once(d, batch);
+        status = run_losses_go_on(d->engine->rt, d->engine->processes);
+        if (status == TSR_OK && tsr_session_length(d->engine->session, 0) < length)
+            status = decode_once(d, &d->before); /* of which another process has lost the result */
+        if (status == TSR_OK)
+            status = decode_once(d, batch);
     }
     if (status == TSR_ERR_CANCELLED)
         tool_interrupted = 1;
+    if (status == TSR_OK) {
+        memcpy(d->tokens_before, batch->tokens, (size_t)batch->n_tokens * sizeof *batch->tokens);
+        d->before =
+            (tsr_batch){.n_tokens = batch->n_tokens, .tokens = d->tokens_before, .outputs = batch->outputs};
+    }
     return status;
 }
 

@@ -17,9 +17,11 @@ typedef struct run_decoder {
     int64_t n_call;   /* tokens of a prompt for one call */
     int n_candidates; /* that the sampler needs of a token's logits; 0: all logits */
     tsr_candidate candidates[TSR_MAX_CANDIDATES];
-    float *logits; /* [n_vocab] */
-    bool *silent;  /* [n_call] false: no logits wanted */
-    int32_t *eog;  /* [n_eog] tokens that end a text */
+    float *logits;          /* [n_vocab] */
+    bool *silent;           /* [n_call] false: no logits wanted */
+    tsr_batch before;       /* the last call that succeeded, with tokens_before */
+    int32_t *tokens_before; /* [n_call] */
+    int32_t *eog;           /* [n_eog] tokens that end a text */
     int n_eog;
     tsr_detokenizer *stream;
     run_stop stop;

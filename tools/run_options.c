@@ -43,8 +43,6 @@ static int check_mpi(const run_options *o)
     const char *wrong = NULL;
     if (o->trace)
         wrong = "--trace cannot be used with --mpi: every process would write the file";
-    else if (o->survive)
-        wrong = "--survive cannot be used with --mpi yet";
     if (!wrong)
         return TOOL_GO_ON;
     fprintf(stderr, "tsr run: %s\n", wrong);
@@ -103,8 +101,8 @@ static void add_text(rows *all, run_options *o)
         {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
         {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "do not stop at the end of the text", 0, 0},
         {NULL, "--survive", TOOL_FLAG, &o->survive, NULL,
-         "where a device is lost, go on with the others: the model is planned for them, and the text "
-         "computed again",
+         "where a device or a process is lost, go on with the others: the model is planned for them, and the "
+         "text computed again",
          0, 0},
         {NULL, "--adapt", TOOL_FLAG, &o->adapt, NULL,
          "move granules between tokens, from host devices that others wait for; the text stays the same", 0,

@@ -32,6 +32,13 @@ TSR_BEGIN_DECLS
 TSR_NODISCARD TSR_API const char *tsr_mpi_transport_create(const void *mpi_comm,
                                                            tsr_transport **transport_out);
 
+/** The same, for processes that go on when one of them ends (tsr_transport.survives): what is sent and
+ * received is copied, and an operation that fails is one that does not end, so the runtime notices by its
+ * timeout. The launcher must not end the job: `mpirun --enable-recovery` of Open MPI 4, within a machine.
+ * After a loss MPI is not finalised, since a process is missing. */
+TSR_NODISCARD TSR_API const char *tsr_mpi_transport_create_surviving(const void *mpi_comm,
+                                                                     tsr_transport **transport_out);
+
 /** Destroy the transport, in every process, after the runtimes that use it are closed. NULL is fine. */
 TSR_API void tsr_mpi_transport_destroy(tsr_transport *transport);
 

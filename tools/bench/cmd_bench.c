@@ -249,7 +249,7 @@ static int run(bench *b, bench_synthetic *synthetic)
 {
     const bench_options *o = b->options;
     bench_report before = {0};
-    if (!tool_processes_join("bench", o->mpi, &b->processes))
+    if (!tool_processes_join("bench", o->mpi ? TOOL_TOGETHER : TOOL_ALONE, &b->processes))
         return TOOL_EXIT_FAILED;
     int code = prepare(b, &before);
     if (code == TOOL_GO_ON && o->mpi)

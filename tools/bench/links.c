@@ -292,7 +292,7 @@ int tsr_cmd_bench_links(int argc, char **argv)
     if (code != TOOL_GO_ON)
         return code;
     links_bench b = {0};
-    if (!tool_processes_join("bench links", o.mpi, &b.processes))
+    if (!tool_processes_join("bench links", o.mpi ? TOOL_TOGETHER : TOOL_ALONE, &b.processes))
         return TOOL_EXIT_FAILED;
     tsr_status status = measure(&o, &b);
     code = status == TSR_OK ? report(&o, &b) : tool_fail("bench links", status);

@@ -358,7 +358,8 @@ int tsr_cmd_perplexity(int argc, char **argv)
         code = read_text(&o, &text);
     if (code == TOOL_GO_ON)
         code = tool_engine_read("perplexity", &o.engine, &engine);
-    if (code == TOOL_GO_ON && !tool_processes_join("perplexity", o.engine.mpi, &processes))
+    if (code == TOOL_GO_ON &&
+        !tool_processes_join("perplexity", o.engine.mpi ? TOOL_TOGETHER : TOOL_ALONE, &processes))
         code = TOOL_EXIT_FAILED;
     if (code == TOOL_GO_ON)
         code = compute(&o, &engine, &processes, &text);

@@ -10,6 +10,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct mpi_transport {
     tsr_transport base; /* first member: the caller's handle */
@@ -141,6 +142,86 @@ static const char *test(void *user, tsr_transfer *transfer, bool *done_out)
     return say("MPI_Test", code);
 }
 
+/* -- operations on copies, for processes that go on without others -- */
+
+/* Where a transfer points to. One that has failed, or whose process has ended, stays: MPI may use it. */
+typedef struct copied {
+    tsr_transfer inner;
+    bool has_failed;
+    void *to; /* NULL: nothing is received */
+    size_t n_bytes;
+    unsigned char bytes[];
+} copied;
+
+static const char *copy(const void *from, void *to, size_t n_bytes, tsr_transfer *transfer, copied **out)
+{
+    copied *c = malloc(sizeof *c + n_bytes);
+    if (!c)
+        return "no memory for a copy of a message";
+    *c = (copied){.to = to, .n_bytes = n_bytes};
+    if (n_bytes > 0)
+        memcpy(c->bytes, from, n_bytes);
+    transfer->word[0] = (uintptr_t)c;
+    *out = c;
+    return NULL;
+}
+
+/* A failure to start is one of a process, too, except that of a caller. */
+static const char *started(copied *c, const char *problem)
+{
+    c->has_failed = problem != NULL;
+    return problem == too_many ? problem : NULL;
+}
+
+static const char *copied_sum(void *user, void *group, void *values, size_t n, tsr_transport_type type,
+                              tsr_transfer *transfer)
+{
+    copied *c;
+    const size_t width = type == TSR_TRANSPORT_I64 ? 8 : 4;
+    const char *problem = copy(values, values, n * width, transfer, &c);
+    return problem ? problem : started(c, sum(user, group, c->bytes, n, type, &c->inner));
+}
+
+static const char *copied_broadcast(void *user, void *group, int root, void *bytes, size_t n,
+                                    tsr_transfer *transfer)
+{
+    copied *c;
+    const char *problem = copy(bytes, bytes, n, transfer, &c);
+    return problem ? problem : started(c, broadcast(user, group, root, c->bytes, n, &c->inner));
+}
+
+static const char *copied_send(void *user, int to, int tag, const void *bytes, size_t n,
+                               tsr_transfer *transfer)
+{
+    copied *c;
+    const char *problem = copy(bytes, NULL, n, transfer, &c);
+    return problem ? problem : started(c, send_to(user, to, tag, c->bytes, n, &c->inner));
+}
+
+static const char *copied_receive(void *user, int from, int tag, void *bytes, size_t n,
+                                  tsr_transfer *transfer)
+{
+    copied *c;
+    const char *problem = copy(bytes, bytes, n, transfer, &c);
+    return problem ? problem : started(c, receive_from(user, from, tag, c->bytes, n, &c->inner));
+}
+
+static const char *copied_test(void *user, tsr_transfer *transfer, bool *done_out)
+{
+    copied *c = (copied *)transfer->word[0];
+    *done_out = false;
+    if (!c->has_failed)
+        c->has_failed = test(user, &c->inner, done_out) != NULL;
+    *done_out = *done_out && !c->has_failed;
+    if (*done_out && c->to && c->n_bytes > 0)
+        memcpy(c->to, c->bytes, c->n_bytes);
+    if (*done_out)
+        free(c);
+    return NULL;
+}
+
+/* -- life -- */
+
 /* Initialise MPI at the thread level that devices need. */
 static const char *initialize(bool *finalizes_out)
 {
@@ -169,7 +250,7 @@ static const char *connect_processes(mpi_transport *self, const void *mpi_comm)
     return say("MPI_Comm_dup", code);
 }
 
-const char *tsr_mpi_transport_create(const void *mpi_comm, tsr_transport **transport_out)
+static const char *create(const void *mpi_comm, bool survives, tsr_transport **transport_out)
 {
     mpi_transport *self = calloc(1, sizeof *self);
     if (!self)
@@ -178,11 +259,12 @@ const char *tsr_mpi_transport_create(const void *mpi_comm, tsr_transport **trans
                                  .user = self,
                                  .group_create = group_create,
                                  .group_destroy = group_destroy,
-                                 .sum = sum,
-                                 .broadcast = broadcast,
-                                 .send = send_to,
-                                 .receive = receive_from,
-                                 .test = test};
+                                 .sum = survives ? copied_sum : sum,
+                                 .broadcast = survives ? copied_broadcast : broadcast,
+                                 .send = survives ? copied_send : send_to,
+                                 .receive = survives ? copied_receive : receive_from,
+                                 .test = survives ? copied_test : test,
+                                 .survives = survives};
     self->comm = MPI_COMM_NULL;
     const char *problem = initialize(&self->finalizes);
     if (!problem)
@@ -192,6 +274,16 @@ const char *tsr_mpi_transport_create(const void *mpi_comm, tsr_transport **trans
     else
         *transport_out = &self->base;
     return problem;
+}
+
+const char *tsr_mpi_transport_create(const void *mpi_comm, tsr_transport **transport_out)
+{
+    return create(mpi_comm, false, transport_out);
+}
+
+const char *tsr_mpi_transport_create_surviving(const void *mpi_comm, tsr_transport **transport_out)
+{
+    return create(mpi_comm, true, transport_out);
 }
 
 void tsr_mpi_transport_destroy(tsr_transport *transport)
