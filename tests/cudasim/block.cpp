@@ -510,6 +510,7 @@ void cudasim_loaded(const volatile void *address)
 {
     if (self == NULL)
         return;
+    meet_others(block->worker);
     if (self->loaded == address)
         cudasim_yield();
     else

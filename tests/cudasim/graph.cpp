@@ -164,6 +164,17 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
     return call.end(ok ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
+/* By an event node. */
+static void record(cudaEvent_t event, const OpRef &op)
+{
+    if (machine().events.count(event) == 0) {
+        violate("a graph records an event that was destroyed");
+        return;
+    }
+    event->capture = NULL;
+    event->op = op;
+}
+
 /* What the graph's roots wait for: what the stream has so far (an empty operation in it stands for that), and
  * the launch of the same executable graph before this one. */
 static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream)
@@ -187,6 +198,8 @@ static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream)
         if (after.empty())
             after = {start, exec->last};
         ops.push_back(submit(node.body, after, queue_of(stream)));
+        if (cudaEvent_t event = node.body->event)
+            record(event, ops.back());
     }
     all = ops;
     all.push_back(start);

@@ -467,6 +467,12 @@ void cudasim_stall_device(int device, bool stalled)
     machine().devices[(size_t)device].stalled = stalled;
 }
 
+void cudasim_slow_device(int device, double times)
+{
+    Locked lock;
+    machine().devices[(size_t)device].slowness = times;
+}
+
 void cudasim_nccl_async_error(int device, int error)
 {
     Locked lock;

@@ -43,7 +43,11 @@ OpRef submit(BodyRef body, const std::vector<OpRef> &after, std::deque<Op *> *qu
     OpRef op = std::make_shared<Op>();
     op->body = body;
     for (const OpRef &other : after) {
-        if (other != NULL && !other->done) {
+        if (other == NULL)
+            continue;
+        if (other->done) {
+            op->begin_us = std::max(op->begin_us, other->end_us);
+        } else {
             other->next.push_back(op);
             op->unfinished++;
         }
@@ -58,18 +62,44 @@ OpRef submit(BodyRef body, const std::vector<OpRef> &after, std::deque<Op *> *qu
     return op;
 }
 
+/* What is taken for the time of an operation: nothing that depends on this machine, or on who ran when. */
+static double duration_us(const Body &body)
+{
+    switch (body.kind) {
+    case Body::NOTHING:
+        return 0;
+    case Body::KERNEL:
+        return 2 + (double)body.grid.x * body.grid.y * body.grid.z;
+    default:
+        return 2;
+    }
+}
+
+/* One that meets others ends no earlier than the latest kernel that has begun by now did begin. */
+static double end_us(Machine &m, const Op &op)
+{
+    const Body &body = *op.body;
+    double end = op.begin_us + duration_us(body) * m.devices[(size_t)body.device].slowness;
+    for (const Device &device : m.devices)
+        if (op.meets || body.kind == Body::COLLECTIVE)
+            end = std::max(end, device.clock_us);
+    return end;
+}
+
 void finish(const OpRef &op)
 {
     Machine &m = machine();
     if (op->done)
         return;
     op->done = true;
-    op->done_ms = now_ms();
+    op->end_us = end_us(m, *op);
     m.operations++;
     m.devices[(size_t)op->body->device].pending--;
-    for (const OpRef &next : op->next)
+    for (const OpRef &next : op->next) {
+        next->begin_us = std::max(next->begin_us, op->end_us);
         if (--next->unfinished == 0)
             m.ready.push_back(next);
+    }
     op->next.clear();
     progress(m);
 }
@@ -78,6 +108,8 @@ static void start(Machine &m, const OpRef &op)
 {
     const Body &body = *op->body;
     Device &device = m.devices[(size_t)body.device];
+    if (body.kind == Body::KERNEL || body.kind == Body::COLLECTIVE)
+        device.clock_us = std::max(device.clock_us, op->begin_us);
     if (op->queue != NULL) {
         op->queue->pop_front();
         op->queue = NULL;
@@ -331,6 +363,11 @@ void park(Worker *worker)
         pthread_cond_wait(&worker->cond, &m.mutex);
     m.parked.erase(std::find(m.parked.begin(), m.parked.end(), worker));
     grant(worker->device);
+}
+
+void meet_others(Worker *worker)
+{
+    worker->grid->op->meets = true;
 }
 
 bool spins(int device)

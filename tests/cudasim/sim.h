@@ -77,6 +77,7 @@ struct Body {
     std::function<void(const OpRef &)> arrive; /* COLLECTIVE: finish() is called later, when all have come */
     uint64_t clique = 0;                       /* COLLECTIVE: its communicators */
     const bool *revoked = NULL; /* COLLECTIVE: becomes true when its communicator is released */
+    cudaEvent_t event = NULL;   /* NOTHING, in a graph: each launch records it */
 };
 using BodyRef = std::shared_ptr<const Body>;
 
@@ -85,7 +86,8 @@ struct Op {
     BodyRef body;
     int unfinished = 0; /* operations it waits for */
     bool done = false;
-    double done_ms = 0; /* on the machine's clock */
+    bool meets = false;              /* a kernel that looked at what others write while it runs */
+    double begin_us = 0, end_us = 0; /* on the clock of its device, see cudasim_slow_device() */
     std::vector<OpRef> next;
     std::deque<Op *> *queue = NULL; /* the hardware queue that it is in until it starts; NULL: none */
 };
@@ -183,6 +185,8 @@ struct Device {
     uint32_t peers = 0; /* enabled */
     cudaError_t sticky = cudaSuccess;
     bool stalled = false;
+    double slowness = 1;  /* cudasim_slow_device() */
+    double clock_us = 0;  /* its latest kernel or collective began then */
     uint64_t corrupt = 0; /* copies of corrupt_bytes and more until one is changed */
     size_t corrupt_bytes = 0;
     ncclResult_t nccl_error = ncclSuccess;
@@ -337,6 +341,7 @@ void after_submit();                       /* perhaps carry out some */
 void nccl_forget();                        /* all communicators; for a new machine */
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
+void meet_others(Worker *worker);          /* from block.cpp: its kernel looks at what others write */
 
 /* -- limits.cpp -- */
 

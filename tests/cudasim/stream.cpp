@@ -273,6 +273,26 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return call.end(error);
 }
 
+/* In a capture, an external record is a node: each launch of the graph records the event. */
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
+{
+    if (flags == cudaEventRecordDefault)
+        return cudaEventRecord(event, stream);
+    Call call("cudaEventRecordWithFlags", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    stream = find_stream(stream);
+    if (stream == NULL || machine().events.count(event) == 0 || event->device != stream->device)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (flags != cudaEventRecordExternal || stream->capture == NULL)
+        return call.end(cudaErrorInvalidValue);
+    auto body = std::make_shared<Body>();
+    body->device = stream->device;
+    body->name = "event record";
+    body->event = event;
+    return call.end(enqueue(stream, body, NULL));
+}
+
 /* A stream that waits for an event of a capture joins the capture. */
 static cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event)
 {
@@ -370,7 +390,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
         return call.end(cudaErrorInvalidResourceHandle);
     if (!start->op->done || !end->op->done)
         return call.end(cudaErrorNotReady);
-    *milliseconds = (float)(end->op->done_ms - start->op->done_ms);
+    *milliseconds = (float)((end->op->end_us - start->op->end_us) / 1e3);
     return call.end(cudaSuccess);
 }
 

@@ -186,6 +186,12 @@ void cudasim_corrupt_copy(int device, uint64_t nth, size_t bytes);
 /* While stalled, a device carries out nothing. */
 void cudasim_stall_device(int device, bool stalled);
 
+/* From now on the device's operations take `times` (1 at first) times as long, by events: a kernel then takes
+ * 2 us and 1 us for each of its blocks, anything else 2 us. A kernel that looks at what others write, and a
+ * collective, ends no earlier than the latest kernel of any device began. Nothing else depends on these
+ * times. */
+void cudasim_slow_device(int device, double times);
+
 /* From now on ncclCommGetAsyncError reports `error` (an ncclResult_t) on communicators of this device, and
  * their collectives no longer complete. */
 void cudasim_nccl_async_error(int device, int error);

@@ -1,5 +1,6 @@
 /* The simulated machine around its kernels: memory and who may touch it, streams and events in any legal
  * order, captured graphs, peers, injected faults, and what is caught of wrong use. */
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -459,6 +460,66 @@ static void graphs_replay_what_was_captured(void **)
     OK(cudaFree(amount));
 }
 
+static double elapsed_us(cudaEvent_t begin, cudaEvent_t end)
+{
+    float ms;
+    OK(cudaEventElapsedTime(&ms, begin, end));
+    return round((double)ms * 1e3);
+}
+
+/* A graph with the times of its kernels: one of a device's own, and one in which both devices meet. */
+static void events_tell_work_from_waiting(void **)
+{
+    uint32_t *flag[2];
+    int *p[2];
+    cudaStream_t stream[2];
+    cudaEvent_t events[2][3];
+    cudaGraphExec_t exec[2];
+    for (int d = 0; d < 2; d++) {
+        OK(cudaSetDevice(d));
+        OK(cudaDeviceEnablePeerAccess(1 - d, 0));
+        OK(cudaMalloc(&flag[d], 4));
+        OK(cudaMemset(flag[d], 0, 4));
+        OK(cudaMalloc(&p[d], 4));
+        OK(cudaStreamCreate(&stream[d]));
+        for (cudaEvent_t &event : events[d])
+            OK(cudaEventCreate(&event));
+    }
+    OK(cudaDeviceSynchronize());
+    cudasim_slow_device(1, 10);
+    for (int d = 0; d < 2; d++) {
+        cudaGraph_t graph;
+        OK(cudaSetDevice(d));
+        OK(cudaStreamBeginCapture(stream[d], cudaStreamCaptureModeRelaxed));
+        OK(cudaEventRecordWithFlags(events[d][0], stream[d], cudaEventRecordExternal));
+        OK(TSR_LAUNCH(set, 1, 1, 0, stream[d], p[d], 1));
+        OK(cudaEventRecordWithFlags(events[d][1], stream[d], cudaEventRecordExternal));
+        OK(TSR_LAUNCH(shake_hands, 1, 32, 0, stream[d], flag[d], flag[1 - d], 1));
+        OK(cudaEventRecordWithFlags(events[d][2], stream[d], cudaEventRecordExternal));
+        OK(cudaStreamEndCapture(stream[d], &graph));
+        OK(cudaGraphInstantiate(&exec[d], graph, 0));
+        OK(cudaGraphDestroy(graph));
+        OK(cudaGraphLaunch(exec[d], stream[d]));
+    }
+    for (int d = 0; d < 2; d++) {
+        OK(cudaSetDevice(d));
+        OK(cudaStreamSynchronize(stream[d]));
+    }
+    assert_true(elapsed_us(events[0][0], events[0][1]) == 3);
+    assert_true(elapsed_us(events[0][1], events[0][2]) == 27);
+    assert_true(elapsed_us(events[1][0], events[1][1]) == 30);
+    assert_true(elapsed_us(events[1][1], events[1][2]) == 30);
+    for (int d = 0; d < 2; d++) {
+        OK(cudaSetDevice(d));
+        OK(cudaGraphExecDestroy(exec[d]));
+        OK(cudaStreamDestroy(stream[d]));
+        for (cudaEvent_t event : events[d])
+            OK(cudaEventDestroy(event));
+        OK(cudaFree(flag[d]));
+        OK(cudaFree(p[d]));
+    }
+}
+
 static void captures_refuse_what_cannot_be_captured(void **)
 {
     cudaStream_t a, b;
@@ -577,6 +638,7 @@ int main()
         TEST(a_kernel_that_waits_for_ever_is_ended),
         TEST(a_kernel_loaded_while_another_waits_is_noticed),
         TEST(graphs_replay_what_was_captured),
+        TEST(events_tell_work_from_waiting),
         TEST(captures_refuse_what_cannot_be_captured),
         TEST(any_call_can_be_made_to_fail),
         TEST(a_failed_launch_loses_the_device),
