@@ -105,8 +105,7 @@ static void add_text(rows *all, run_options *o)
          "text computed again",
          0, 0},
         {NULL, "--adapt", TOOL_FLAG, &o->adapt, NULL,
-         "move granules between tokens, from host devices that others wait for; the text stays the same", 0,
-         0},
+         "move granules between tokens, from devices that others wait for; the text stays the same", 0, 0},
     };
     add(all, options, TOOL_COUNT(options));
 }

@@ -73,7 +73,9 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const floa
  *         tsr_model_adapt(model, NULL);
  *
  * The work of every device is measured in windows of about 0.25 s, in steps of up to 64 tokens, with the
- * counters of tsr_runtime_time_collectives(), which this switches on. The split changes if two windows in a
+ * counters of tsr_runtime_time_collectives(), which this switches on. With GPUs one step of eight is
+ * measured, and a window has at least four of those: a GPU then launches graphs with events around what waits
+ * for other devices, which are captured before the first such step. The split changes if two windows in a
  * row agree that a step would become at least 5 % shorter, and that this pays for the change within 10 s.
  * After every change the next one must gain twice as much, for some time, so that nothing moves to and fro. A
  * change is logged with its reason (TSR_LOG_INFO), and *changed_out (may be NULL) tells of it; as after any
@@ -83,8 +85,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const floa
  * With several processes all of them make this call, and share their times at the end of a window. A
  * device without a share never gets one, and no device loses all of its granules.
  *
- * TSR_ERR_UNSUPPORTED: devices are not all host devices, or work one after another (layer mode). Otherwise
- * the errors of tsr_model_resplit(). */
+ * TSR_ERR_UNSUPPORTED: devices work one after another (layer mode), or the steps of a GPU could not be timed,
+ * at the end of a window. Otherwise the errors of tsr_model_resplit(). */
 TSR_NODISCARD TSR_API tsr_status tsr_model_adapt(tsr_model *model, bool *changed_out);
 
 /** Description of a loaded model. */

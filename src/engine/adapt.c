@@ -5,6 +5,9 @@
  * split/search/rebalance.h decides after each window. Shares are then rounded to granules by planning the
  * change, so a change that would move nothing is never made.
  *
+ * The clock of a host device always runs. A GPU's needs events in its graphs (cuda/device/timing.h), which
+ * cost a little, so with GPUs one step of EVERY is timed on all devices, and stands for the others.
+ *
  * In several processes all count the same steps, share what their devices measured at the end of a window,
  * and so decide the same. */
 #include <stdio.h>
@@ -19,7 +22,10 @@
 /* Windows take about this time, in a number of steps that follows from the window before; the first has the
  * least. */
 #define WINDOW_NS 0.25e9
-enum { LEAST_STEPS = 4, MOST_STEPS = 4096 };
+enum { LEAST_STEPS = 4, MOST_STEPS = 4096 }; /* the least: of timed ones */
+
+/* With GPUs. */
+enum { EVERY = 8 };
 
 /* Tokens of the steps that count. */
 enum { MOST_TOKENS = 64 };
@@ -40,9 +46,19 @@ typedef struct times {
 typedef struct tsr_adapter {
     tsr_rebalance rule;
     reading last;
-    int64_t n_steps, n_wanted; /* in the window: so far, at its end */
+    int64_t n_steps, n_wanted; /* in the window: so far, at its end; with those that a timed one stands for */
+    int64_t n_calls;
     times times;
 } tsr_adapter;
+
+/* Steps of which one is timed. */
+static int64_t steps_per_timed(const tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++)
+        if (rt->devices[d]->is_gpu)
+            return EVERY;
+    return 1;
+}
 
 static void take_reading(const tsr_model *model, reading *r)
 {
@@ -62,12 +78,13 @@ static void take_reading(const tsr_model *model, reading *r)
     }
 }
 
-/* Whether what happened since the last reading counts. Counters start anew where the caller reads times, and
- * a session that was destroyed takes its steps with it. */
+/* Whether what happened since the last reading counts: timed steps of this model. Counters start anew where
+ * the caller reads times, and a session that was destroyed takes its steps with it. */
 static bool counts(const tsr_model *model, const reading *before, const reading *now)
 {
     const int64_t n_steps = now->n_steps - before->n_steps, n_tokens = now->n_tokens - before->n_tokens;
-    bool good = n_steps > 0 && now->n_other == before->n_other && n_tokens <= n_steps * MOST_TOKENS;
+    bool good = model->rt->devices[0]->clock.timed && n_steps > 0 && now->n_other == before->n_other &&
+                n_tokens <= n_steps * MOST_TOKENS;
     for (int d = 0; d < model->rt->n_devices; d++)
         good = good && now->program_ns[d] >= before->program_ns[d] &&
                now->collective_ns[d] >= before->collective_ns[d];
@@ -90,12 +107,16 @@ static bool watch(tsr_model *model, tsr_adapter *a)
         tsr_runtime_time_collectives(model->rt, true);
     take_reading(model, &now);
     const bool good = counts(model, &a->last, &now);
-    for (int d = 0; d < model->rt->n_devices && good; d++) {
+    const int64_t every = steps_per_timed(model->rt);
+    for (int d = 0; d < model->rt->n_devices; d++) {
         const double program = (double)(now.program_ns[d] - a->last.program_ns[d]);
-        a->times.program_ns[d] += program;
-        a->times.work_ns[d] += program - (double)(now.collective_ns[d] - a->last.collective_ns[d]);
+        const double waited = (double)(now.collective_ns[d] - a->last.collective_ns[d]);
+        a->times.program_ns[d] += good ? (double)every * program : 0;
+        a->times.work_ns[d] += good ? (double)every * (program - waited) : 0;
+        model->rt->devices[d]->clock.timed = a->n_calls % every == 0; /* the next step */
     }
-    a->n_steps += good ? now.n_steps - a->last.n_steps : 0;
+    a->n_calls++;
+    a->n_steps += good ? every * (now.n_steps - a->last.n_steps) : 0;
     a->last = now;
     return a->n_steps >= a->n_wanted;
 }
@@ -119,17 +140,18 @@ static tsr_status share_times(const tsr_runtime *rt, times *mine)
     return TSR_OK;
 }
 
-/* Before the first change: a guess by the bytes that it copies. */
+/* Before the first change: a guess by the bytes that it copies. A GPU copies most of them inside its own
+ * memory. */
 static double guess_change_ns(const tsr_model *model)
 {
-    const double bytes_per_ns = 1;
-    double bytes = 0;
+    double ns = 0;
     for (int d = 0; d < model->rt->n_devices; d++) {
+        const double bytes_per_ns = model->rt->devices[d]->is_gpu ? 10 : 1;
         tsr_holding h;
         tsr_holding_of(model, d, &h);
-        bytes += (double)h.kv_committed + (h.copies ? (double)h.bytes[TSR_MEMORY_WEIGHTS] : 0);
+        ns += ((double)h.kv_committed + (h.copies ? (double)h.bytes[TSR_MEMORY_WEIGHTS] : 0)) / bytes_per_ns;
     }
-    return bytes / bytes_per_ns;
+    return ns;
 }
 
 static void shares_of(const tsr_plan *plan, int n_devices, double *share)
@@ -204,6 +226,19 @@ out:
     return status;
 }
 
+/* A GPU has no times where its graphs could not be captured with events; the log has the reason. */
+static tsr_status check_times(const tsr_model *model, const tsr_rebalance_window *w, const times *measured)
+{
+    for (int d = 0; d < w->n_devices; d++)
+        if (w->share[d] > 0 && measured->work_ns[d] <= 0)
+            return tsr_fail(
+                TSR_ERR_UNSUPPORTED,
+                "tsr_model_adapt: device %s: its steps could not be timed, for the reason that the "
+                "log gives; leave the split as it is, or change it with tsr_model_resplit()",
+                model->rt->devices[d]->name);
+    return TSR_OK;
+}
+
 /* At the end of a window. */
 static tsr_status decide(tsr_model *model, tsr_adapter *a, bool *changed_out)
 {
@@ -212,13 +247,15 @@ static tsr_status decide(tsr_model *model, tsr_adapter *a, bool *changed_out)
     tsr_rebalance_window w = {.n_devices = model->rt->n_devices};
     TSR_TRY(share_times(model->rt, &a->times));
     shares_of(model->plan, w.n_devices, w.share);
+    TSR_TRY(check_times(model, &w, &a->times));
     for (int d = 0; d < w.n_devices; d++) {
         w.work_ns[d] = w.share[d] > 0 ? a->times.work_ns[d] : 0;
         w.total_ns = TSR_MAX(w.total_ns, a->times.program_ns[d]);
     }
     w.change_ns = a->times.change_ns > 0 ? a->times.change_ns : guess_change_ns(model);
     const double n = (double)a->n_steps * WINDOW_NS / TSR_MAX(w.total_ns, 1);
-    a->n_wanted = (int64_t)TSR_MIN(TSR_MAX(n, LEAST_STEPS), MOST_STEPS);
+    const double least = LEAST_STEPS * (double)steps_per_timed(model->rt);
+    a->n_wanted = (int64_t)TSR_MIN(TSR_MAX(n, least), MOST_STEPS);
     a->n_steps = 0;
     a->times = (times){.change_ns = a->times.change_ns};
     if (tsr_rebalance_propose(&a->rule, &w, share))
@@ -227,18 +264,12 @@ out:
     return status;
 }
 
-static tsr_status check_devices(const tsr_model *model)
+static tsr_status check_mode(const tsr_model *model)
 {
     if (tsr_model_split_n_stages(&model->split) > 1)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "tsr_model_adapt: devices one after another do not wait for the slowest; open the "
                         "model in split mode tensor");
-    TSR_FOR_DEVICES(d, model->split.groups[0].devices)
-        if (tsr_device_kind_of(model->rt->devices[d]) != TSR_DEVICE_HOST)
-            return tsr_fail(TSR_ERR_UNSUPPORTED,
-                            "tsr_model_adapt: device %s: waiting is measured on host devices only; leave the "
-                            "split as it is, or change it with tsr_model_resplit()",
-                            model->rt->devices[d]->name);
     return TSR_OK;
 }
 
@@ -248,10 +279,10 @@ tsr_status tsr_model_adapt(tsr_model *model, bool *changed_out)
     bool changed = false;
     if (!model)
         return tsr_fail(TSR_ERR_INVALID, "tsr_model_adapt: model must not be NULL");
-    TSR_TRY(check_devices(model));
+    TSR_TRY(check_mode(model));
     if (!model->adapter) {
         TSR_TRY(TSR_NEW(&model->adapter, "the times of a model"));
-        model->adapter->n_wanted = LEAST_STEPS;
+        model->adapter->n_wanted = LEAST_STEPS * steps_per_timed(model->rt);
     }
     if (watch(model, model->adapter))
         TSR_TRY(decide(model, model->adapter, &changed));

@@ -134,14 +134,21 @@ tsr_status tsr_program_prepare(tsr_program *program)
     tsr_status status =
         tsr_comm_prepare(rt->comm, rt->devices, program->programs, rt->n_devices, program->timeout_ns);
     program->epoch = rt->comm->epoch;
+    program->timed = rt->devices[0]->clock.timed;
     return status;
+}
+
+static bool is_prepared(const tsr_program *program)
+{
+    const tsr_runtime *rt = program->rt;
+    return program->epoch == rt->comm->epoch && (program->timed || !rt->devices[0]->clock.timed);
 }
 
 tsr_status tsr_flight_begin(tsr_flight *flight, tsr_program *program)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_watch_check(flight->rt->watch));
-    if (program->epoch != flight->rt->comm->epoch) {
+    if (!is_prepared(program)) {
         TSR_TRY(tsr_flight_wait(flight, 0));
         TSR_TRY(tsr_program_prepare(program));
     }

@@ -26,6 +26,7 @@ struct tsr_program {
     tsr_device_program **programs;         /* [n_devices], NULL: the device has nothing to do */
     _Atomic bool cancelled;                /* set by any thread; cleared by the run that it ends */
     uint64_t epoch;                        /* the communicator's epoch when the programs were prepared */
+    bool timed;                            /* they were prepared for a clock that says `timed` */
     tsr_collective **collectives;          /* [n_collectives], NULL: it moves nothing */
     int n_collectives;
     tsr_shard_map **maps; /* [n_maps] of values, for outputs */

@@ -148,6 +148,8 @@ void tsr_model_unload(tsr_model *model)
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         tsr_rope_tables_free(&model->rope[i]);
     tsr_model_split_free(&model->split);
+    for (int d = 0; model->adapter && d < model->rt->n_devices; d++)
+        model->rt->devices[d]->clock.timed = false;
     tsr_mem_free(model->adapter);
     tsr_mem_free(model);
 }

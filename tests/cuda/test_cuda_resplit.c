@@ -66,19 +66,6 @@ static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
     go_on(walk_moe_path, TSR_EXPERT_SPLIT_EXPERTS, 2);
 }
 
-/* What a GPU waits for is not measured. */
-static void a_split_of_gpus_does_not_adapt(void **state)
-{
-    (void)state;
-    runner r;
-    configure(2);
-    runner_open(&r, walk_model_path, "cuda:0,cuda:1", "1,1", NULL);
-    assert_int_equal(tsr_model_adapt(r.model, NULL), TSR_ERR_UNSUPPORTED);
-    assert_non_null(strstr(tsr_last_error(), "device cuda0: waiting is measured on host devices only"));
-    runner_close(&r);
-    check_machine();
-}
-
 /* -- failures -- */
 
 /* A change of split with the nth call of a function failing, with an error that leaves the device usable, and
@@ -135,7 +122,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_go_on_with_the_same_bits),
         cmocka_unit_test(mixtures_of_experts_go_on_with_the_same_bits),
-        cmocka_unit_test(a_split_of_gpus_does_not_adapt),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests_name("changes of split on GPUs", tests, walk_model_write,

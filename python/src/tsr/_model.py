@@ -136,7 +136,7 @@ class Model(Object):
             check(lib.tsr_model_resplit(model, split, len(split)))
 
     def adapt(self) -> bool:
-        """Let the split follow the speeds that host devices really have. To be called after every decode; True: the
+        """Let the split follow the speeds that devices really have. To be called after every decode; True: the
         split has changed. Texts keep their bits."""
         changed = ffi.new("bool *")
         with self._handle as model:

@@ -26,8 +26,9 @@ typedef struct tsr_trace {
 
 typedef struct tsr_device_clock {
     bool on;                /* the counters are wanted */
-    uint64_t program_ns;    /* of a host device: in programs */
-    uint64_t collective_ns; /* in all-reduces, all-gathers and transfers */
+    bool timed;             /* GPUs run programs with events, which tell how long they work and wait */
+    uint64_t program_ns;    /* in programs; of a GPU: in timed ones */
+    uint64_t collective_ns; /* in all-reduces, all-gathers and transfers; in a GPU's stream if timed */
     uint64_t wait_ns;       /* part of collective_ns before all others had arrived */
     tsr_trace *trace;       /* NULL: no trace is recorded */
     const tsr_op *op;       /* the collective that runs */

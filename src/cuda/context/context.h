@@ -39,6 +39,13 @@ typedef struct tsr_cuda_sums {
     uint64_t n; /* sums that have been enqueued, in captures or not */
 } tsr_cuda_sums;
 
+/* Events that tell how long programs work and wait (device/timing.h). */
+typedef struct tsr_cuda_timing {
+    cudaEvent_t *events; /* [capacity], of which n_events were made; NULL: nothing was timed */
+    int n_events, capacity;
+    int next; /* the event that is recorded next around what waits; 0: none is */
+} tsr_cuda_timing;
+
 /* With more GPUs than this in one machine, the others get no peer access. */
 enum { TSR_CUDA_MAX_GPUS = 64 };
 
@@ -72,6 +79,7 @@ typedef struct tsr_cuda_device {
     cudaStream_t stream;
     cudaEvent_t done; /* for waiting until `stream` is empty */
     tsr_cuda_sums sums;
+    tsr_cuda_timing timing;
     cudaStream_t copies;
     cudaEvent_t copied; /* for waiting until `copies` is empty */
     _Atomic bool copies_pending;

@@ -14,6 +14,7 @@
 #include "cuda/context/worker.h"
 #include "cuda/device/program.h"
 #include "cuda/device/sums.h"
+#include "cuda/device/timing.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/libs/cublas.h"
 #include "cuda/memory/checksum.h"
@@ -78,6 +79,7 @@ static void close_device(tsr_cuda_device *cuda)
         if (cuda->done)
             (void)cudaEventDestroy(cuda->done);
         tsr_cuda_sums_close(cuda);
+        tsr_cuda_timing_close(cuda);
         if (cuda->stream)
             (void)cudaStreamDestroy(cuda->stream);
     }
@@ -93,6 +95,7 @@ static void close_device(tsr_cuda_device *cuda)
     tsr_cuda_ranges_abandon(cuda); /* ranges are left only of a device that was given up */
     tsr_cuda_wrapping_close(cuda);
     tsr_mem_free(cuda->cublas);
+    tsr_mem_free(cuda->timing.events);
     tsr_mem_free(cuda);
 }
 

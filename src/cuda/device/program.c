@@ -21,6 +21,7 @@
 #include "cuda/context/worker.h"
 #include "cuda/device/fuse.h"
 #include "cuda/device/sums.h"
+#include "cuda/device/timing.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/libs/cublas.h"
 #include "cuda/libs/nvtx.h"
@@ -30,13 +31,16 @@ typedef struct segment {
     int begin, end;        /* ops */
     int before, after;     /* staged collectives that the segment completes and begins; -1 = none */
     int after_op;          /* index of the op that `after` is; for messages */
+    int n_waits;           /* ops that tsr_cuda_waits() */
     cudaGraphExec_t graph; /* NULL: launched op by op */
+    cudaGraphExec_t timed; /* the same with events around what waits; NULL: there are none yet */
 } segment;
 
 struct tsr_device_program {
     tsr_cuda_device *cuda;
     tsr_comm *comm; /* of all collectives of the program; NULL = none */
     bool holds_scratch;
+    bool can_time;  /* the device has the events for it, and where there are graphs those with events */
     bool waits;     /* the program has collectives that all devices must enqueue together, captured or not */
     uint64_t epoch; /* of the communicator at capture */
     int n_ops;
@@ -85,6 +89,7 @@ static tsr_status cut(tsr_device_program *program)
             program->comm = tsr_comm_whole(collective->comm);
             program->waits |= collective->comm->ops->enqueue_waits && !tsr_collective_is_alone(collective);
         }
+        s->n_waits += tsr_cuda_waits(&program->ops[i]);
         if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;
         s->end = i;
@@ -201,7 +206,10 @@ static tsr_status enqueue_ops(tsr_device_program *program, int first, int index,
                          .sibling = first < index,
                          .counters = cuda->words->counters};
     bool with_norm = false;
+    const bool marked = tsr_cuda_waits(op);
     *n_out = 1;
+    if (marked)
+        TSR_TRY(tsr_cuda_timing_mark(cuda));
     if (tsr_op_collective(op)) {
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
         *n_out = with_norm ? 2 : 1;
@@ -215,6 +223,9 @@ static tsr_status enqueue_ops(tsr_device_program *program, int first, int index,
     } else {
         status = enqueue_kernels(program, first, index, end, &s, n_out);
     }
+    if (status == TSR_OK && marked)
+        status = tsr_cuda_timing_mark(cuda);
+out:
     if (status != TSR_OK)
         tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
     return status;
@@ -269,10 +280,10 @@ static tsr_status enqueue_captured(void *what)
     return enqueue_segment(of->program, of->seg, true);
 }
 
-static tsr_status capture(tsr_device_program *program, segment *seg)
+static tsr_status capture(tsr_device_program *program, const segment *seg, cudaGraphExec_t *graph_out)
 {
     segment_of of = {program, seg};
-    return tsr_cuda_capture(program->cuda, enqueue_captured, &of, &seg->graph);
+    return tsr_cuda_capture(program->cuda, enqueue_captured, &of, graph_out);
 }
 
 /* A program that cannot be captured still runs; a program whose device is lost does not. */
@@ -281,7 +292,7 @@ static tsr_status capture_all(tsr_device_program *program)
     if (program->cuda->without.graphs)
         return TSR_OK;
     for (int i = 0; i < program->n_segments; i++) {
-        tsr_status status = capture(program, &program->segments[i]);
+        tsr_status status = capture(program, &program->segments[i], &program->segments[i].graph);
         if (status == TSR_OK)
             continue;
         if (status == TSR_ERR_DEVICE_LOST)
@@ -298,9 +309,12 @@ static tsr_status capture_all(tsr_device_program *program)
 static void drop_graphs(tsr_device_program *program)
 {
     for (int i = 0; i < program->n_segments; i++) {
-        if (program->segments[i].graph)
-            (void)cudaGraphExecDestroy(program->segments[i].graph);
-        program->segments[i].graph = NULL;
+        segment *seg = &program->segments[i];
+        if (seg->graph)
+            (void)cudaGraphExecDestroy(seg->graph);
+        if (seg->timed)
+            (void)cudaGraphExecDestroy(seg->timed);
+        seg->graph = seg->timed = NULL;
     }
     (void)cudaGetLastError();
 }
@@ -399,15 +413,25 @@ static tsr_status run_collective(tsr_device_program *program, const segment *seg
                     op->name ? op->name : "?", tsr_op_kind_name(op->kind), missing);
 }
 
+/* Launch a segment and wait until it has ended. */
 static tsr_status launch_segment(tsr_device_program *program, segment *seg)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    if (seg->graph)
-        TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
-    else
-        TSR_TRY(enqueue_segment(program, seg, false));
+    const bool timed = cuda->base.clock.timed && program->can_time;
+    const cudaGraphExec_t graph = timed && seg->n_waits > 0 ? seg->timed : seg->graph;
+    if (timed) {
+        TSR_TRY(tsr_cuda_timing_record(cuda, TSR_CUDA_PART_BEGIN));
+        tsr_cuda_timing_begin_marks(cuda);
+    }
+    status = graph ? TSR_CUDA(cudaGraphLaunch(graph, cuda->stream)) : enqueue_segment(program, seg, false);
+    tsr_cuda_timing_end_marks(cuda);
+    if (status == TSR_OK && timed)
+        status = tsr_cuda_timing_record(cuda, TSR_CUDA_PART_END);
+    TSR_TRY(status);
     TSR_TRY(tsr_cuda_drain(cuda));
+    if (timed)
+        TSR_TRY(tsr_cuda_timing_add(cuda, seg->n_waits));
 out:
     return status;
 }
@@ -436,8 +460,10 @@ static tsr_status run_segment(tsr_device_program *program, segment *seg)
     else
         TSR_TRY(launch_segment(program, seg));
     if (seg->after >= 0) {
+        const uint64_t before_ns = cuda->base.clock.collective_ns;
         atomic_store(&cuda->running_op, seg->after_op);
         TSR_TRY(run_collective(program, seg));
+        cuda->base.clock.program_ns += cuda->base.clock.collective_ns - before_ns;
     }
 out:
     return status;
@@ -527,16 +553,49 @@ static void run_program(void *argument)
     }
 }
 
+/* What timed steps need. */
+static tsr_status prepare_timing(tsr_device_program *program)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    int most = 0;
+    for (int i = 0; i < program->n_segments; i++)
+        most = TSR_MAX(most, program->segments[i].n_waits);
+    TSR_TRY(tsr_cuda_timing_reserve(cuda, most));
+    for (int i = 0; i < program->n_segments && status == TSR_OK; i++) {
+        segment *seg = &program->segments[i];
+        if (!seg->graph || seg->n_waits == 0 || seg->timed)
+            continue;
+        tsr_cuda_timing_begin_marks(cuda);
+        status = capture(program, seg, &seg->timed);
+        tsr_cuda_timing_end_marks(cuda);
+    }
+    program->can_time = status == TSR_OK;
+out:
+    if (status == TSR_OK || status == TSR_ERR_DEVICE_LOST)
+        return status;
+    tsr_log(&cuda->logger, TSR_LOG_WARN,
+            "device %s: a program is not timed, and its split does not adapt: %s", cuda->base.name,
+            tsr_last_error());
+    tsr_fail_clear();
+    return program->waits ? tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured") : TSR_OK;
+}
+
 /* run_program() without running: only captures. */
 static void prepare_program(void *argument)
 {
     tsr_device_program *program = argument;
     tsr_cuda_device *cuda = program->cuda;
-    drop_graphs(program);
-    tsr_status status = capture_all(program);
-    program->epoch = program->comm->epoch;
-    if (status == TSR_OK && !program->segments[program->n_segments - 1].graph)
-        status = tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured");
+    tsr_status status = TSR_OK;
+    if (program->waits) {
+        drop_graphs(program);
+        status = capture_all(program);
+        program->epoch = program->comm->epoch;
+        if (status == TSR_OK && !program->segments[program->n_segments - 1].graph)
+            status = tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured");
+    }
+    if (status == TSR_OK && cuda->base.clock.timed)
+        status = prepare_timing(program);
     if (status != TSR_OK)
         note(cuda, &cuda->outcome, status);
 }
@@ -550,8 +609,9 @@ tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *progr
 
 tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program)
 {
-    return program->waits ? tsr_cuda_worker_submit(tsr_cuda(device)->worker, prepare_program, program)
-                          : TSR_OK;
+    return program->waits || device->clock.timed
+               ? tsr_cuda_worker_submit(tsr_cuda(device)->worker, prepare_program, program)
+               : TSR_OK;
 }
 
 void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
