@@ -68,7 +68,7 @@ static uint64_t n_beside(int device)
     return 2 * (2 * (N_LAYERS - 1) + (device == 0));
 }
 
-/* A prompt is a chunk in halves and a short one. */
+/* A prompt is a chunk in halves and a short one. Programs that are timed are captured twice. */
 static void halves_give_the_bits_of_whole_chunks(void **state)
 {
     (void)state;
@@ -81,20 +81,21 @@ static void halves_give_the_bits_of_whole_chunks(void **state)
     for (int c = 0; c < 3; c++) {
         tsr_session *session;
         open_gpus(&r, "cuda:0,cuda:1", collectives[c], 2, N_BATCH);
-        for (int way = 0; way < 3; way++) {
-            const int halves = way > 0;
-            r.model->half_tokens = halves ? HALF : N_CTX;
+        for (int way = 0; way < 4; way++) {
+            const uint64_t halves = (c < 2) * (way > 0), captures = way == 2 ? 2 : 1;
+            r.model->half_tokens = way > 0 ? HALF : N_CTX;
             for (int d = 0; d < 2; d++) {
-                tsr_cuda(r.rt->devices[d])->without.graphs = way == 2; /* the streams' own order */
+                tsr_cuda(r.rt->devices[d])->without.graphs = way == 3; /* the streams' own order */
+                r.rt->devices[d]->clock.timed = way == 2;              /* a second graph, with events */
                 tsr_cuda(r.rt->devices[d])->sums.n = 0;
             }
             runner_ok(tsr_session_create(r.model, &session), "a session");
-            assert_int_equal(tsr_session_first_half(session, N_BATCH), halves && c < 2 ? N_BATCH / 2 : 0);
+            assert_int_equal(tsr_session_first_half(session, N_BATCH), halves ? N_BATCH / 2 : 0);
             assert_int_equal(tsr_session_first_half(session, 2 * HALF - 1), 0);
             prompt(session, logits);
             assert_memory_equal(logits, expected, sizeof logits);
             for (int d = 0; d < 2; d++)
-                assert_int_equal(tsr_cuda(r.rt->devices[d])->sums.n, halves && c < 2 ? n_beside(d) : 0);
+                assert_int_equal(tsr_cuda(r.rt->devices[d])->sums.n, halves * captures * n_beside(d));
             tsr_session_destroy(session);
         }
         runner_close(&r);
