@@ -198,13 +198,13 @@ static tsr_device_set lost_devices(const tsr_runtime *rt)
 
 static tsr_status check_others(const tsr_runtime *rt, tsr_device_set devices)
 {
-    const tsr_device_set others = ~(devices | dropped_devices(rt) | lost_devices(rt));
-    if (others & tsr_device_set_all(rt->n_devices))
+    const tsr_device_set without = devices | dropped_devices(rt) | lost_devices(rt);
+    if (tsr_device_set_all(rt->n_devices) & ~without)
         return TSR_OK;
     return tsr_fail(
         TSR_ERR_INVALID,
         "tsr_runtime_drop_device: no device remains beside %s; close the runtime and open it anew",
-        rt->devices[tsr_device_set_first(devices)]->name);
+        rt->devices[tsr_device_set_first(devices ? devices : without)]->name);
 }
 
 static tsr_status check(const tsr_runtime *rt, int device)
@@ -330,8 +330,6 @@ static tsr_status leave(tsr_runtime *rt, leaving what, had *all, int n)
     }
     tsr_watch_revive(rt->watch);
     TSR_TRY(tsr_runtime_connect_again(rt));
-    if (what.lost && what.devices)
-        TSR_TRY(tsr_resplit_all(rt, 0, NULL, 0));
 out:
     return status;
 }
@@ -365,16 +363,23 @@ static bool is_more_lost(tsr_runtime *rt)
     return is_more;
 }
 
+/* Processes that do not connect again stay lost. */
 static tsr_status drop_once(tsr_runtime *rt, leaving what, bool went_on, had *all, int n)
 {
     tsr_status status = TSR_OK;
+    bool is_connected = !went_on;
     for (int i = 0; i < n && went_on; i++)
         TSR_TRY(agree_on_lengths(rt, &all[i]));
     if (what.devices)
         TSR_TRY(check_others(rt, what.devices));
     TSR_TRY(leave(rt, what, all, n));
+    is_connected = true;
+    if (what.lost && what.devices)
+        TSR_TRY(tsr_resplit_all(rt, 0, NULL, 0));
     TSR_TRY(compute_again(all, n));
 out:
+    if (!is_connected)
+        tsr_processes_lose(rt->processes, tsr_last_error());
     return status;
 }
 

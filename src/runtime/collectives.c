@@ -297,6 +297,8 @@ tsr_status tsr_runtime_connect_again(tsr_runtime *rt)
     if (rt->comm != plain)
         tsr_comm_destroy(rt->comm);
     rt->comm = plain;
+    if (rt->processes)
+        tsr_processes_lose(rt->processes, tsr_last_error());
     if (status == TSR_ERR_DEVICE_LOST || status == TSR_ERR_MEMORY || rt->processes)
         return status;
     tsr_log(&rt->logger, TSR_LOG_WARN, "sums go through host memory now: %s", tsr_last_error());
