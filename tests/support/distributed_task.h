@@ -45,8 +45,8 @@ tsr_status task_open_runtime(process *self, tsr_runtime **rt_out);
 /* Tokens [begin, end) with all their logits. */
 tsr_status task_decode(const process *self, tsr_session *session, int begin, int end);
 
-/* Decode what is missing of the tokens, a few in each call, and go on without what is lost. *n_losses_out: how
- * often; NULL: do not go on. */
+/* Decode what is missing of the tokens, a few in each call, and go on without what is lost. *n_losses_out:
+ * how often; NULL: do not go on. */
 tsr_status task_decode_on(const process *self, tsr_model *model, tsr_session *session, int *n_losses_out);
 
 /* A session of a model of a runtime, and what is done with it. */
