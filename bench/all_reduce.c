@@ -179,7 +179,8 @@ static void bench_devices(const char *spec, const char *only, int n_sizes)
     int n = tsr_comm_select_members(b.rt->comm, members);
     for (int m = 0; m < n; m++) {
         b.comm = members[m];
-        if (!tsr_probe_serves(b.comm) || (only && strcmp(only, b.comm->ops->kind) != 0))
+        if (!tsr_probe_serves(b.comm, tsr_device_set_all(b.comm->n_devices)) ||
+            (only && strcmp(only, b.comm->ops->kind) != 0))
             continue;
         n_measured++;
         measure_sizes(&b, TSR_REDUCE_EXACT);

@@ -198,7 +198,9 @@ static void each_size_goes_to_the_fastest(void **state)
                          make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 150000}),
                          make_odd(&last, (odd_comm){.delay_us = 12000})};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 3, unlimited, &logger, &choice), TSR_OK);
+    assert_int_equal(
+        tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 3, unlimited, &logger, &choice),
+        TSR_OK);
     int n = tsr_comm_select_rows(choice, rows);
     assert_true(n >= 4);
     for (int r = 0; r < n; r++) {
@@ -229,15 +231,18 @@ static void wrong_sums_and_none_at_all_are_found_out(void **state)
         tsr_comm *comms[] = {bad ? make_odd(&stuck, (odd_comm){.stalls = true})
                                  : make_odd(&wrong, (odd_comm){.forgets = true}),
                              make_odd(&good, (odd_comm){.delay_us = 1})};
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
+        assert_int_equal(
+            tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, &logger, &choice),
+            TSR_OK);
         assert_non_null(strstr(heard[0], bad ? "stuck is not used" : "wrong is not used"));
         assert_non_null(strstr(heard[0], bad ? "did not" : "wrong sum"));
         assert_string_equal(kind_for(choice, 100, 7), "good");
         tsr_comm_destroy(choice);
         /* With nothing else there is no communicator. */
         tsr_comm *alone = make_odd(&wrong, (odd_comm){.forgets = true});
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, tight, &logger, &choice),
-                         TSR_ERR_DEVICE);
+        assert_int_equal(
+            tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), &alone, 1, tight, &logger, &choice),
+            TSR_ERR_DEVICE);
         assert_non_null(strstr(tsr_last_error(), "wrong sum"));
         tsr_runtime_close(rt);
     }
@@ -253,15 +258,18 @@ static void one_that_fails_is_left_out(void **state)
         tsr_runtime *rt = open_hosts();
         tsr_comm *choice = NULL;
         tsr_comm *comms[] = {make_odd(&broken, properties), make_odd(&good, (odd_comm){.delay_us = 2000})};
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
+        assert_int_equal(
+            tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, &logger, &choice),
+            TSR_OK);
         assert_non_null(strstr(heard[0], "broken is not used: no more of this; "));
         assert_non_null(strstr(heard[0], "--collectives"));
         assert_string_equal(kind_for(choice, 100, 7), "good");
         assert_string_equal(kind_for(choice, (int64_t)1 << 20, 7), "good");
         tsr_comm_destroy(choice);
         tsr_comm *alone = make_odd(&broken, (odd_comm){.fails_from = 1, .failure = TSR_ERR_DEVICE});
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, tight, &logger, &choice),
-                         TSR_ERR_DEVICE);
+        assert_int_equal(
+            tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), &alone, 1, tight, &logger, &choice),
+            TSR_ERR_DEVICE);
         assert_string_equal(tsr_last_error(), "collectives: broken: no more of this");
         tsr_runtime_close(rt);
     }
@@ -275,8 +283,9 @@ static void a_lost_device_ends_the_opening_with_advice(void **state)
     tsr_runtime *rt = open_hosts();
     tsr_comm *choice = NULL;
     tsr_comm *comms[] = {make_odd(&deadly, properties), make_odd(&good, (odd_comm){.delay_us = 1})};
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice),
-                     TSR_ERR_DEVICE_LOST);
+    assert_int_equal(
+        tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, &logger, &choice),
+        TSR_ERR_DEVICE_LOST);
     assert_non_null(strstr(tsr_last_error(), "'deadly': no more of this; "));
     assert_non_null(strstr(tsr_last_error(), "start again with --collectives staged"));
     tsr_runtime_close(rt);
@@ -293,7 +302,9 @@ static void sizes_beyond_the_budget_follow_their_neighbours(void **state)
     tsr_comm *comms[] = {make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 20000}),
                          make_odd(&steady, (odd_comm){.delay_us = 2000})};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
+    assert_int_equal(
+        tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, &logger, &choice),
+        TSR_OK);
     int n = tsr_comm_select_rows(choice, rows), found = 0;
     for (int r = 0; r < n; r++)
         if (rows[r].latency_ns > 0)
@@ -328,7 +339,9 @@ static void sizes_above_slow_ones_are_not_measured(void **state)
             make_odd(&shares, (odd_comm){.delay_us = 2000, .make_us = 20000})};
         const tsr_comm_budget budget = {.smaller_ns = cases[i].smaller_ns};
         tsr_comm_row rows[TSR_COMM_MAX_ROWS];
-        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, budget, &logger, &choice), TSR_OK);
+        assert_int_equal(
+            tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, budget, &logger, &choice),
+            TSR_OK);
         if (!strstr(heard[1], cases[i].report))
             fail_msg("'%s' lacks '%s'", heard[1], cases[i].report);
         const int n = tsr_comm_select_rows(choice, rows);
@@ -352,7 +365,9 @@ static void large_sizes_that_cannot_be_measured_go_in_shares(void **state)
     shares.in_shares = true;
     tsr_comm *comms[] = {make_odd(&whole, (odd_comm){.fails_from = 8192, .failure = TSR_ERR_MEMORY}),
                          make_odd(&shares, (odd_comm){.delay_us = 5000})};
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
+    assert_int_equal(
+        tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, &logger, &choice),
+        TSR_OK);
     assert_string_equal(heard[0], "");
     ((odd_comm *)comms[0])->fails_from = 0;
     assert_string_equal(kind_for(choice, 512, 7), "whole");
@@ -372,7 +387,9 @@ static void what_serves_some_devices_is_used_for_those(void **state)
     tsr_comm *comms[] = {make_odd(&pairs, (odd_comm){.partial_only = true}), NULL};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
     assert_int_equal(tsr_comm_local_create(N, &comms[1]), TSR_OK);
-    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, tight, &logger, &choice), TSR_OK);
+    assert_int_equal(
+        tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, &logger, &choice),
+        TSR_OK);
     assert_int_equal(tsr_comm_select_rows(choice, rows), 1);
     assert_string_equal(rows[0].kind, "staged");
     assert_int_equal(rows[0].latency_ns, 0); /* nothing to measure it against */
@@ -393,7 +410,8 @@ static void each_allocation_can_fail(void **state)
         tsr_comm *comms[] = {make_odd(&one, (odd_comm){.delay_us = 1}),
                              make_odd(&two, (odd_comm){.delay_us = 1})};
         failing_alloc_set(n);
-        tsr_status status = tsr_comm_select_create(rt->devices, N, comms, 2, tight, NULL, &choice);
+        tsr_status status =
+            tsr_comm_select_create(rt->devices, N, tsr_device_set_all(N), comms, 2, tight, NULL, &choice);
         bool fired = failing_alloc_fired();
         failing_alloc_set(0);
         assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);

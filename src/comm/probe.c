@@ -115,10 +115,9 @@ static tsr_collective_desc describe(const tsr_probe *probe, int k)
                                  .name = "probe of the collectives"};
 }
 
-bool tsr_probe_serves(const tsr_comm *comm)
+bool tsr_probe_serves(const tsr_comm *comm, tsr_device_set participants)
 {
-    const tsr_probe probe = {
-        .config = {.kind = TSR_OP_ALL_REDUCE, .participants = tsr_device_set_all(comm->n_devices)}};
+    const tsr_probe probe = {.config = {.kind = TSR_OP_ALL_REDUCE, .participants = participants}};
     const tsr_collective_desc desc = describe(&probe, 0);
     return !comm->ops->serves || comm->ops->serves(comm, &desc);
 }

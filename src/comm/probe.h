@@ -25,8 +25,8 @@ typedef struct tsr_probe tsr_probe;
 tsr_status tsr_probe_create(const tsr_probe_config *config, tsr_probe **probe_out);
 void tsr_probe_destroy(tsr_probe *probe); /* NULL is fine */
 
-/* Whether the communicator makes all-reduces between all its devices. */
-bool tsr_probe_serves(const tsr_comm *comm);
+/* Whether the communicator makes all-reduces between all `participants`. */
+bool tsr_probe_serves(const tsr_comm *comm, tsr_device_set participants);
 
 /* Run one all-reduce and compare the sums. If they are wrong, or not complete within `timeout_ns`,
  * `problem` is a sentence about that; "" otherwise. No work is in flight afterwards, whatever fails. */

@@ -23,9 +23,10 @@ typedef struct select_row {
 
 typedef struct select_comm {
     tsr_comm base;
+    tsr_device_set members;
     int n_comms;
     tsr_comm *comms[TSR_COMM_MAX_MEMBERS];
-    bool measured[TSR_COMM_MAX_MEMBERS];        /* the others do not serve all devices together */
+    bool measured[TSR_COMM_MAX_MEMBERS];        /* the others do not serve all members together */
     uint64_t ns[TSR_COMM_MAX_MEMBERS][N_SIZES]; /* what was measured; 0: nothing */
     bool slow;                                  /* sizes were left out, since smaller ones took too long */
     int n_rows;
@@ -125,6 +126,13 @@ static tsr_device_set choice_missing(tsr_comm *base, const tsr_collective *colle
     return collective->comm->ops->missing(collective->comm, collective, index);
 }
 
+static bool choice_stages(const tsr_comm *base, tsr_device_set devices)
+{
+    const select_comm *selection = (const select_comm *)base;
+    (void)devices;
+    return !selection->comms[selection->rows[selection->n_rows - 1].best]->ops->enqueue;
+}
+
 static void select_destroy(tsr_comm *base)
 {
     select_comm *selection = (select_comm *)base;
@@ -139,6 +147,7 @@ static const struct tsr_comm_ops select_ops = {
     .destroy = select_destroy,
     .collective_create = choice_collective_create,
     .collective_destroy = choice_collective_destroy,
+    .stages = choice_stages,
     .poll = choice_poll,
     .aborted = choice_aborted,
     .abort = choice_abort,
@@ -212,8 +221,8 @@ static tsr_status try_all(select_comm *selection, tsr_device *const *devices, co
         char problem[512] = "";
         if (selection->measured[c] && selection->comms[c]->ops->enqueue) {
             /* New buffers for each: the partials of the previous one may have changed. */
-            const tsr_probe_config config = {devices, selection->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
-                                             .n = CHECK_ELEMENTS};
+            const tsr_probe_config config = {devices, selection->base.n_devices, selection->members,
+                                             .kind = TSR_OP_ALL_REDUCE, .n = CHECK_ELEMENTS};
             TSR_TRY(tsr_probe_create(&config, &probe));
             status = tsr_probe_check(probe, selection->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem);
             tsr_probe_destroy(probe);
@@ -259,6 +268,7 @@ static tsr_status benchmark(select_comm *selection, tsr_device *const *devices, 
     uint64_t best = UINT64_MAX;
     const tsr_probe_config config = {devices,
                                      selection->base.n_devices,
+                                     selection->members,
                                      .kind = TSR_OP_ALL_REDUCE,
                                      .n = (int64_t)(sizes[size] / sizeof(int64_t)),
                                      .zeros = true,
@@ -270,7 +280,7 @@ static tsr_status benchmark(select_comm *selection, tsr_device *const *devices, 
         const int n_comms = selection->n_comms;
         uint64_t ns = 0;
         /* The buffers may have ended the access to peers' memory. */
-        if (selection->measured[c] && tsr_probe_serves(selection->comms[c])) {
+        if (selection->measured[c] && tsr_probe_serves(selection->comms[c], selection->members)) {
             status = tsr_probe_measure(probe, selection->comms[c], n_ops_of(size), best, &ns);
             TSR_TRY(judge(selection, c, status, "", logger));
         }
@@ -367,7 +377,7 @@ static int guess(const select_comm *selection, int size)
         return fastest(selection, larger);
     bool was_large = smaller >= 0 && sizes[smaller] >= MIN_SHARED_BYTES;
     if (large && !was_large && !selection->slow && shared >= 0 &&
-        selection->base.n_devices >= MIN_SHARED_PARTS)
+        tsr_device_set_count(selection->members) >= MIN_SHARED_PARTS)
         return shared;
     return smaller >= 0 ? fastest(selection, smaller) : first;
 }
@@ -426,24 +436,25 @@ static void log_table(const select_comm *selection, const tsr_logger *logger)
         snprintf(text + used, sizeof text - used,
                  "; not measured beyond %s, since smaller sums took too long",
                  tsr_bytes_text(sizes[largest_measured(selection)], bytes));
-    tsr_log(logger, TSR_LOG_INFO, "collectives between %d devices: %s", selection->base.n_devices, text);
+    tsr_log(logger, TSR_LOG_INFO, "collectives between %d devices: %s",
+            tsr_device_set_count(selection->members), text);
 }
 
 /* -- creation -- */
 
-/* Whether some implementation still serves all devices, or never was for all: memory that was allocated since
+/* Whether some implementation still serves all members, or never was for all: memory that was allocated since
  * may have ended the access to peers. */
 static bool serves_some(const select_comm *selection)
 {
     for (int c = 0; c < selection->n_comms; c++)
-        if (!selection->measured[c] || tsr_probe_serves(selection->comms[c]))
+        if (!selection->measured[c] || tsr_probe_serves(selection->comms[c], selection->members))
             return true;
     return false;
 }
 
-tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
-                                  int n_comms, tsr_comm_budget budget, const tsr_logger *logger,
-                                  tsr_comm **comm_out)
+tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_device_set members,
+                                  tsr_comm *const *comms, int n_comms, tsr_comm_budget budget,
+                                  const tsr_logger *logger, tsr_comm **comm_out)
 {
     select_comm *selection = NULL;
     tsr_status status = n_comms < 1 || n_comms > TSR_COMM_MAX_MEMBERS
@@ -455,11 +466,12 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
         return status;
     }
     selection->base = (tsr_comm){.ops = &select_ops, .n_devices = n_devices};
+    selection->members = members;
     selection->n_comms = n_comms;
     for (int c = 0; c < n_comms; c++) {
         selection->comms[c] = comms[c];
         selection->comms[c]->whole = &selection->base;
-        selection->measured[c] = tsr_probe_serves(comms[c]);
+        selection->measured[c] = tsr_device_set_count(members) > 1 && tsr_probe_serves(comms[c], members);
     }
     TSR_TRY(try_all(selection, devices, logger));
     TSR_TRY(benchmark_all(selection, devices, budget, logger));

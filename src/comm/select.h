@@ -2,7 +2,7 @@
  * was measured to be the fastest for its size on these devices.
  *
  * Creation measures all-reduces of a few sizes, in real programs, for each implementation that serves all
- * devices together. An implementation is probed first. If it fails, or does not return the right sum on every
+ * members together. An implementation is probed first. If it fails, or does not return the right sum on every
  * device within a deadline, it is dropped with a warning, and so is one that fails while it is measured; the
  * last one is a failure. The selection does not change results: all implementations give the same bits of
  * exact sums.
@@ -32,15 +32,15 @@ typedef struct tsr_comm_budget {
     uint64_t smaller_ns; /* of the sizes below 256 KiB or 4 MiB, which are not measured if it is exceeded */
 } tsr_comm_budget;
 
-/* `comms`: the implementations, in the order of preference for unmeasured collectives. The last one serves
- * every collective; `serves` of the others is called. The new communicator owns them, even if this call
- * fails. 4 KiB are always measured, 256 KiB and 4 MiB unless smaller sizes took longer than
- * budget.smaller_ns; they are then served as the largest size that was measured. Other sizes that would
- * probably exceed budget.all_ns are served as their neighbours. TSR_ERR_MEMORY, or a failure of a device or
- * of the last implementation. */
-tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
-                                  int n_comms, tsr_comm_budget budget, const tsr_logger *logger,
-                                  tsr_comm **comm_out);
+/* Between `members` of devices[n_devices], none of them a stand-in. `comms`: the implementations, in the
+ * order of preference for unmeasured collectives. The last one serves every collective; `serves` of the
+ * others is called. The new communicator owns them, even if this call fails. 4 KiB are always measured, 256
+ * KiB and 4 MiB unless smaller sizes took longer than budget.smaller_ns; they are then served as the largest
+ * size that was measured. Other sizes that would probably exceed budget.all_ns are served as their
+ * neighbours. TSR_ERR_MEMORY, or a failure of a device or of the last implementation. */
+tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr_device_set members,
+                                  tsr_comm *const *comms, int n_comms, tsr_comm_budget budget,
+                                  const tsr_logger *logger, tsr_comm **comm_out);
 
 /* After a device was lost while the implementation `kind` was made or tried: say so in the stored sentence,
  * and what avoids it. The value is TSR_ERR_DEVICE_LOST. */

@@ -49,6 +49,11 @@ struct tsr_comm_ops {
     /* Whether the communicator can make this collective. NULL: any between its devices. */
     bool (*serves)(const tsr_comm *comm, const tsr_collective_desc *desc);
 
+    /* Whether large sums between these devices pass through the host, which cuts the programs of devices that
+     * work in streams. In several processes every process gets the same answer. NULL: unless the communicator
+     * enqueues. */
+    bool (*stages)(const tsr_comm *comm, tsr_device_set devices);
+
     /* Run by every thread of a host device's team (thread of n_threads) for an op of a collective kind.
      * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the
      * comm was aborted. No barrier comes before an ALL_REDUCE or ALL_GATHER: the implementation must touch
@@ -107,14 +112,22 @@ struct tsr_comm {
     uint64_t epoch;  /* incremented by reset() where work captured before must not be launched again */
     bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and does not retry */
     tsr_comm *whole; /* the communicator that has several, including this one; aborted() and abort() are
-                      * called on it. NULL: no such communicator */
+                      * called on the one that is in no other. NULL: no such communicator */
     tsr_comm
         *gpus; /* that of the GPUs, of a communicator between processes: captures are its own. NULL: none */
 };
 
 static inline tsr_comm *tsr_comm_whole(tsr_comm *comm)
 {
-    return comm->whole ? comm->whole : comm;
+    while (comm->whole)
+        comm = comm->whole;
+    return comm;
+}
+
+/* As ops->stages(). */
+static inline bool tsr_comm_stages(const tsr_comm *comm, tsr_device_set devices)
+{
+    return comm->ops->stages ? comm->ops->stages(comm, devices) : !comm->ops->enqueue;
 }
 
 /* First member of every implementation's collective. */

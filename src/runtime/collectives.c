@@ -172,6 +172,9 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
 {
     tsr_status status = TSR_OK;
     candidates found = {0};
+    tsr_device_set present = 0;
+    for (int d = 0; d < rt->n_devices; d++)
+        present |= rt->devices[d]->elsewhere ? 0 : tsr_device_set_one(d);
     if (wanted & PEER)
         TSR_TRY(add_peer(rt, wanted == PEER, &found));
     else if (wanted & NCCL) /* which writes into the peers' memory, too */
@@ -186,8 +189,8 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
     }
     int n = found.n;
     found.n = 0; /* owned by the selection now */
-    TSR_TRY(
-        tsr_comm_select_create(rt->devices, rt->n_devices, found.comms, n, budget, &rt->logger, &rt->comm));
+    TSR_TRY(tsr_comm_select_create(rt->devices, rt->n_devices, present, found.comms, n, budget, &rt->logger,
+                                   &rt->comm));
 out:
     for (int c = 0; c < found.n; c++)
         tsr_comm_destroy(found.comms[c]);

@@ -100,7 +100,8 @@ static void a_pair_without_peer_access_leaves_the_rest_its_own(void **state)
     tsr_cuda_peers_waiting(g.devices, 3, waiting);
     ok(tsr_comm_peer_create(g.devices, 3, waiting, TSR_PEER_PINNED, &comms[2]));
     ok(tsr_comm_local_create(3, &comms[3]));
-    ok(tsr_comm_select_create(g.devices, 3, comms, 4, (tsr_comm_budget){.all_ns = 0}, NULL, &choice));
+    ok(tsr_comm_select_create(g.devices, 3, tsr_device_set_all(3), comms, 4, (tsr_comm_budget){.all_ns = 0},
+                              NULL, &choice));
     void *partial[3] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64)};
     for (uint64_t participants = 3; participants < 8; participants++) {
         const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,

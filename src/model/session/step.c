@@ -1,10 +1,6 @@
 /* Step programs: one per shape, all in the memory of the largest shape. */
 #include "model/session/session.h"
 
-#include <string.h>
-
-#include <tsr/runtime.h>
-
 #include "core/comm.h"
 #include "core/mem.h"
 
@@ -99,15 +95,6 @@ static bool takes_halves(const tsr_session *session)
     return takes;
 }
 
-/* Whether large sums go through the host, which cuts programs: then nothing can run beside them. */
-static bool sums_are_staged(const tsr_runtime *rt)
-{
-    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
-    const int n = tsr_runtime_collectives(rt, rows);
-    return (n == 0 && tsr_processes_count(rt->processes) > 1) ||
-           strcmp(n > 0 ? rows[n - 1].implementation : rt->comm->ops->kind, "staged") == 0;
-}
-
 /* Devices that share a GPU would compete for its streams' queues (docs/design/collectives.md). */
 static bool share_a_gpu(const tsr_runtime *rt)
 {
@@ -123,7 +110,10 @@ int64_t tsr_session_first_half(const tsr_session *session, int64_t n_tokens)
 {
     const tsr_model *model = session->model;
     const bool halves = session->memory->halves.n_devices > 0 && n_tokens >= 2 * model->half_tokens;
-    return halves && !sums_are_staged(model->rt) && !share_a_gpu(model->rt) ? n_tokens / 2 : 0;
+    return halves && !tsr_comm_stages(model->rt->comm, model->split.groups[0].devices) &&
+                   !share_a_gpu(model->rt)
+               ? n_tokens / 2
+               : 0;
 }
 
 static tsr_status reserve(const tsr_session *session, tsr_step_shape shape, int n_lanes,
