@@ -17,6 +17,7 @@ typedef struct peer_comm {
     tsr_comm base;
     tsr_peer_form form;
     int max_blocks;                               /* of a kernel with a barrier */
+    int first, n;                                 /* kernels number the devices [first, first + n) from 0 */
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: no access to any other */
     tsr_device_set reach[TSR_CUDA_MAX_PEERS];     /* the devices that device i has access to */
     tsr_cuda_counters counters;                   /* of barriers: [block][n] sent, then received */
@@ -47,11 +48,11 @@ static size_t n_counts(int n_devices)
     return (size_t)n_devices * TSR_CUDA_MAX_BARRIER_BLOCKS;
 }
 
-/* What the others announce to device i: in its own memory or, if they have no access to that, in pinned
- * memory, after the word of aborts. */
+/* What the others announce to device i, as kernels number it: in its own memory or, if they have no access to
+ * that, in pinned memory, after the word of aborts. */
 static uint64_t *received_by(const peer_comm *comm, int i)
 {
-    const size_t n = n_counts(comm->base.n_devices);
+    const size_t n = n_counts(comm->n);
     return comm->form == TSR_PEER_PINNED ? comm->counters.words + 1 + (size_t)i * n
                                          : comm->counters.counts[i] + n;
 }
@@ -59,24 +60,23 @@ static uint64_t *received_by(const peer_comm *comm, int i)
 /* Counts in pinned memory. */
 static size_t n_received(const peer_comm *comm)
 {
-    const size_t n = (size_t)comm->base.n_devices;
-    return comm->form == TSR_PEER_PINNED ? n * n_counts(comm->base.n_devices) : 0;
+    return comm->form == TSR_PEER_PINNED ? (size_t)comm->n * n_counts(comm->n) : 0;
 }
 
 static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, tsr_device_set participants)
 {
-    int n = comm->base.n_devices;
-    tsr_cuda_barrier m = {.self = self,
-                          .n_devices = n,
+    const int own = self - comm->first;
+    tsr_cuda_barrier m = {.self = own,
+                          .n_devices = comm->n,
                           .max_blocks = comm->max_blocks,
-                          .participants = participants,
-                          .sent = comm->counters.counts[self],
-                          .received = received_by(comm, self),
-                          .progress = comm->counters.progress + self * n,
+                          .participants = participants >> comm->first,
+                          .sent = comm->counters.counts[own],
+                          .received = received_by(comm, own),
+                          .progress = comm->counters.progress + (ptrdiff_t)own * comm->n,
                           .aborted = comm->aborted};
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < comm->n; i++)
         if (comm->counters.counts[i])
-            m.announce[i] = received_by(comm, i) + self;
+            m.announce[i] = received_by(comm, i) + own;
     return m;
 }
 
@@ -106,18 +106,17 @@ static int part_of(const tsr_collective_desc *desc, int device)
 /* The elements of a round of a pushed message; 0: as many as suit it. */
 static int64_t row_of(const peer_comm *comm, const tsr_collective_desc *desc)
 {
-    return tsr_collective_is_narrow(desc) ? 0
-                                          : tsr_cuda_push_row(comm->base.n_devices, desc->reduce, desc->row);
+    return tsr_collective_is_narrow(desc) ? 0 : tsr_cuda_push_row(comm->n, desc->reduce, desc->row);
 }
 
 static tsr_cuda_push push_of(const peer_comm *comm, int self, const tsr_collective_desc *desc)
 {
     tsr_cuda_push push = {.barrier = barrier_of(comm, self, desc->participants),
-                          .contributors = desc->contributors,
-                          .region = tsr_cuda_push_region(comm->base.n_devices),
+                          .contributors = desc->contributors >> comm->first,
+                          .region = tsr_cuda_push_region(comm->n),
                           .row = row_of(comm, desc),
                           .narrow = tsr_collective_is_narrow(desc)};
-    for (int i = 0; i < comm->base.n_devices; i++)
+    for (int i = 0; i < comm->n; i++)
         push.inbox[i] = comm->inboxes.at[i];
     return push;
 }
@@ -339,7 +338,10 @@ static void peer_reset(tsr_comm *base)
 
 static tsr_device_set peer_missing(tsr_comm *base, const tsr_collective *collective, int index)
 {
-    return tsr_cuda_counters_missing(&((peer_comm *)base)->counters, collective->desc->participants, index);
+    const peer_comm *comm = (const peer_comm *)base;
+    return tsr_cuda_counters_missing(&comm->counters, collective->desc->participants >> comm->first,
+                                     index - comm->first)
+           << comm->first;
 }
 
 /* -- creation -- */
@@ -365,6 +367,22 @@ static const struct tsr_comm_ops form_ops[] = {
     [TSR_PEER_PUSH] = PEER_OPS("peer push", false),
     [TSR_PEER_PINNED] = PEER_OPS("pinned", false),
 };
+
+/* The devices that reach any. */
+static void enlist(peer_comm *comm, tsr_device *const *devices, const tsr_device_set *reach)
+{
+    int end = 0;
+    comm->first = comm->base.n_devices;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        comm->reach[i] = reach[i];
+        if (!reach[i])
+            continue;
+        comm->devices[i] = tsr_cuda(devices[i]);
+        comm->first = TSR_MIN(comm->first, i);
+        end = i + 1;
+    }
+    comm->n = TSR_MAX(end - comm->first, 0);
+}
 
 /* Waiting blocks of all devices on a GPU take at most half of its multiprocessors; device_barrier.h says
  * why. */
@@ -392,19 +410,18 @@ tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const
     TSR_TRY(TSR_NEW(&comm, "a communicator"));
     comm->base = (tsr_comm){.ops = &form_ops[form], .n_devices = n_devices};
     comm->form = form;
-    for (int i = 0; i < n_devices; i++) {
-        comm->reach[i] = reach[i];
-        comm->devices[i] = reach[i] ? tsr_cuda(devices[i]) : NULL;
-    }
+    enlist(comm, devices, reach);
+    if (comm->n == 0)
+        TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED, "no device reaches another"));
     comm->max_blocks = barrier_blocks(comm);
-    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices,
-                                     2 * n_counts(n_devices) * sizeof(uint64_t), 1 + (int)n_received(comm)));
+    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices + comm->first, comm->n,
+                                     2 * n_counts(comm->n) * sizeof(uint64_t), 1 + (int)n_received(comm)));
     comm->aborted = (uint32_t *)comm->counters.words;
     if (pushes(comm))
-        TSR_TRY(tsr_cuda_inboxes_create(&comm->inboxes, comm->devices, n_devices,
-                                        (size_t)tsr_cuda_push_inbox(n_devices, comm->max_blocks) *
-                                            sizeof(uint64_t),
-                                        form == TSR_PEER_PINNED));
+        TSR_TRY(
+            tsr_cuda_inboxes_create(&comm->inboxes, comm->devices + comm->first, comm->n,
+                                    (size_t)tsr_cuda_push_inbox(comm->n, comm->max_blocks) * sizeof(uint64_t),
+                                    form == TSR_PEER_PINNED));
     *comm_out = &comm->base;
     comm = NULL;
 out:
