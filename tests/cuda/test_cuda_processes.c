@@ -151,6 +151,18 @@ static void without_nccl_in_one_process_all_stage(void **state)
     nothing_is_left();
 }
 
+static void devices_of_one_process_on_one_gpu_keep_all_from_nccl(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"cuda:0", "cuda:1,cuda:1"}, .collectives = "nccl"};
+    configure(5);
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "devices cuda1@1 and");
+    task_free(&t);
+    nothing_is_left();
+}
+
 static void weights_are_not_read_in_place(void **state)
 {
     (void)state;
@@ -288,6 +300,7 @@ int main(void)
         cmocka_unit_test(gpus_and_host_devices_go_together),
         cmocka_unit_test(large_sums_are_staged),
         cmocka_unit_test(without_nccl_in_one_process_all_stage),
+        cmocka_unit_test(devices_of_one_process_on_one_gpu_keep_all_from_nccl),
         cmocka_unit_test(weights_are_not_read_in_place),
         cmocka_unit_test(where_one_process_refuses_capture_none_has_graphs),
         cmocka_unit_test(what_fails_in_one_process_fails_in_all),

@@ -337,18 +337,24 @@ static void keep_out_of_closed_memory(const nccl_comm *comm)
             getenv("NCCL_P2P_DIRECT_DISABLE"));
 }
 
+static tsr_status check_version(const nccl_comm *comm)
+{
+    const int version = comm->nccl.version;
+    int a, b;
+    if (version >= TSR_NCCL_SHARED_GPU_VERSION || !share_gpu(comm, &a, &b))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "NCCL %d.%d.%d supports one device per GPU, but devices %s and %s share one; NCCL 2.30 "
+                    "supports this with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
+                    version / 10000, version / 100 % 100, version % 100, comm->devices[a]->base.name,
+                    comm->devices[b]->base.name);
+}
+
 static tsr_status connect_devices(nccl_comm *comm)
 {
     nccl_group *group;
-    int a = 0, b = 0, version = comm->nccl.version;
-    bool shared = share_gpu(comm, &a, &b);
-    if (shared && version < TSR_NCCL_SHARED_GPU_VERSION)
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "NCCL %d.%d.%d supports one device per GPU, but devices %s and %s share one; NCCL 2.30 "
-            "supports this with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
-            version / 10000, version / 100 % 100, version % 100, comm->devices[a]->base.name,
-            comm->devices[b]->base.name);
+    int a = 0, b = 0;
+    const bool shared = share_gpu(comm, &a, &b);
     tsr_status status = find_group(comm, comm->members, &group);
     if (status == TSR_OK && !comm->processes)
         status = tsr_nccl_probe(group->clique, comm->devices, comm->members, comm->timeout_ns);
@@ -384,6 +390,7 @@ static tsr_status prepare_here(nccl_comm *comm)
     const int n = comm->base.n_devices;
     keep_out_of_closed_memory(comm);
     TSR_TRY(tsr_nccl_library_load(&comm->nccl));
+    TSR_TRY(check_version(comm));
     TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n, (size_t)n * sizeof(uint64_t), 0));
 out:
     return status;
