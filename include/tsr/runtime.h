@@ -176,9 +176,15 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_drop_device(tsr_runtime *rt, int de
  * With "auto", the implementations that can serve the devices are timed when the runtime is opened, and the
  * fastest serves each size: 4 KiB; 256 KiB and 4 MiB, unless smaller sizes took more than 0.25 s together;
  * other sizes while the collectives take less than 0.1 s together. One that fails is left out with a warning.
- * With "peer", its three forms are timed. */
+ * With "peer", its three forms are timed.
+ *
+ * In several processes the rows are those of the GPUs of this process, if it has several: "auto" times all
+ * but "nccl", which serves them where no kernels do. A last row with `bytes` 0 is of sums between the GPUs of
+ * different processes: "nccl", or "staged". "peer" and "pinned" name what GPUs of one process use; between
+ * processes they mean "auto". */
 typedef struct tsr_collectives_row {
-    size_t bytes;            /**< largest size of this row; of the last row: no limit */
+    size_t bytes;            /**< largest size of this row; of the last row: no limit. 0: of any size,
+                                  between processes */
     char implementation[16]; /**< as above */
     uint64_t latency_ns;     /**< of one all-reduce of `bytes`; 0: not measured */
 } tsr_collectives_row;

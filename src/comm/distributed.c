@@ -1,11 +1,12 @@
 /* The communicator between processes; see distributed.h.
  *
- * Collectives between GPUs only are those of NCCL, where it connects them (cuda/comm/nccl.h). In others a GPU
- * stages (core/comm.h), and its host thread takes part as a host device of one thread does. The
- * participants of one process pass a barrier (barrier.h) before the partials are read, before the sum
- * is sent, and after it is received. The first of them is the process's voice: its first thread exchanges
- * while the others wait. Collectives of the same devices run in the same order everywhere and use a group
- * of the transport of their own, so collectives of other devices may be in flight at the same time.
+ * Collectives between GPUs only are those of their process, or of NCCL where it connects them
+ * (cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host thread takes part as a host device
+ * of one thread does. The participants of one process pass a barrier (barrier.h) before the partials are
+ * read, before the sum is sent, and after it is received. The first of them is the process's voice: its
+ * first thread exchanges while the others wait. Collectives of the same devices run in the same order
+ * everywhere and use a group of the transport of their own, so collectives of other devices may be in flight
+ * at the same time.
  *
  * A small sum is computed in the partial of the process's first contributor. Only its own process reads it,
  * and it is written again only when all of them are known to have arrived at a subsequent collective. A
@@ -65,6 +66,8 @@ struct distributed_comm {
     tsr_comm base;
     tsr_comm *local; /* between the devices of this process, through host memory */
     tsr_device_set all_gpus;
+    tsr_device_set inside; /* GPUs whose collectives with others of their process are that process's own,
+                            * and not staged; the same in every process */
     tsr_processes *processes;
     tsr_device *const *devices;
     tsr_device_set here; /* devices of this process */
@@ -510,22 +513,41 @@ static bool is_of_one_process(const distributed_comm *comm, tsr_device_set devic
     return processes_of(comm, devices, ranks) <= 1;
 }
 
-/* A collective without participants in this process is a local one, too: it is never run. */
+/* The communicator of a collective; NULL: one between processes. One without participants in this process is
+ * never run, so any can make it that needs no other process. */
+static tsr_comm *choose(const distributed_comm *comm, tsr_device_set participants)
+{
+    tsr_comm *gpus = comm->base.gpus, *inside = comm->base.inside;
+    const bool of_gpus = !(participants & ~comm->all_gpus) && tsr_device_set_count(participants) > 1,
+               of_one = is_of_one_process(comm, participants);
+    if (of_gpus && gpus && !(of_one && !(participants & ~comm->inside)))
+        return gpus;
+    if (!of_one)
+        return NULL;
+    return of_gpus && inside && (participants & comm->here) ? inside : comm->local;
+}
+
 static tsr_status distributed_collective_create(tsr_comm *base, const tsr_collective_desc *desc,
                                                 tsr_collective **collective_out)
 {
     distributed_comm *comm = (distributed_comm *)base;
-    const bool alone = tsr_device_set_count(desc->participants) == 1;
-    if (base->gpus && !alone && !(desc->participants & ~comm->all_gpus))
-        return base->gpus->ops->collective_create(base->gpus, desc, collective_out);
-    if (is_of_one_process(comm, desc->participants))
-        return comm->local->ops->collective_create(comm->local, desc, collective_out);
+    tsr_comm *chosen = choose(comm, desc->participants);
+    if (chosen)
+        return chosen->ops->collective_create(chosen, desc, collective_out);
     if (desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_BF16)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
             "collective '%s': bf16 sums are not supported between processes; use the exact reduction or f32",
             desc->name ? desc->name : "?");
     return create_shared(comm, desc, collective_out);
+}
+
+static bool distributed_stages(const tsr_comm *base, tsr_device_set devices)
+{
+    const distributed_comm *comm = (const distributed_comm *)base;
+    if (devices & ~comm->all_gpus)
+        return true;
+    return !base->gpus && ((devices & ~comm->inside) || !is_of_one_process(comm, devices));
 }
 
 /* A GPU's part of a sum, or of a gather; of a transfer, the place from which receivers here copy. */
@@ -555,6 +577,8 @@ static void distributed_abort(tsr_comm *base)
     comm->local->ops->abort(comm->local);
     if (base->gpus)
         base->gpus->ops->abort(base->gpus);
+    if (base->inside)
+        base->inside->ops->abort(base->inside);
 }
 
 static bool distributed_aborted(tsr_comm *base)
@@ -601,6 +625,7 @@ static void distributed_destroy(tsr_comm *base)
     }
     tsr_comm_destroy(comm->local);
     tsr_comm_destroy(base->gpus);
+    tsr_comm_destroy(base->inside);
     tsr_mem_free(comm->sets);
     tsr_mem_free(comm);
 }
@@ -610,6 +635,7 @@ static const struct tsr_comm_ops distributed_ops = {
     .destroy = distributed_destroy,
     .collective_create = distributed_collective_create,
     .collective_destroy = distributed_collective_destroy,
+    .stages = distributed_stages,
     .run = distributed_run,
     .stage = distributed_stage,
     .poll = distributed_poll,
@@ -619,8 +645,25 @@ static const struct tsr_comm_ops distributed_ops = {
     .missing = distributed_missing,
 };
 
+/* The GPUs of all processes that have a communicator inside their process which does not stage large sums. */
+static tsr_status share_inside(distributed_comm *comm, const tsr_comm *inside)
+{
+    tsr_status status = TSR_OK;
+    const int n = tsr_device_set_count(comm->all_gpus) > 1 ? tsr_processes_count(comm->processes) : 0;
+    for (int r = 0; r < n; r++) {
+        tsr_device_set own = comm->all_gpus & comm->here;
+        if (!inside || tsr_comm_stages(inside, own))
+            own = 0;
+        TSR_TRY(tsr_processes_share(comm->processes, r, TSR_OK, &own, sizeof own, sizeof own, 1,
+                                    "collectives inside the processes"));
+        comm->inside |= own;
+    }
+out:
+    return status;
+}
+
 tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *const *devices, int n_devices,
-                                       tsr_comm *gpus, tsr_comm **comm_out)
+                                       tsr_comm *gpus, tsr_comm *inside, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;
     distributed_comm *comm = NULL;
@@ -632,16 +675,25 @@ tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *con
         comm->here |= devices[d]->elsewhere ? 0 : tsr_device_set_one(d);
         comm->all_gpus |= devices[d]->is_gpu ? tsr_device_set_one(d) : 0;
     }
+    TSR_TRY(share_inside(comm, inside));
     TSR_TRY(tsr_comm_local_create(n_devices, &comm->local));
     comm->local->whole = &comm->base;
+    if (gpus && !(comm->inside & comm->here)) {
+        tsr_comm_destroy(inside);
+        inside = NULL;
+    }
     if (gpus)
         gpus->whole = &comm->base;
+    if (inside)
+        inside->whole = &comm->base;
     comm->base.gpus = gpus;
+    comm->base.inside = inside;
     *comm_out = &comm->base;
     comm = NULL;
-    gpus = NULL;
+    gpus = inside = NULL;
 out:
     tsr_comm_destroy(gpus);
+    tsr_comm_destroy(inside);
     tsr_mem_free(comm);
     return status;
 }

@@ -1,10 +1,11 @@
 /* Collectives between the devices of several processes (core/processes.h).
  *
- * A collective between GPUs is NCCL's, where a communicator of it is given. Another one between devices
- * of one process runs as in a single process (comm/local.h), at the same cost; a GPU stages in it. In a
- * collective between processes the devices of each process add up first, one thread adds up with the
- * other processes, and all read the sum. Sums are integers, so the grouping does not change the bits.
- * Transferred values go from thread to thread. */
+ * A collective between GPUs of one process is the one of a single process, where a communicator `inside` is
+ * given and does not stage large sums; another one between GPUs is NCCL's, where a communicator of it is
+ * given. Otherwise devices of one process have comm/local.h, and a GPU stages. In a collective between
+ * processes the devices of each process add up first, one thread adds up with the other processes, and all
+ * read the sum. Sums are integers, so the grouping does not change the bits. Transferred values go from
+ * thread to thread. */
 #ifndef TSR_COMM_DISTRIBUTED_H
 #define TSR_COMM_DISTRIBUTED_H
 
@@ -12,9 +13,13 @@
 #include "core/processes.h"
 
 /* Between devices[n_devices] (1..64) of the processes in tsr_device.process. Both are borrowed. `gpus`:
- * between all GPUs among them, NULL in every process or in none; owned by the new communicator, even if
- * this call fails. Every process must make this call, and create every collective, in the same order. */
+ * between all GPUs among them, NULL in every process or in none; `inside`: between the GPUs of this process,
+ * or NULL. Both are owned by the new communicator, even if this call fails. Every process must make this
+ * call, and create every collective, in the same order.
+ *
+ * NCCL's groups are made by all processes together, so all know who is served by `inside`: where that stages
+ * large sums and there is NCCL, it is destroyed. */
 tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *const *devices, int n_devices,
-                                       tsr_comm *gpus, tsr_comm **comm_out);
+                                       tsr_comm *gpus, tsr_comm *inside, tsr_comm **comm_out);
 
 #endif

@@ -113,8 +113,9 @@ struct tsr_comm {
     bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and does not retry */
     tsr_comm *whole; /* the communicator that has several, including this one; aborted() and abort() are
                       * called on the one that is in no other. NULL: no such communicator */
-    tsr_comm
-        *gpus; /* that of the GPUs, of a communicator between processes: captures are its own. NULL: none */
+    /* Of a communicator between processes, NULL: none. */
+    tsr_comm *gpus;   /* between the GPUs of all processes: captures are its own */
+    tsr_comm *inside; /* between the GPUs of this process */
 };
 
 static inline tsr_comm *tsr_comm_whole(tsr_comm *comm)

@@ -3,7 +3,9 @@
  * Collectives through host memory serve all devices. GPUs with access to each other's memory also have
  * kernels over peer memory, and distinct GPUs have NCCL, where it is installed. Unless the config names
  * one of these, comm/select.h selects among those that work. Between processes GPUs have NCCL, and all
- * devices their transport. */
+ * devices their transport; the GPUs of one process of several have what those of a single process have,
+ * without NCCL. NCCL is not measured among them because all processes make its groups, and make them again
+ * after a probe that fails, together. */
 #include "runtime/collectives.h"
 
 #include <stdio.h>
@@ -95,13 +97,14 @@ static bool share_gpu(const tsr_device *a, const tsr_device *b)
     return a->ops->kind == TSR_DEVICE_CUDA && b->ops->kind == TSR_DEVICE_CUDA && a->place == b->place;
 }
 
-/* Check that every device reaches all others; the message names the first pair that does not. */
+/* Check that every device of this process reaches all others; the message names the first pair that does
+ * not. */
 static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach)
 {
     for (int i = 0; i < rt->n_devices; i++)
         for (int j = 0; j < i; j++) {
             const tsr_device *a = rt->devices[j], *b = rt->devices[i];
-            if (tsr_device_set_has(reach[i], j) || tsr_device_is_dropped(a) || tsr_device_is_dropped(b))
+            if (tsr_device_set_has(reach[i], j) || a->elsewhere || b->elsewhere)
                 continue;
             if (share_gpu(a, b))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
@@ -168,13 +171,11 @@ static tsr_status add_nccl(tsr_runtime *rt, bool required, candidates *found)
     return status == TSR_OK ? TSR_OK : leave_out(rt, "nccl", status, required);
 }
 
-static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
+/* Between `members`, devices of this process. */
+static tsr_status connect_gpus(tsr_runtime *rt, int wanted, tsr_device_set members, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;
     candidates found = {0};
-    tsr_device_set present = 0;
-    for (int d = 0; d < rt->n_devices; d++)
-        present |= rt->devices[d]->elsewhere ? 0 : tsr_device_set_one(d);
     if (wanted & PEER)
         TSR_TRY(add_peer(rt, wanted == PEER, &found));
     else if (wanted & NCCL) /* which writes into the peers' memory, too */
@@ -189,8 +190,8 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
     }
     int n = found.n;
     found.n = 0; /* owned by the selection now */
-    TSR_TRY(tsr_comm_select_create(rt->devices, rt->n_devices, present, found.comms, n, budget, &rt->logger,
-                                   &rt->comm));
+    TSR_TRY(tsr_comm_select_create(rt->devices, rt->n_devices, members, found.comms, n, budget, &rt->logger,
+                                   comm_out));
 out:
     for (int c = 0; c < found.n; c++)
         tsr_comm_destroy(found.comms[c]);
@@ -200,10 +201,10 @@ out:
 #else
 
 /* A build without CUDA opens no GPU. */
-static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
+static tsr_status connect_gpus(tsr_runtime *rt, int wanted, tsr_device_set members, tsr_comm **comm_out)
 {
-    (void)wanted;
-    return tsr_comm_local_create(rt->n_devices, &rt->comm);
+    (void)wanted, (void)members;
+    return tsr_comm_local_create(rt->n_devices, comm_out);
 }
 
 #endif
@@ -216,43 +217,118 @@ static int count_gpus(const tsr_runtime *rt)
     return n;
 }
 
-/* -- several processes -- */
-
-/* Every process must know how much memory NCCL has left of each device. */
-static tsr_status share_caps(tsr_runtime *rt)
+/* The devices of this process that are in use, or the GPUs among them. */
+static tsr_device_set devices_here(const tsr_runtime *rt, bool only_gpus)
 {
-    for (int d = 0; d < rt->n_devices; d++) {
-        size_t *cap = &rt->devices[d]->memory_cap;
-        tsr_status status = tsr_processes_share(rt->processes, rt->devices[d]->process, TSR_OK, cap,
-                                                sizeof *cap, sizeof *cap, 1, "memory beside NCCL");
-        if (status != TSR_OK)
-            return status;
-    }
-    return TSR_OK;
+    tsr_device_set set = 0;
+    for (int d = 0; d < rt->n_devices; d++)
+        if (!rt->devices[d]->elsewhere && (rt->devices[d]->is_gpu || !only_gpus))
+            set |= tsr_device_set_one(d);
+    return set;
 }
 
-/* All processes decide the same: each knows the devices, and NCCL works in all or in none. */
-static tsr_status connect_processes(tsr_runtime *rt, int wanted)
+/* -- several processes -- */
+
+static tsr_status refuse_hosts(const char *name)
+{
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "collectives '%s' are between GPUs; host devices share their memory: use auto", name);
+}
+
+static const char *kernels_name(int wanted)
+{
+    return wanted == PEER ? "peer" : "pinned";
+}
+
+/* What every process must know of a device: the memory that NCCL has left of it, and the memory that its
+ * collectives have taken. */
+typedef struct effects {
+    uint64_t cap, runtime_bytes;
+} effects;
+
+static tsr_status share_effects(tsr_runtime *rt)
 {
     tsr_status status = TSR_OK;
-    tsr_comm *gpus = NULL;
-    if (wanted == PEER || wanted == PINNED)
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "collectives '%s' are between the devices of one process; between processes there are "
-            "NCCL and their transport: use auto, nccl or staged",
-            wanted == PEER ? "peer" : "pinned");
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_device *device = rt->devices[d];
+        effects e = {device->memory_cap, device->accounting.runtime};
+        TSR_TRY(tsr_processes_share(rt->processes, device->process, TSR_OK, &e, sizeof e, sizeof e, 1,
+                                    "memory beside the collectives"));
+        device->memory_cap = (size_t)e.cap;
+        if (device->elsewhere)
+            tsr_device_note_runtime(device, (size_t)e.runtime_bytes);
+    }
+out:
+    return status;
+}
+
+/* The GPUs of this process, if there are several; *inside_out is NULL where they have NCCL or stage. Does not
+ * wait for other processes. */
+static tsr_status connect_inside(tsr_runtime *rt, int wanted, tsr_comm **inside_out)
+{
+    const tsr_device_set here = devices_here(rt, false), gpus = devices_here(rt, true);
+    const bool named = wanted == PEER || wanted == PINNED;
+    if (wanted == STAGED || tsr_device_set_count(here) < 2)
+        return TSR_OK;
+    if (named && !gpus)
+        return refuse_hosts(kernels_name(wanted));
+#ifdef TSR_WITH_CUDA
+    if (wanted == NCCL) /* which writes into the peers' memory, too */
+        return tsr_cuda_peers_open(rt->devices, rt->n_devices, &rt->logger);
+#endif
+    if (!named && tsr_device_set_count(gpus) < 2)
+        return TSR_OK;
+    return connect_gpus(rt, wanted & ~NCCL, gpus, inside_out);
+}
+
+/* Whether a process has several devices. */
+static bool some_are_together(const tsr_runtime *rt)
+{
+    for (int d = 1; d < rt->n_devices; d++)
+        if (rt->devices[d]->process == rt->devices[d - 1]->process)
+            return true;
+    return false;
+}
+
+static tsr_status check_between(const tsr_runtime *rt, int wanted)
+{
+    if ((wanted == PEER || wanted == PINNED) && !some_are_together(rt))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "collectives '%s' are between the devices of one process, and every process has one "
+                        "device; between processes there are NCCL and their transport: use auto, nccl or "
+                        "staged",
+                        kernels_name(wanted));
     if (wanted == NCCL && count_gpus(rt) < rt->n_devices)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "collectives 'nccl' are between GPUs, and not all devices of the "
                         "processes are; use auto");
-    if ((wanted & NCCL) && count_gpus(rt) > 1) {
+    return TSR_OK;
+}
+
+/* All processes decide the same: each knows the devices, and NCCL works in all or in none. What connects the
+ * GPUs of a process is its own choice; failing is not. Between processes 'peer' and 'pinned' mean auto. */
+static tsr_status connect_processes(tsr_runtime *rt, int wanted)
+{
+    tsr_status status = TSR_OK;
+    const bool several = count_gpus(rt) > 1;
+    tsr_comm *gpus = NULL, *inside = NULL;
+    TSR_TRY(check_between(rt, wanted));
+    status = connect_inside(rt, wanted, &inside);
+    if (several)
+        status = tsr_processes_try(rt->processes, status, "connecting the devices of each process");
+    TSR_TRY(status);
+    if (several && wanted != STAGED) {
         status = create_nccl(rt, &gpus);
-        status = status == TSR_OK ? share_caps(rt) : leave_out(rt, "nccl", status, wanted == NCCL);
+        if (status != TSR_OK)
+            TSR_TRY(leave_out(rt, "nccl", status, wanted == NCCL));
     }
-    if (status == TSR_OK)
-        return tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, gpus, &rt->comm);
+    status = tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, gpus, inside, &rt->comm);
+    gpus = inside = NULL;
+    if (status == TSR_OK && several)
+        status = share_effects(rt);
+out:
     tsr_comm_destroy(gpus);
+    tsr_comm_destroy(inside);
     return status;
 }
 
@@ -265,10 +341,9 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
     if (rt->processes)
         return connect_processes(rt, wanted);
     if (rt->n_devices > 1 && count_gpus(rt) > 0)
-        return connect_gpus(rt, wanted);
+        return connect_gpus(rt, wanted, devices_here(rt, false), &rt->comm);
     if (rt->n_devices > 1 && !(wanted & STAGED))
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "collectives '%s' are between GPUs; host devices share their memory: use auto", name);
+        return refuse_hosts(name);
     return tsr_comm_local_create(rt->n_devices, &rt->comm);
 }
 
@@ -309,18 +384,25 @@ tsr_status tsr_runtime_connect_again(tsr_runtime *rt)
     return TSR_OK;
 }
 
+/* The row of sums between processes. */
+static tsr_collectives_row row_between(const tsr_runtime *rt)
+{
+    tsr_collectives_row row = {.bytes = 0};
+    snprintf(row.implementation, sizeof row.implementation, "%s",
+             rt->comm->gpus ? rt->comm->gpus->ops->kind : "staged");
+    return row;
+}
+
 int tsr_runtime_collectives(const tsr_runtime *rt, tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS])
 {
     tsr_comm_row table[TSR_COMM_MAX_ROWS];
-    if (rt->comm->gpus) { /* between processes nothing is chosen by size */
-        rows[0] = (tsr_collectives_row){.bytes = 0};
-        snprintf(rows[0].implementation, sizeof rows[0].implementation, "%s", rt->comm->gpus->ops->kind);
-        return 1;
-    }
-    int n = tsr_comm_select_rows(rt->comm, table);
+    const int n = tsr_comm_select_rows(rt->comm->inside ? rt->comm->inside : rt->comm, table);
     for (int r = 0; r < n; r++) {
         rows[r] = (tsr_collectives_row){.bytes = table[r].bytes, .latency_ns = table[r].latency_ns};
         snprintf(rows[r].implementation, sizeof rows[r].implementation, "%s", table[r].kind);
     }
-    return n;
+    if (tsr_processes_count(rt->processes) < 2 || count_gpus(rt) < 2)
+        return n;
+    rows[n] = row_between(rt);
+    return n + 1;
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "cuda/simulated.h"
+#include "model/session/session.h"
 #include "support/distributed_task.h"
 #include "support/random.h"
 
@@ -122,12 +123,125 @@ static void large_sums_are_staged(void **state)
     nothing_is_left();
 }
 
-/* -- what one process lacks -- */
-
 static uint64_t sums_of_nccl(void)
 {
     return cudasim_calls_of("ncclAllReduce");
 }
+
+/* -- sums inside a process -- */
+
+static uint64_t blocks_of_sums(void)
+{
+    static const char *const names[] = {"reduce_kernel", "reduce_norm_kernel", "reduce_share_kernel",
+                                        "push_reduce_kernel", "push_norm_kernel"};
+    uint64_t n = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        n += cudasim_blocks_of(names[i]);
+    return n;
+}
+
+enum { OPENING_SUMS = 2 * 4 }; /* NCCL's first ones between four GPUs */
+
+static size_t runtime_bytes[2][4]; /* that each process knows of every device */
+
+/* One process has the divided layer, and counts the blocks of its sums. */
+static tsr_status count_sums(process *self, tsr_model *model, tsr_session *session)
+{
+    enum { LEAST_BLOCKS = 2 * 2 }; /* sums of a program, GPUs */
+    const task *t = self->user;
+    const uint64_t before = blocks_of_sums();
+    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
+    const int n = tsr_runtime_collectives(model->rt, rows);
+    if (n < 2 || strncmp(rows[0].implementation, t->collectives, strlen(t->collectives)) != 0 ||
+        rows[n - 1].bytes != 0 || strcmp(rows[n - 1].implementation, "nccl") != 0)
+        return tsr_fail(TSR_ERR_INVALID, "%d rows, from %s to %s", n, rows[0].implementation,
+                        rows[n - 1].implementation);
+    for (int d = 0; d < 4; d++)
+        runtime_bytes[self->rank][d] = model->rt->devices[d]->accounting.runtime;
+    const tsr_status status = task_decode(self, session, 0, N_TOKENS);
+    if (status == TSR_OK && t->split[2 * self->rank] > 0 && blocks_of_sums() - before < LEAST_BLOCKS)
+        return tsr_fail(TSR_ERR_INVALID, "%d blocks of sums", (int)(blocks_of_sums() - before));
+    return status;
+}
+
+static void count_sums_body(process *self)
+{
+    task_with_session(self, count_sums);
+}
+
+/* A layer is divided between the GPUs of a process, and the other layer is in the other process. */
+static void sums_inside_a_process_are_its_kernels(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    const tsr_offload_rule rules[] = {{"blk.1", "cuda2@1"}, {"blk.0", "cuda1@0"}};
+    for (int i = 0; i < 2; i++) {
+        task t = {.devices = {"cuda:0,cuda:1", "cuda:2,cuda:3"},
+                  .split = {i == 0, i == 0, i == 1, i == 1},
+                  .n_split = 4,
+                  .mode = TSR_SPLIT_MODE_TENSOR,
+                  .collectives = i == 0 ? "peer" : "pinned",
+                  .rule = &rules[i]};
+        configure(9);
+        task_run(&t, count_sums_body, NULL, processes);
+        task_assert_status(processes, 2, TSR_OK, "");
+        assert_memory_equal(t.logits[0], one_gpu, LOGIT_BYTES);
+        assert_memory_equal(t.logits[1], one_gpu, LOGIT_BYTES);
+        assert_memory_equal(t.used[0], t.used[1], sizeof t.used[0]);
+        assert_memory_equal(runtime_bytes[0], runtime_bytes[1], sizeof runtime_bytes[0]);
+        assert_int_equal(sums_of_nccl(), OPENING_SUMS);
+        task_free(&t);
+        nothing_is_left();
+    }
+}
+
+static int64_t first_half[PROCESSES_MAX]; /* of a full chunk, in each process */
+
+static tsr_status decode_in_halves(process *self, tsr_model *model, tsr_session *session)
+{
+    tsr_status status = TSR_OK;
+    (void)session;
+    model->half_tokens = N_BATCH / 2;
+    TSR_TRY(tsr_session_create(model, &session));
+    first_half[self->rank] = tsr_session_first_half(session, N_BATCH);
+    status = task_decode(self, session, 0, N_TOKENS);
+    tsr_session_destroy(session);
+out:
+    return status;
+}
+
+static void decode_in_halves_body(process *self)
+{
+    task_with_session(self, decode_in_halves);
+}
+
+/* Without NCCL: every process knows whether the sums of another's GPUs are kernels. */
+static void processes_agree_on_halves(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    for (int staged = 0; staged < 2; staged++) {
+        task t = {.devices = {"cuda:0,cuda:1", "cuda:2"},
+                  .split = {1, 1, 0},
+                  .n_split = 3,
+                  .mode = TSR_SPLIT_MODE_TENSOR,
+                  .collectives = staged ? "staged" : "pinned",
+                  .last_only = true};
+        configure(10);
+        cudasim_fail_named("ncclGetUniqueId", 1, 1);
+        task_run(&t, decode_in_halves_body, NULL, processes);
+        task_assert_status(processes, 2, TSR_OK, "");
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(first_half[r], staged ? 0 : N_BATCH / 2);
+            assert_memory_equal(t.logits[r], one_gpu + (N_TOKENS - 1) * SESSION_VOCAB,
+                                SESSION_VOCAB * sizeof(float));
+        }
+        task_free(&t);
+        nothing_is_left();
+    }
+}
+
+/* -- what one process lacks -- */
 
 static void without_nccl_in_one_process_all_stage(void **state)
 {
@@ -192,11 +306,13 @@ static void what_fails_in_one_process_fails_in_all(void **state)
     const char *rounds = getenv("TSR_TEST_ROUNDS");
     const uint64_t most = rounds ? (uint64_t)(atoi(rounds) + 1) / 2 : 5;
     process processes[PROCESSES_MAX];
-    for (int staged = 0; staged < 2; staged++) {
-        task t = {.devices = {"cuda:0", "cuda:1"},
-                  .split = {1, 1},
-                  .n_split = 2,
-                  .collectives = staged ? "staged" : NULL,
+    static const char *const collectives[] = {NULL, "staged", "pinned"};
+    for (int c = 0; c < 3; c++) {
+        const bool inside = c == 2;
+        task t = {.devices = {inside ? "cuda:0,cuda:2" : "cuda:0", "cuda:1"},
+                  .split = {1, inside, 1 - inside},
+                  .n_split = 2 + inside,
+                  .collectives = collectives[c],
                   .timeout_ns = 1000000000,
                   .n_rows = 1};
         configure(8);
@@ -299,6 +415,8 @@ int main(void)
         cmocka_unit_test(splits_have_the_bits_of_one_gpu),
         cmocka_unit_test(gpus_and_host_devices_go_together),
         cmocka_unit_test(large_sums_are_staged),
+        cmocka_unit_test(sums_inside_a_process_are_its_kernels),
+        cmocka_unit_test(processes_agree_on_halves),
         cmocka_unit_test(without_nccl_in_one_process_all_stage),
         cmocka_unit_test(devices_of_one_process_on_one_gpu_keep_all_from_nccl),
         cmocka_unit_test(weights_are_not_read_in_place),

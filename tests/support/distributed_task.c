@@ -59,6 +59,8 @@ static tsr_status open_model(process *self, tsr_runtime *rt, tsr_model **model_o
     config.compute.reduction = t->reduction;
     config.load.copy_weights = t->copies;
     config.offload.n_gpu_layers = t->n_gpu_layers ? t->n_gpu_layers : config.offload.n_gpu_layers;
+    config.offload.rules = t->rule;
+    config.offload.n_rules = t->rule ? 1 : 0;
     config.split.tensor_split = t->n_split ? t->split : NULL;
     config.split.n_tensor_split = t->n_split;
     return tsr_model_open(rt, self->rank == 1 && t->path_of_1 ? t->path_of_1 : path, &config, model_out);
@@ -68,11 +70,12 @@ tsr_status task_decode(const process *self, tsr_session *session, int begin, int
 {
     const task *t = self->user;
     tsr_status status = TSR_OK;
-    bool all[N_TOKENS];
-    memset(all, true, sizeof all);
+    bool wanted[N_TOKENS];
     for (int at = begin, n; at < end && status == TSR_OK; at += n) {
         n = t->chunk && t->chunk < end - at ? t->chunk : end - at;
-        tsr_batch batch = {.n_tokens = n, .tokens = tokens + at, .outputs = all};
+        tsr_batch batch = {.n_tokens = n, .tokens = tokens + at, .outputs = wanted};
+        memset(wanted, !t->last_only, sizeof wanted);
+        wanted[n - 1] = true;
         status = tsr_session_decode(session, &batch, t->logits[self->rank] + at * SESSION_VOCAB);
     }
     return status;

@@ -27,9 +27,11 @@ typedef struct task {
     tsr_reduction reduction;
     bool copies;
     const char *collectives;
-    int n_gpu_layers; /* 0: all; the others go to the last device,
+    const tsr_offload_rule *rule; /* NULL: none */
+    int n_gpu_layers;             /* 0: all; the others go to the last device,
                          from which many are handed what it computed */
     int chunk;
+    bool last_only; /* logits of a chunk's last token only, where those of its first would be */
     uint64_t timeout_ns;
     int64_t fail_alloc;
     uint64_t stall_ns;
