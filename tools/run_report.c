@@ -103,7 +103,8 @@ static void print_memory(const tsr_runtime *rt)
     tool_table_free(&table);
 }
 
-/* "collectives: peer up to 64 KiB (8.1 us for 4 KiB), peer two-shot above (19.5 us for 256 KiB)" */
+/* "collectives: peer up to 64 KiB (8.1 us for 4 KiB), peer two-shot above (19.5 us for 256 KiB), nccl between
+ * processes" */
 static void print_collectives(const tsr_runtime *rt)
 {
     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
@@ -111,6 +112,7 @@ static void print_collectives(const tsr_runtime *rt)
     int n = tsr_runtime_collectives(rt, rows);
     if (n == 0)
         return;
+    const tsr_collectives_row *between = rows[n - 1].bytes == 0 ? &rows[--n] : NULL;
     fprintf(stderr, "collectives:");
     for (int r = 0, next; r < n; r = next) {
         for (next = r + 1; next < n; next++)
@@ -125,6 +127,8 @@ static void print_collectives(const tsr_runtime *rt)
             fprintf(stderr, " (%.1f us for %s)", (double)rows[r].latency_ns / 1e3,
                     tsr_bytes_text(rows[r].bytes, bytes));
     }
+    if (between)
+        fprintf(stderr, "%s %s between processes", n > 0 ? "," : "", between->implementation);
     fprintf(stderr, "\n");
 }
 

@@ -140,9 +140,13 @@ static void print_all_reduces(const links_bench *b)
 static void print_algorithms(const links_bench *b)
 {
     char bytes[TSR_BYTES_TEXT];
-    for (int r = 0; r < b->n_collectives; r++)
+    const int between = b->n_collectives > 0 && b->collectives[b->n_collectives - 1].bytes == 0,
+              n = b->n_collectives - between;
+    for (int r = 0; r < n; r++)
         printf("%s%s up to %s", r ? ", " : "all-reduces by ", b->collectives[r].implementation,
-               r + 1 < b->n_collectives ? tsr_bytes_text(b->collectives[r].bytes, bytes) : "any size");
+               r + 1 < n ? tsr_bytes_text(b->collectives[r].bytes, bytes) : "any size");
+    if (between)
+        printf("%s%s between processes", n ? ", " : "all-reduces by ", b->collectives[n].implementation);
     if (b->n_collectives)
         printf("\n\n");
 }
