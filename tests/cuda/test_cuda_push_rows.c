@@ -77,6 +77,34 @@ static void a_norm_may_be_next_on_some_devices(void **state)
         }
 }
 
+/* Inboxes have room for those that have them: a row that three devices would not pass in one round is
+ * normalised in the kernel of two of the three. */
+static void devices_without_inboxes_take_no_room(void **state)
+{
+    (void)state;
+    const int64_t row = 6000;
+    for (int f = 0; f < 2; f++) {
+        const tsr_device_set members = 0x6, reach[DEVICES] = {0, members, members};
+        float *z[MAX_RANKS] = {0};
+        sum s = {TSR_REDUCE_EXACT, members, members, row, false, row};
+        machine(DEVICES, 3);
+        group g = group_of(DEVICES, false);
+        ok(tsr_cuda_peers_open(g.devices, DEVICES, NULL));
+        ok(tsr_comm_peer_create(g.devices, DEVICES, reach, forms[f], &g.comm));
+        g.timeout_ns = 20000 * (uint64_t)MS;
+        sum_make(&g, &s);
+        normalise(&g, &s, members, z);
+        group_compile(&g);
+        sum_fill(&g, &s, 0);
+        ok(group_run(&g));
+        sum_check(&g, &s, 0);
+        check_norms(&g, &s, members, z);
+        assert_int_equal(cudasim_blocks_of("push_norm_kernel"), 2);
+        group_close(&g);
+        nothing_is_left();
+    }
+}
+
 /* -- a model -- */
 
 enum { N_TOKENS = 9, N_VOCAB = 300 };
@@ -128,6 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_norm_may_be_next_on_some_devices),
+        cmocka_unit_test(devices_without_inboxes_take_no_room),
         cmocka_unit_test(a_layer_on_one_device_may_follow_a_layer_on_both),
     };
     return cmocka_run_group_tests_name("norms behind some devices' sums", tests, NULL, NULL);
