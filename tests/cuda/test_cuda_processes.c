@@ -333,6 +333,32 @@ static void what_fails_in_one_process_fails_in_all(void **state)
     }
 }
 
+/* A GPU that waits in a kernel for another of its process is released when that one fails. */
+static void a_failed_launch_releases_the_other_gpu(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"cuda:0,cuda:2", "cuda:1"},
+              .split = {1, 1, 0},
+              .n_split = 3,
+              .collectives = "pinned",
+              .n_rows = 1};
+    configure(11);
+    task_run(&t, task_multiply, NULL, processes);
+    task_assert_status(processes, 2, TSR_OK, "");
+    task_free(&t);
+    const uint64_t last = cudasim_calls_of("cudaGraphLaunch");
+    configure(11);
+    cudasim_fail_named("cudaGraphLaunch", last, 0);
+    task_run(&t, task_multiply, NULL, processes);
+    assert_int_equal(cudasim_faults_hit(), 1);
+    for (int r = 0; r < 2; r++)
+        if (processes[r].status == TSR_OK || !strstr(processes[r].text, "cudaGraphLaunch"))
+            fail_msg("process %d: %s", r, processes[r].text);
+    task_free(&t);
+    nothing_is_left();
+}
+
 /* -- a process that does not come -- */
 
 static void a_late_process_is_lost_and_named(void **state)
@@ -422,6 +448,7 @@ int main(void)
         cmocka_unit_test(weights_are_not_read_in_place),
         cmocka_unit_test(where_one_process_refuses_capture_none_has_graphs),
         cmocka_unit_test(what_fails_in_one_process_fails_in_all),
+        cmocka_unit_test(a_failed_launch_releases_the_other_gpu),
         cmocka_unit_test(a_late_process_is_lost_and_named),
         cmocka_unit_test(a_gpu_that_one_process_lost_is_dropped_in_all),
     };
