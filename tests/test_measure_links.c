@@ -11,9 +11,11 @@
 #include <tsr/plan.h>
 #include <tsr/rates.h>
 
+#include "core/status.h"
 #include "support/failing_alloc.h"
 #include "support/links_check.h"
 #include "support/runner.h"
+#include "support/thread_transport.h"
 
 static void every_pair_and_the_whole_set_are_measured(void **state)
 {
@@ -21,6 +23,46 @@ static void every_pair_and_the_whole_set_are_measured(void **state)
     links_check_measured("host:1");
     links_check_measured("host:2,threads=1");
     links_check_measured("host:1,threads=2,host:2,threads=1");
+}
+
+static double pair_ns[2]; /* an all-reduce of process 1's devices, as each process knows it */
+
+static void measure_pair(process *self)
+{
+    tsr_runtime_config config = tsr_runtime_config_default();
+    tsr_topology *topo = NULL;
+    tsr_device_list *list = NULL;
+    tsr_links *links = NULL;
+    tsr_runtime *rt = NULL;
+    tsr_all_reduce_cost cost;
+    tsr_status status = TSR_OK;
+    config.devices = self->rank == 0 ? "host:1,threads=1" : "host:2,threads=1";
+    config.transport = &self->transport;
+    TSR_TRY(tsr_topology_discover(NULL, &topo));
+    TSR_TRY(tsr_device_list_create(topo, "host:3,threads=1", NULL, &list));
+    TSR_TRY(tsr_links_create(topo, list, &links));
+    TSR_TRY(tsr_runtime_open(&config, &rt));
+    TSR_TRY(tsr_runtime_measure_links(rt, links));
+    tsr_links_all_reduce(links, 0x6, 4096, &cost);
+    pair_ns[self->rank] = cost.ns;
+out:
+    process_note(self, status);
+    tsr_runtime_close(rt);
+    tsr_links_destroy(links);
+    tsr_device_list_destroy(list);
+    tsr_topology_destroy(topo);
+}
+
+/* What is between two devices of one process is timed there: elsewhere nothing runs, which takes 3 ns. */
+static void the_process_with_the_devices_times_them(void **state)
+{
+    (void)state;
+    process processes[2];
+    processes_run(2, measure_pair, NULL, NULL, processes);
+    for (int r = 0; r < 2; r++)
+        if (processes[r].status != TSR_OK || pair_ns[r] < 40)
+            fail_msg("process %d: %.0f ns; %s", r, pair_ns[r], processes[r].text);
+    assert_true(pair_ns[0] == pair_ns[1]);
 }
 
 typedef struct pair {
@@ -125,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_and_the_whole_set_are_measured),
+        cmocka_unit_test(the_process_with_the_devices_times_them),
         cmocka_unit_test(links_of_other_devices_are_refused),
         cmocka_unit_test(a_failing_allocation_leaves_the_links_as_they_were),
         cmocka_unit_test(plans_count_with_measured_links),

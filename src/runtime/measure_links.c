@@ -43,9 +43,9 @@ static tsr_status time_size(bench *b, tsr_op_kind kind, tsr_device_set devices, 
                                   UINT64_MAX, &ns));
         best = TSR_MIN(best, ns);
     }
-    /* The result decides what is measured next. */
-    TSR_TRY(tsr_processes_share(b->rt->processes, tsr_processes_first(b->rt->processes), TSR_OK, &best,
-                                sizeof best, sizeof best, 1, "timing a link"));
+    /* The result decides what is measured next. Processes without one of the devices have timed nothing. */
+    TSR_TRY(tsr_processes_share(b->rt->processes, b->rt->devices[tsr_device_set_first(devices)]->process,
+                                TSR_OK, &best, sizeof best, sizeof best, 1, "timing a link"));
     *ns_out = TSR_MAX(best, 1);
 out:
     tsr_probe_destroy(probe);
