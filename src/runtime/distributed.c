@@ -116,6 +116,7 @@ static tsr_status stand_in(tsr_runtime *rt, int index, const description *d)
     device->reserves_whole = d->reserves_whole;
     device->may_exceed = d->may_exceed;
     device->elsewhere = true;
+    device->watch = rt->watch;
     memcpy(device->isa, d->isa, sizeof device->isa);
     rt->rates[index] = d->rates;
     return TSR_OK;

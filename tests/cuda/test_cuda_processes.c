@@ -156,8 +156,11 @@ static tsr_status count_sums(process *self, tsr_model *model, tsr_session *sessi
         rows[n - 1].bytes != 0 || strcmp(rows[n - 1].implementation, "nccl") != 0)
         return tsr_fail(TSR_ERR_INVALID, "%d rows, from %s to %s", n, rows[0].implementation,
                         rows[n - 1].implementation);
-    for (int d = 0; d < 4; d++)
+    for (int d = 0; d < 4; d++) {
         runtime_bytes[self->rank][d] = model->rt->devices[d]->accounting.runtime;
+        if (model->rt->devices[d]->watch != model->rt->watch)
+            return tsr_fail(TSR_ERR_INVALID, "device %d is not watched", d);
+    }
     const tsr_status status = task_decode(self, session, 0, N_TOKENS);
     if (status == TSR_OK && t->split[2 * self->rank] > 0 && blocks_of_sums() - before < LEAST_BLOCKS)
         return tsr_fail(TSR_ERR_INVALID, "%d blocks of sums", (int)(blocks_of_sums() - before));
