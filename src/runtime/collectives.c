@@ -255,8 +255,8 @@ static tsr_status share_effects(tsr_runtime *rt)
         TSR_TRY(tsr_processes_share(rt->processes, device->process, TSR_OK, &e, sizeof e, sizeof e, 1,
                                     "memory beside the collectives"));
         device->memory_cap = (size_t)e.cap;
-        if (device->elsewhere)
-            tsr_device_note_runtime(device, (size_t)e.runtime_bytes);
+        tsr_device_forget_runtime(device, device->accounting.runtime); /* of a connection before this one */
+        tsr_device_note_runtime(device, (size_t)e.runtime_bytes);
     }
 out:
     return status;

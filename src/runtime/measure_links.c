@@ -92,6 +92,11 @@ static tsr_status measure_links(tsr_runtime *rt, tsr_links *links)
     if (n != links->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "the links are between %d device%s, the runtime has %d",
                         links->n_devices, tsr_plural(links->n_devices), n);
+    for (int d = 0; d < n; d++)
+        if (tsr_device_is_dropped(rt->devices[d]))
+            return tsr_fail(TSR_ERR_UNSUPPORTED,
+                            "links are not measured after device %s was dropped; open the runtime anew",
+                            rt->devices[d]->name);
     if (n < 2)
         return TSR_OK;
     TSR_TRY(tsr_mem_array((size_t)(1 + 3 * n_pairs) * N_SIZES, sizeof *b.values, "measured values of links",
