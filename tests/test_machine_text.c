@@ -11,6 +11,7 @@
 
 #include "support/failing_alloc.h"
 #include "support/topology.h"
+#include "topo/network.h"
 
 static tsr_topology *describe(const char *text)
 {
@@ -267,6 +268,36 @@ static void errors_say_where_and_what_would_be_right(void **state)
     assert_int_equal(tsr_topology_parse(NULL, NULL, &topo), TSR_ERR_INVALID);
 }
 
+static void a_network_can_be_named_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *phrase;
+    } cases[] = {
+        {"", "network, column 1: the end is not a network; write e.g. 'ib 400Gb/s'"},
+        {"4x", "column 3: the end is not a network"},
+        {"99x ib 400Gb/s", "column 1: '99x' is not a network"},
+        {"2x myrinet 2Gb/s", "column 4: 'myrinet' is not a network"},
+        {"ib", "column 3: the end is not the rate of a network adapter, in bits"},
+        {"ib 50GB/s", "column 4: '50GB/s' is not the rate"},
+        {"ib 400Gb/s 1us host", "'host' follows a network"},
+        {"ib 400Gb/s, host", "column 11: ',' follows the network, which is one for all processes"},
+    };
+    tsr_machine network;
+    assert_int_equal(tsr_network_parse("4x ib 400Gb/s", &network), TSR_OK);
+    assert_true(network.network == TSR_NETWORK_INFINIBAND && network.n_adapters == 4);
+    assert_true(network.network_bytes_per_s == 200e9 && network.network_latency_ns == 2700);
+    assert_true(network.latency_guessed);
+    assert_int_equal(tsr_network_parse("ethernet 25Gb/s 12us", &network), TSR_OK);
+    assert_true(network.network == TSR_NETWORK_ETHERNET && network.network_latency_ns == 12000);
+    assert_false(network.latency_guessed);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_status status = tsr_network_parse(cases[i].text, &network);
+        if (status != TSR_ERR_INVALID || !strstr(tsr_last_error(), cases[i].phrase))
+            fail_msg("%s: %s: %s", cases[i].text, tsr_status_name(status), tsr_last_error());
+    }
+}
+
 static void check_allocations(const char *text)
 {
     for (int n = 1;; n++) {
@@ -303,6 +334,7 @@ int main(void)
         cmocka_unit_test(names_may_have_several_words),
         cmocka_unit_test(cards_in_words_can_be_overridden),
         cmocka_unit_test(errors_say_where_and_what_would_be_right),
+        cmocka_unit_test(a_network_can_be_named_alone),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

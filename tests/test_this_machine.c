@@ -18,6 +18,7 @@
 
 #include "support/directory.h"
 #include "support/topology.h"
+#include "topo/network.h"
 #include "topo/pin.h"
 #include "topo/topo.h"
 
@@ -41,6 +42,47 @@ static void this_machine_is_sound(void **state)
 static void write_text(const char *name, const char *text)
 {
     directory_write(name, text, strlen(text));
+}
+
+static void write_port(const char *port, const char *state, const char *rate, const char *layer)
+{
+    char name[128];
+    const char *const files[][2] = {{"state", state}, {"rate", rate}, {"link_layer", layer}};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "net/sys/class/infiniband/%s/%s", port, files[i][0]);
+        write_text(name, files[i][1]);
+    }
+}
+
+static void the_fastest_network_of_the_kernel_is_found(void **state)
+{
+    (void)state;
+    char root[64];
+    tsr_machine found;
+    snprintf(root, sizeof root, "%s", directory_file("net"));
+    assert_false(tsr_network_find(root, &found));
+    write_text("net/sys/class/net/docker0/speed", "40000\n"); /* without hardware */
+    write_text("net/sys/class/net/docker0/operstate", "up\n");
+    write_text("net/sys/class/net/eno1/device/vendor", "0x8086\n");
+    write_text("net/sys/class/net/eno1/operstate", "up\n");
+    write_text("net/sys/class/net/eno1/speed", "-1\n"); /* not known */
+    assert_false(tsr_network_find(root, &found));
+    write_text("net/sys/class/net/eno1/speed", "25000\n");
+    write_text("net/sys/class/net/eno2/device/vendor", "0x8086\n");
+    write_text("net/sys/class/net/eno2/operstate", "down\n");
+    write_text("net/sys/class/net/eno2/speed", "100000\n");
+    assert_true(tsr_network_find(root, &found));
+    assert_true(found.network == TSR_NETWORK_ETHERNET && found.n_adapters == 1);
+    assert_true(found.network_bytes_per_s == 25e9 / 8 && found.network_latency_ns == 25000);
+    write_port("mlx5_0/ports/1", "4: ACTIVE\n", "100 Gb/sec (2X HDR)\n", "Ethernet\n");
+    assert_true(tsr_network_find(root, &found));
+    assert_true(found.network == TSR_NETWORK_ROCE && found.network_bytes_per_s == 12.5e9);
+    write_port("mlx5_1/ports/1", "4: ACTIVE\n", "400 Gb/sec (4X NDR)\n", "InfiniBand\n");
+    write_port("mlx5_2/ports/2", "4: ACTIVE\n", "400 Gb/sec (4X NDR)\n", "InfiniBand\n");
+    write_port("mlx5_3/ports/1", "1: DOWN\n", "800 Gb/sec (4X XDR)\n", "InfiniBand\n");
+    assert_true(tsr_network_find(root, &found));
+    assert_true(found.network == TSR_NETWORK_INFINIBAND && found.n_adapters == 2);
+    assert_true(found.network_bytes_per_s == 100e9 && found.network_latency_ns == 2700);
 }
 
 static void the_least_memory_limit_of_the_cgroups_counts(void **state)
@@ -244,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(this_machine_is_sound),
+        cmocka_unit_test(the_fastest_network_of_the_kernel_is_found),
         cmocka_unit_test(the_least_memory_limit_of_the_cgroups_counts),
         cmocka_unit_test(a_covered_folder_of_nodes_is_noticed),
         cmocka_unit_test(a_crash_of_hwloc_is_an_error),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "topo/network.h"
 
 enum { INVENTED_DOMAIN = 0xffff };
 
@@ -12,13 +13,6 @@ enum { INVENTED_DOMAIN = 0xffff };
 enum { GUESSED_CORES = 16 };
 static const uint64_t guessed_memory = UINT64_C(64) << 30;
 static const double guessed_bytes_per_s = 50e9;
-
-/* A short message from one machine's memory to another's. InfiniBand: a step of NCCL's ring over the network
- * (src/graph/tuning.cc, hwLat, LL protocol). RoCE: a tenth more, as small messages take with adapters that
- * have both modes (naddod.com, "EDR InfiniBand vs. 100Gb Ethernet Performance Competition"). TCP: the latency
- * that MPI has over TCP in one data centre, as in runtime/distributed.c. */
-static const double usual_latency_ns[] = {
-    [TSR_NETWORK_INFINIBAND] = 2700, [TSR_NETWORK_ROCE] = 3000, [TSR_NETWORK_ETHERNET] = 25000};
 
 /* A machine under construction. */
 struct site {
@@ -185,12 +179,7 @@ static tsr_status add_machine(const tsr_text_network *network, const struct site
     machine->n_numa_nodes = site->n_sockets;
     machine->first_gpu = builder->n_gpus - site->n_gpus;
     machine->n_gpus = site->n_gpus;
-    machine->network = network->kind;
-    machine->n_adapters = network->n_adapters;
-    machine->network_bytes_per_s = network->n_adapters * network->bytes_per_s;
-    machine->latency_guessed = network->kind != TSR_NETWORK_NONE && !(network->latency_ns > 0);
-    machine->network_latency_ns =
-        machine->latency_guessed ? usual_latency_ns[network->kind] : network->latency_ns;
+    tsr_network_set(network->kind, network->n_adapters, network->bytes_per_s, network->latency_ns, machine);
 out:
     return status;
 }

@@ -12,10 +12,12 @@
 #include "core/mem.h"
 #include "topo/import/machine_file.h"
 #include "topo/import/machine_groups.h"
+#include "topo/network.h"
 
 enum { WORD_BYTES = 48, MOST_CORES = 512 };
 
 struct parser {
+    const char *subject;   /* of messages */
     const char *text, *at; /* at: after the current word */
     const char *word_at;
     char word[WORD_BYTES];
@@ -28,8 +30,8 @@ struct parser {
 static tsr_status wrong(const struct parser *p, const char *what)
 {
     const char *quote = *p->word ? "'" : "";
-    return tsr_fail(TSR_ERR_INVALID, "machine, column %d: %s%s%s %s", (int)(p->word_at - p->text) + 1, quote,
-                    *p->word ? p->word : "the end", quote, what);
+    return tsr_fail(TSR_ERR_INVALID, "%s, column %d: %s%s%s %s", p->subject, (int)(p->word_at - p->text) + 1,
+                    quote, *p->word ? p->word : "the end", quote, what);
 }
 
 /* Read the next word; a comma is a word, the end of the text is "". */
@@ -415,12 +417,31 @@ tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     tsr_topo_builder *builder = NULL;
-    struct parser p = {.text = text, .at = text};
+    struct parser p = {.subject = "machine", .text = text, .at = text};
     TSR_TRY(tsr_builder_create("--machine", &builder));
     TSR_TRY(parse(&p));
     TSR_TRY(tsr_machine_text_add(&p.read, builder));
     TSR_TRY(tsr_topo_build(builder, topo_out));
 out:
     tsr_builder_free(builder);
+    return status;
+}
+
+tsr_status tsr_network_parse(const char *text, tsr_machine *network_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_text_network network;
+    struct parser p = {.subject = "network", .text = text, .at = text};
+    tsr_machine read = {0};
+    int count;
+    next_word(&p);
+    if (parse_count(&p, &count) != TSR_OK || network_kind(p.word) == TSR_NETWORK_NONE)
+        return wrong(&p, "is not a network; write e.g. 'ib 400Gb/s', '2x roce 100Gb/s' or 'ethernet 25Gb/s'");
+    TSR_TRY(parse_network(&p, count, &network));
+    if (*p.word)
+        return wrong(&p, "follows the network, which is one for all processes; leave the rest out");
+    tsr_network_set(network.kind, network.n_adapters, network.bytes_per_s, network.latency_ns, &read);
+    *network_out = read;
+out:
     return status;
 }
