@@ -16,6 +16,7 @@
 
 #include "support/failing_alloc.h"
 #include "topo/links/links.h"
+#include "topo/network.h"
 
 static const double nvlink = 0.8, pcie = 0.76; /* parts of the nominal rates */
 
@@ -329,6 +330,101 @@ static void host_devices_of_several_machines_add_up_twice(void **state)
     close_world(&w);
 }
 
+/* -- processes of a run -- */
+
+enum { MOST_PROCESSES = 4 };
+
+/* Of n processes whose machines are all like `machine`; process p is on machines[p]. */
+static tsr_links *join(const char *machine, const char *devices, const char *network, const int *machines,
+                       int n)
+{
+    tsr_links *parts[MOST_PROCESSES], *joined = NULL;
+    tsr_links_process processes[MOST_PROCESSES];
+    tsr_machine joining;
+    world w = open_world(machine, NULL, NULL, devices);
+    ok(tsr_network_parse(network, &joining), network);
+    for (int p = 0; p < n; p++) {
+        ok(tsr_links_create_part(w.topo, w.devices, &joining, &parts[p]), machine);
+        processes[p] = (tsr_links_process){parts[p], machines[p], joining.network_latency_ns};
+    }
+    ok(tsr_links_join(processes, n, &joined), machine);
+    for (int p = 0; p < n; p++)
+        tsr_links_destroy(parts[p]);
+    close_world(&w);
+    return joined;
+}
+
+static void assert_same_links(const tsr_links *a, const tsr_links *b)
+{
+    const int n = tsr_links_n_devices(a);
+    assert_int_equal(tsr_links_n_devices(b), n);
+    for (int from = 0; from < n; from++)
+        for (int to = 0; to < n; to++) {
+            tsr_link x = {0}, y = {0};
+            ok(tsr_links_pair(a, from, to, &x), "pair");
+            ok(tsr_links_pair(b, from, to, &y), "pair");
+            assert_int_equal(x.kind, y.kind);
+            assert_true(x.bytes_per_s == y.bytes_per_s && x.latency_ns == y.latency_ns);
+            assert_int_equal(x.guessed, y.guessed);
+        }
+    for (uint64_t devices = 0; devices < UINT64_C(1) << n; devices++)
+        for (uint64_t bytes = 4096; bytes < 1 << 26; bytes *= 64) {
+            tsr_all_reduce_cost x, y;
+            tsr_links_all_reduce(a, devices, bytes, &x);
+            tsr_links_all_reduce(b, devices, bytes, &y);
+            assert_true(x.ns == y.ns && x.latency_ns == y.latency_ns);
+            assert_true(x.algorithm == y.algorithm && x.slowest == y.slowest && x.guessed == y.guessed);
+        }
+}
+
+/* Each process knows its own machine; together they have the links of a text that describes all machines. */
+static void processes_on_machines_have_the_links_of_a_description(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"4x h100 nvswitch", NULL, "ib 400Gb/s"},
+        {"2x rtx3090 nvlink, host 8 cores 64GiB 40GB/s", "cuda,host:1", "2x roce 100Gb/s 5us"},
+        {"2x a100 switch, 2x l4, 2x host 8 cores 64GiB 40GB/s", NULL, "ethernet 25Gb/s"},
+        {"2x host 8 cores 64GiB 100GB/s", "host:4", "ib 100Gb/s"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[160];
+        snprintf(text, sizeof text, "2 nodes of %s, %s", cases[i][0], cases[i][2]);
+        world w = open_world(text, NULL, NULL, cases[i][1]);
+        tsr_links *joined = join(cases[i][0], cases[i][1], cases[i][2], (int[]){0, 1}, 2);
+        assert_same_links(joined, w.links);
+        tsr_links_destroy(joined);
+        close_world(&w);
+    }
+}
+
+/* Two processes on one machine, then one on another: the first two share its memory and its adapter. */
+static void processes_on_one_machine_do_not_use_the_network(void **state)
+{
+    (void)state;
+    const double net = 12.5 * ib, port = 24; /* two cores at 12 GB/s */
+    tsr_all_reduce_cost cost;
+    world w = {.links = join("host 2 cores 64GiB 100GB/s", NULL, "ib 100Gb/s", (int[]){0, 0, 1}, 3)};
+    assert_pair(&w, 0, 1, TSR_LINK_STAGED, port * 1e9);
+    assert_pair(&w, 1, 2, TSR_LINK_NETWORK, net * 1e9);
+    assert_true(pair(&w, 0, 1).latency_ns == 1000);
+    assert_true(pair(&w, 1, 2).latency_ns == 2700);
+    assert_all_reduce(&w, 3, 4096, TSR_ALL_REDUCE_MACHINES, 1000 + 1000 + 4096 / port);
+    tsr_links_all_reduce(w.links, 3, 4096, &cost);
+    assert_int_equal(cost.slowest, TSR_LINK_STAGED);
+    assert_all_reduce(&w, 5, 4096, TSR_ALL_REDUCE_MACHINES, 1000 + 2700 + 4096 / net);
+    tsr_links_all_reduce(w.links, 7, 4096, &cost);
+    assert_int_equal(cost.slowest, TSR_LINK_NETWORK);
+    tsr_links_destroy(w.links);
+
+    /* Transfers of both processes of the first machine to those of the second pass the same two adapters. */
+    w.links = join("2x t4, host 2 cores 64GiB 100GB/s", NULL, "ethernet 10Gb/s", (int[]){0, 0, 1, 1}, 4);
+    assert_pair(&w, 0, 2, TSR_LINK_STAGED, 15.7538 * pcie * 1e9);
+    assert_true(pair(&w, 0, 2).latency_ns == 3000);
+    assert_int_equal(tsr_links_route(w.links, 0, 4)->hops[0], tsr_links_route(w.links, 3, 7)->hops[0]);
+    assert_int_not_equal(tsr_links_route(w.links, 0, 4)->hops[0], tsr_links_route(w.links, 4, 0)->hops[0]);
+    tsr_links_destroy(w.links);
+}
+
 /* -- recorded machines -- */
 
 #define SHARED "../shared/topo"
@@ -547,6 +643,8 @@ int main(void)
         cmocka_unit_test(gpus_of_several_machines_have_the_ring_and_trees_of_nccl),
         cmocka_unit_test(other_bytes_go_through_host_memory),
         cmocka_unit_test(host_devices_of_several_machines_add_up_twice),
+        cmocka_unit_test(processes_on_machines_have_the_links_of_a_description),
+        cmocka_unit_test(processes_on_one_machine_do_not_use_the_network),
         cmocka_unit_test(recorded_machines_have_their_links),
         cmocka_unit_test(measured_values_override_and_are_interpolated),
         cmocka_unit_test(measured_transfers_are_of_one_direction),

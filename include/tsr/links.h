@@ -124,11 +124,11 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  * and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009); ring_base and the
  * ring's hops are NCCL's tuning constants.
  *
- * Where the devices of the list are on several machines, each machine is a process: sums of GPUs only are
- * NCCL's, also inside a machine, and sums of others on m > 1 machines are added up inside each machine and
- * then by MPI (docs/design/processes.md). With hop of the routes inside machines, net of those between them,
- * k the most devices of a machine, and the routes of each machine's devices taken in turn, as NCCL's channels
- * do,
+ * Where the devices of the list are on several machines, or those of a runtime in several processes, each
+ * machine is a process: sums of GPUs only are NCCL's, also inside a machine, and sums of others on m > 1
+ * machines are added up inside each machine and then by MPI (docs/design/processes.md). With hop of the
+ * routes inside machines, net of those between them, k the most devices of a machine, and the routes of each
+ * machine's devices taken in turn, as NCCL's channels do,
  *
  *     ring       ring_base + 2 (n - m) hop + 2 (m - 1) net
  *                + max over wires of n_ring_routes x 2 (n - 1) / n x bytes / bytes_per_s

@@ -25,7 +25,7 @@ struct set {
 struct load {
     const tsr_links *links;
     float crossings[2 * TSR_LINKS_MAX_WIRES];
-    double latency_ns, network_ns; /* largest inside a machine, and between machines */
+    double latency_ns, between_ns; /* largest inside a machine, and between machines */
     tsr_link_kind slowest;
     bool guessed;
 };
@@ -55,7 +55,7 @@ static int count_on(const struct set *set, int machine)
 static void begin(struct load *load, const tsr_links *links)
 {
     load->links = links;
-    load->latency_ns = load->network_ns = 0;
+    load->latency_ns = load->between_ns = 0;
     load->slowest = TSR_LINK_SAME;
     load->guessed = false;
     memset(load->crossings, 0, 2 * (size_t)links->n_wires * sizeof *load->crossings);
@@ -64,7 +64,8 @@ static void begin(struct load *load, const tsr_links *links)
 static void add_route(struct load *load, int from, int to, double weight)
 {
     const tsr_link_route *route = tsr_links_route(load->links, from, to);
-    double *latency_ns = route->kind == TSR_LINK_NETWORK ? &load->network_ns : &load->latency_ns;
+    const int *machine = load->links->machine;
+    double *latency_ns = machine[from] != machine[to] ? &load->between_ns : &load->latency_ns;
     for (int i = 0; i < route->n_hops; i++)
         load->crossings[route->hops[i]] += (float)weight;
     *latency_ns = TSR_MAX(*latency_ns, route->latency_ns);
@@ -146,7 +147,7 @@ static void take_ring(const struct set *set, uint64_t bytes, struct load *load, 
     begin(load, load->links);
     add_chain(set, 1, false, load);
     take_if_less(cost, load, TSR_ALL_REDUCE_RING,
-                 ring_base_ns + 2 * (n - m) * load->latency_ns + 2 * (m - 1) * load->network_ns,
+                 ring_base_ns + 2 * (n - m) * load->latency_ns + 2 * (m - 1) * load->between_ns,
                  ns_per_byte(load) * 2 * (n - 1) / n * (double)bytes);
 }
 
@@ -162,7 +163,7 @@ static void take_tree(const struct set *set, uint64_t bytes, struct load *load, 
     add_chain(set, 2 * (m - 1) / m, true, load);
     take_if_less(cost, load, TSR_ALL_REDUCE_TREE,
                  tree_base_ns + 2 * (most - 1) * load->latency_ns +
-                     2 * floor(log2(m)) * tree_step * load->network_ns,
+                     2 * floor(log2(m)) * tree_step * load->between_ns,
                  ns_per_byte(load) * (double)bytes / tree_efficiency);
 }
 
@@ -175,7 +176,8 @@ static void take_machines(const struct set *set, tsr_sum_bytes bytes, struct loa
     begin(load, load->links);
     for (int i = 0; i < set->n_machines; i++)
         add_route(load, set->devices[set->first[i]], set->devices[set->first[(i + 1) % set->n_machines]], 1);
-    const double net_ns = bytes.n_messages * load->network_ns, B = ns_per_byte(load) * (double)bytes.between;
+    const double net_ns = bytes.n_messages * load->between_ns, B = ns_per_byte(load) * (double)bytes.between;
+    const tsr_link_kind slowest = load->slowest;
     begin(load, load->links);
     for (int i = 0; i < set->n_machines; i++)
         for (int d = set->first[i] + 1; d < set->first[i + 1]; d++) {
@@ -184,7 +186,7 @@ static void take_machines(const struct set *set, tsr_sum_bytes bytes, struct loa
         }
     const double base = host_base_ns + 2 * load->latency_ns;
     const double local_ns = ns_per_byte(load) * (double)(set->any_gpu ? bytes.narrow : bytes.part);
-    load->slowest = TSR_LINK_NETWORK;
+    load->slowest = TSR_MAX(load->slowest, slowest);
     load->guessed = true;
     take_if_less(cost, load, TSR_ALL_REDUCE_MACHINES, base + steps * net_ns, local_ns + steps * B);
     take_if_less(cost, load, TSR_ALL_REDUCE_MACHINES, base + 2 * steps * net_ns,

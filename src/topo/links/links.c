@@ -49,7 +49,8 @@ struct build {
     uint16_t gpu_pcie[TSR_MAX_GPUS], gpu_port[TSR_MAX_GPUS], gpu_c2c[TSR_MAX_GPUS], gpu_memory[TSR_MAX_GPUS];
     uint16_t nvlink[TSR_MAX_GPUS][TSR_MAX_GPUS];
     uint16_t host_port[TSR_MAX_DEVICES], memory[TSR_MAX_DEVICES], network[TSR_MAX_DEVICES];
-    int machine_at[TSR_MAX_DEVICES];                    /* index into the topology's, of links->machine */
+    int machine_at[TSR_MAX_DEVICES]; /* index into the topology's, of links->machine */
+    const tsr_machine *outside;      /* of a part: the network of its machine; NULL: as the topology says */
     uint16_t between[TSR_MAX_DEVICES][TSR_MAX_DEVICES]; /* sites */
     int site_of[TSR_MAX_DEVICES]; /* of each device: NUMA nodes that devices are at, in order of appearance */
     int node_of[TSR_MAX_DEVICES]; /* of each site; -1: unknown */
@@ -329,20 +330,33 @@ static bool is_reached_directly(const struct build *b, int device, tsr_network_k
     return card && card->peer_access == TSR_YES && !gpu->integrated && network != TSR_NETWORK_ETHERNET;
 }
 
-/* Between a device and the adapters of its machine; direction 0 is out. */
-static tsr_status adapter_hops(struct build *b, tsr_link_route *route, int device, int direction)
+/* Between a device and host memory from which others copy; direction 0 is out. */
+static tsr_status staging_hops(struct build *b, tsr_link_route *route, int device, int direction)
 {
     tsr_status status = TSR_OK;
-    const int m = b->links->machine[device];
-    const tsr_machine *machine = &b->topo->machines[b->machine_at[m]];
-    TSR_TRY(hop(b, route, &b->network[m], machine->network_bytes_per_s * network_efficiency[machine->network],
-                false, direction));
-    if (is_reached_directly(b, device, machine->network))
-        return pcie_hops(b, route, device, -1, direction);
     TSR_TRY(host_hops(b, route, device, direction));
     TSR_TRY(memory_hop(b, route, b->site_of[device]));
     if (gpu_of(b, device)) /* written and read */
         TSR_TRY(memory_hop(b, route, b->site_of[device]));
+out:
+    return status;
+}
+
+/* The machine of a device, for its network. */
+static const tsr_machine *machine_of(const struct build *b, int device)
+{
+    return b->outside ? b->outside : &b->topo->machines[b->machine_at[b->links->machine[device]]];
+}
+
+/* Between a device and the adapters of its machine; direction 0 is out. */
+static tsr_status adapter_hops(struct build *b, tsr_link_route *route, int device, int direction)
+{
+    tsr_status status = TSR_OK;
+    const tsr_machine *machine = machine_of(b, device);
+    TSR_TRY(hop(b, route, &b->network[b->links->machine[device]],
+                machine->network_bytes_per_s * network_efficiency[machine->network], false, direction));
+    status = is_reached_directly(b, device, machine->network) ? pcie_hops(b, route, device, -1, direction)
+                                                              : staging_hops(b, route, device, direction);
 out:
     return status;
 }
@@ -353,10 +367,8 @@ static tsr_status route_network(struct build *b, tsr_link_route *route, int from
     const int ends[2] = {from, to};
     route->kind = TSR_LINK_NETWORK;
     route->guessed = true; /* how adapters reach devices */
-    for (int side = 0; side < 2; side++) {
-        const tsr_machine *machine = &b->topo->machines[b->machine_at[b->links->machine[ends[side]]]];
-        route->latency_ns = TSR_MAX(route->latency_ns, machine->network_latency_ns);
-    }
+    for (int side = 0; side < 2; side++)
+        route->latency_ns = TSR_MAX(route->latency_ns, machine_of(b, ends[side])->network_latency_ns);
     for (int side = 0; side < 2; side++)
         TSR_TRY(adapter_hops(b, route, ends[side], side));
 out:
@@ -403,7 +415,7 @@ static double route_rate(const tsr_links *links, const tsr_link_route *route)
 
 /* A ring continues with the nearest device not yet visited, of the same machine while there is one, so that
  * neighbours in the machine are neighbours in the ring and each uplink is crossed as rarely as possible. */
-static void order_ring(tsr_links *links)
+void tsr_links_order_ring(tsr_links *links)
 {
     bool visited[TSR_MAX_DEVICES] = {false};
     int at = 0;
@@ -436,6 +448,11 @@ static tsr_status build_routes(struct build *b)
     for (int from = 0; from < b->devices->n_devices; from++)
         for (int to = 0; to < b->devices->n_devices; to++)
             TSR_TRY(find_route(b, from, to, &b->links->routes[from * b->devices->n_devices + to]));
+    for (int d = 0; b->outside && d < b->devices->n_devices; d++)
+        for (int direction = 0; direction < 2; direction++) {
+            TSR_TRY(staging_hops(b, tsr_links_end(b->links, d, TSR_LINKS_MEMORY, direction), d, direction));
+            TSR_TRY(adapter_hops(b, tsr_links_end(b->links, d, TSR_LINKS_NETWORK, direction), d, direction));
+        }
 out:
     return status;
 }
@@ -460,24 +477,40 @@ static void start_build(struct build *b)
     unset(&b->between[0][0], (size_t)TSR_MAX_DEVICES * TSR_MAX_DEVICES);
 }
 
-tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices, tsr_links **links_out)
+tsr_status tsr_links_alloc(int n_devices, int n_wires, bool is_part, tsr_links **links_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_links *links = NULL;
+    TSR_TRY(TSR_NEW(&links, "the link model"));
+    links->n_devices = n_devices;
+    links->n_wires = n_wires;
+    links->n_routes = n_devices * (n_devices + (is_part ? TSR_LINKS_ENDS : 0));
+    TSR_TRY(tsr_mem_array((size_t)links->n_routes, sizeof *links->routes, "routes between devices",
+                          &links->routes));
+    TSR_TRY(tsr_mem_array((size_t)n_wires, sizeof *links->wires, "links between devices", &links->wires));
+    *links_out = links;
+    links = NULL;
+out:
+    tsr_links_destroy(links);
+    return status;
+}
+
+static tsr_status create(const tsr_topology *topo, const tsr_device_list *devices, const tsr_machine *outside,
+                         tsr_links **links_out)
 {
     tsr_status status = TSR_OK;
     tsr_links *links = NULL;
     struct build *b = NULL;
-    size_t n = (size_t)devices->n_devices;
-    TSR_TRY(TSR_NEW(&links, "the link model"));
-    links->n_devices = devices->n_devices;
-    TSR_TRY(tsr_mem_array(n * n, sizeof *links->routes, "routes between devices", &links->routes));
-    TSR_TRY(tsr_mem_array(TSR_LINKS_MAX_WIRES, sizeof *links->wires, "links between devices", &links->wires));
+    TSR_TRY(tsr_links_alloc(devices->n_devices, TSR_LINKS_MAX_WIRES, outside != NULL, &links));
+    links->n_wires = 0;
     TSR_TRY(TSR_NEW(&b, "the link model"));
-    *b = (struct build){.topo = topo, .devices = devices, .links = links};
+    *b = (struct build){.topo = topo, .devices = devices, .links = links, .outside = outside};
     TSR_TRY(tsr_mem_array((size_t)topo->n_bridges, sizeof *b->bridge_wires, "PCI bridges", &b->bridge_wires));
     start_build(b);
     TSR_TRY(build_routes(b));
     for (int d = 0; d < devices->n_devices; d++)
         links->is_gpu[d] = devices->devices[d].kind == TSR_DEVICE_CUDA;
-    order_ring(links);
+    tsr_links_order_ring(links);
     *links_out = links;
     links = NULL;
 out:
@@ -488,22 +521,33 @@ out:
     return status;
 }
 
+tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices, tsr_links **links_out)
+{
+    return create(topo, devices, NULL, links_out);
+}
+
+tsr_status tsr_links_create_part(const tsr_topology *topo, const tsr_device_list *devices,
+                                 const tsr_machine *network, tsr_links **links_out)
+{
+    return create(topo, devices, network, links_out);
+}
+
 tsr_status tsr_links_copy(const tsr_links *links, tsr_links **copy_out)
 {
     tsr_status status = TSR_OK;
     tsr_links *copy = NULL;
-    size_t n_routes = (size_t)links->n_devices * (size_t)links->n_devices;
-    TSR_TRY(TSR_NEW(&copy, "links"));
+    TSR_TRY(tsr_links_alloc(links->n_devices, links->n_wires, false, &copy));
+    tsr_wire *const wires = copy->wires;
+    tsr_link_route *const routes = copy->routes;
     *copy = *links;
-    copy->wires = NULL;
-    copy->routes = NULL;
+    copy->wires = wires;
+    copy->routes = routes;
+    copy->n_routes = links->n_devices * links->n_devices;
     copy->measured = NULL;
     copy->n_measured = copy->n_room = 0;
-    TSR_TRY(tsr_mem_array((size_t)links->n_wires, sizeof *copy->wires, "wires of links", &copy->wires));
-    TSR_TRY(tsr_mem_array(n_routes, sizeof *copy->routes, "routes of links", &copy->routes));
     TSR_TRY(tsr_links_reserve(copy, links->n_measured));
     memcpy(copy->wires, links->wires, (size_t)links->n_wires * sizeof *copy->wires);
-    memcpy(copy->routes, links->routes, n_routes * sizeof *copy->routes);
+    memcpy(copy->routes, links->routes, (size_t)copy->n_routes * sizeof *copy->routes);
     if (links->n_measured > 0)
         memcpy(copy->measured, links->measured, (size_t)links->n_measured * sizeof *copy->measured);
     copy->n_measured = links->n_measured;
