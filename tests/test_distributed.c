@@ -11,10 +11,25 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include <tsr/links.h>
+#include <tsr/machine.h>
+#include <tsr/plan.h>
+
+#include "core/runtime.h"
 #include "core/status.h"
 #include "support/directory.h"
 #include "support/distributed_task.h"
 #include "support/random.h"
+
+/* Replaces libc's in this program: a test may put each process on a host of its own. */
+static bool own_hosts;
+static _Thread_local int host_number;
+
+int gethostname(char *name, size_t size)
+{
+    snprintf(name, size, "host%d", own_hosts ? host_number : 0);
+    return 0;
+}
 
 static void run_and_compare(task *t)
 {
@@ -338,6 +353,153 @@ static void every_process_knows_the_rates_of_all_devices(void **state)
     task_free(&m.task);
 }
 
+/* -- machines -- */
+
+typedef struct planned {
+    task task;
+    tsr_link link[PROCESSES_MAX]; /* between two devices of different processes */
+    tsr_plan_times times[PROCESSES_MAX];
+    tsr_plan_info info[PROCESSES_MAX];
+} planned;
+
+static tsr_status note_plan(process *self, tsr_model *model, tsr_session *session)
+{
+    (void)session;
+    planned *p = self->user; /* the task comes first */
+    tsr_plan_predict(tsr_model_plan(model), &p->times[self->rank]);
+    tsr_plan_get_info(tsr_model_plan(model), &p->info[self->rank]);
+    return TSR_OK;
+}
+
+static void plan_body(process *self)
+{
+    planned *p = self->user;
+    tsr_runtime *rt = NULL;
+    host_number = self->rank;
+    tsr_status status = task_open_runtime(self, &rt);
+    if (status == TSR_OK)
+        status = tsr_links_pair(rt->links, 0, 1, &p->link[self->rank]);
+    tsr_runtime_close(rt);
+    process_note(self, status);
+    if (status == TSR_OK)
+        task_with_session(self, note_plan);
+}
+
+static void ok(tsr_status status)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+}
+
+/* The times of `p` are those of a plan for the text of all machines. */
+static void assert_as_described(const planned *p, const char *machines)
+{
+    tsr_topology *topo = NULL;
+    tsr_device_list *list = NULL;
+    tsr_links *links = NULL;
+    tsr_gguf *gguf = NULL;
+    tsr_plan *plan = NULL;
+    tsr_plan_times times;
+    tsr_plan_info info;
+    tsr_model_config config = session_config(N_CTX, 2, N_BATCH, N_BATCH);
+    config.split.mode = p->task.mode;
+    ok(tsr_topology_parse(machines, NULL, &topo));
+    ok(tsr_device_list_create(topo, NULL, NULL, &list));
+    ok(tsr_links_create(topo, list, &links));
+    ok(tsr_gguf_open(session_model_path, NULL, &gguf));
+    config.plan.links = links;
+    config.split.tensor_split = p->task.n_split ? p->task.split : NULL;
+    config.split.n_tensor_split = p->task.n_split;
+    ok(tsr_plan_create(gguf, list, &config, &plan));
+    tsr_plan_predict(plan, &times);
+    tsr_plan_get_info(plan, &info);
+    for (int r = 0; r < 2; r++) {
+        assert_true(times.known && p->times[r].known);
+        assert_true(p->times[r].decode.total_ns == times.decode.total_ns);
+        assert_true(p->times[r].prompt.total_ns == times.prompt.total_ns);
+        assert_int_equal(p->info[r].n_devices, info.n_devices);
+        assert_int_equal(p->info[r].mode, info.mode);
+    }
+    tsr_plan_destroy(plan);
+    tsr_gguf_close(gguf);
+    tsr_links_destroy(links);
+    tsr_device_list_destroy(list);
+    tsr_topology_destroy(topo);
+}
+
+static void plans_are_those_of_described_machines(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    tsr_topology *topo = NULL;
+    planned p = {.task = {.devices = {"host", "host"},
+                          .network = {"ib 100Gb/s 5us", "ib 100Gb/s 5us"},
+                          .mode = TSR_SPLIT_MODE_TENSOR,
+                          .split = {1, 1},
+                          .n_split = 2}};
+    ok(tsr_topology_parse("host 1 cores 4GiB 20GB/s", NULL, &topo));
+    p.task.topology = topo;
+    own_hosts = true;
+    task_run(&p.task, plan_body, NULL, processes);
+    own_hosts = false;
+    task_assert_status(processes, 2, TSR_OK, "");
+    assert_true(p.link[0].kind == TSR_LINK_NETWORK && p.link[1].kind == TSR_LINK_NETWORK);
+    assert_true(p.link[0].latency_ns == 5000);
+    assert_as_described(&p, "2 nodes of host 1 cores 4GiB 20GB/s, ib 100Gb/s 5us");
+    const double on_two_ns = p.times[0].decode.total_ns;
+    task_free(&p.task);
+
+    /* The same on one machine. */
+    task_run(&p.task, plan_body, NULL, processes);
+    task_assert_status(processes, 2, TSR_OK, "");
+    assert_true(p.link[0].kind == TSR_LINK_STAGED && p.link[0].latency_ns < 5000);
+    assert_true(p.times[0].decode.total_ns < on_two_ns);
+    task_free(&p.task);
+
+    /* The planner chooses. */
+    p.task.n_split = 0;
+    p.task.mode = TSR_SPLIT_MODE_AUTO;
+    own_hosts = true;
+    task_run(&p.task, plan_body, NULL, processes);
+    own_hosts = false;
+    task_assert_status(processes, 2, TSR_OK, "");
+    assert_as_described(&p, "2 nodes of host 1 cores 4GiB 20GB/s, ib 100Gb/s 5us");
+    task_free(&p.task);
+    tsr_topology_destroy(topo);
+}
+
+static void open_body(process *self)
+{
+    tsr_runtime *rt = NULL;
+    process_note(self, task_open_runtime(self, &rt));
+    tsr_runtime_close(rt);
+}
+
+static void processes_agree_on_the_network(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *second;
+        tsr_status status;
+        const char *text;
+    } cases[] = {
+        {"ib 100Gb/s", "1x ib 100Gb/s", TSR_OK, ""},
+        {"ib 100Gb/s", "ib 200Gb/s", TSR_ERR_INVALID,
+         "the network of the config is 'ib 100Gb/s' in process 0 and 'ib 200Gb/s' in process 1; give all "
+         "processes the same, or none"},
+        {"ib 100Gb/s", NULL, TSR_ERR_INVALID, "'ib 100Gb/s' in process 0 and not given in process 1"},
+        {NULL, "ib 100 Gb/s", TSR_ERR_INVALID, "network, column 4: '100' is not the rate"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        process processes[PROCESSES_MAX];
+        task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+                  .network = {cases[i].first, cases[i].second}};
+        task_run(&t, open_body, NULL, processes);
+        task_assert_status(processes, 2, cases[i].status, cases[i].text);
+        task_free(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +514,8 @@ int main(void)
         cmocka_unit_test(large_sums_have_the_bits_of_one_device),
         cmocka_unit_test(a_process_that_is_late_is_waited_for),
         cmocka_unit_test(every_process_knows_the_rates_of_all_devices),
+        cmocka_unit_test(plans_are_those_of_described_machines),
+        cmocka_unit_test(processes_agree_on_the_network),
     };
     return cmocka_run_group_tests(tests, task_set_up, task_tear_down);
 }

@@ -73,6 +73,12 @@ typedef struct tsr_runtime_config {
      * least 20 times the predicted time of the longest step of any model that was opened; UINT64_MAX: no
      * limit */
     uint64_t stall_timeout_ns;
+    /** the network between the machines of several processes, in the words of tsr_topology_parse(): "ib
+     * 400Gb/s", "2x roce 100Gb/s 3us"; the same in all of them. Used to divide models, where
+     * tsr_model_config.plan has neither links nor measured rates. NULL: the fastest that the kernel of each
+     * machine shows, otherwise "ethernet 10Gb/s". Processes on one machine (one host name) are joined by its
+     * memory. Without `transport`: not used */
+    const char *network;
 } tsr_runtime_config;
 
 /** Write the defaults to a struct of `size` bytes, the program's sizeof. Returns the bytes that the struct
@@ -87,10 +93,10 @@ static inline tsr_runtime_config tsr_runtime_config_default(void)
     return config;
 }
 
-/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text, or no
- * name of collectives or kernels. TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks
- * an instruction set, or the collectives cannot serve these devices (the message has the reason).
- * TSR_ERR_MEMORY. */
+/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID: a bad device text, no
+ * name of collectives or kernels, or a network that is none or differs between processes.
+ * TSR_ERR_UNSUPPORTED: this build lacks a kind of device, this machine lacks an instruction set, or the
+ * collectives cannot serve these devices (the message has the reason). TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
 /** Stop the devices' threads and free everything. No program may run, and no object may exist on the runtime.

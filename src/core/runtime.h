@@ -20,6 +20,7 @@ struct tsr_runtime {
     tsr_watch *watch;         /* over all waits for its threads; NULL where no_alloc */
     tsr_logger logger;
     tsr_device_rates *rates;  /* [n_devices] as described; NULL where no_alloc */
+    tsr_links *links;         /* of several processes, as described; otherwise NULL */
     bool no_alloc;            /* planning: devices are descriptions, nothing is allocated on them */
     struct tsr_model *models; /* src/model keeps the list of open models here */
     void *buffer_types;       /* src/alloc keeps its cache here */

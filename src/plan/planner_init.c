@@ -69,6 +69,7 @@ tsr_status tsr_planner_init_for_runtime(const tsr_runtime *rt, const tsr_model_s
 {
     tsr_status status = TSR_OK;
     tsr_planner planner = {.n_devices = rt->n_devices, .shape = *shape};
+    tsr_model_config own = *config;
     size_t n = (size_t)rt->n_devices;
     TSR_TRY(tsr_mem_array(n, sizeof *planner.props, "devices", &planner.props));
     for (int d = 0; d < rt->n_devices; d++)
@@ -77,7 +78,9 @@ tsr_status tsr_planner_init_for_runtime(const tsr_runtime *rt, const tsr_model_s
         TSR_TRY(tsr_mem_array(n, sizeof *planner.rates, "rates", &planner.rates));
         memcpy(planner.rates, rt->rates, n * sizeof *planner.rates);
     }
-    TSR_TRY(add_config(&planner, config));
+    if (!own.plan.links)
+        own.plan.links = rt->links;
+    TSR_TRY(add_config(&planner, &own));
     *planner_out = planner;
     planner = (tsr_planner){0};
 out:

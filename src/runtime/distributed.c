@@ -23,10 +23,6 @@ typedef struct description {
     tsr_device_rates rates;
 } description;
 
-/* A barrier over a network, before it is measured: two of the latencies that MPI has over TCP in one data
- * centre, and 10 GbE. */
-static const double network_sync_ns = 50000, network_bytes_per_s = 1.25e9;
-
 tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, tsr_distributed_counts *counts_out)
 {
     tsr_status status = TSR_OK;
@@ -154,16 +150,6 @@ out:
     return status;
 }
 
-static void expect_network(tsr_runtime *rt)
-{
-    for (int d = 0; d < rt->n_devices; d++) {
-        tsr_device_rates *rates = &rt->rates[d];
-        rates->sync_ns = TSR_MAX(rates->sync_ns, network_sync_ns);
-        if (rates->sync_bytes_per_s <= 0 || rates->sync_bytes_per_s > network_bytes_per_s)
-            rates->sync_bytes_per_s = network_bytes_per_s;
-    }
-}
-
 tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list,
                                     const tsr_distributed_counts *counts)
 {
@@ -175,8 +161,6 @@ tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *known, "descriptions of devices", &known));
     for (int r = 0, at = 0; r < n_processes; at += counts->n_of[r], r++)
         TSR_TRY(complete_process(rt, list, r, at, counts->n_of[r], known));
-    if (n_processes > 1)
-        expect_network(rt);
 out:
     tsr_mem_free(known);
     return status;

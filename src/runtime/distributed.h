@@ -26,6 +26,13 @@ void tsr_distributed_name(const tsr_runtime *rt, const char *name, char *full, s
 tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list,
                                     const tsr_distributed_counts *counts);
 
+/* The links between the devices of all processes, in rt->links, as tsr_plan_create() has them for machines
+ * that are described. `network` (NULL: the kernel's, otherwise 10 Gb/s Ethernet) joins processes on different
+ * machines; topo and list[] are of this process. TSR_ERR_INVALID: no network, or another one in some
+ * process. */
+tsr_status tsr_distributed_link(tsr_runtime *rt, const char *network, const tsr_topology *topo,
+                                const tsr_device_list *list, const tsr_distributed_counts *counts);
+
 /* Share the rates that each process measured of its devices with all processes. */
 tsr_status tsr_distributed_share_rates(tsr_runtime *rt, tsr_device_rates *rates);
 

@@ -165,6 +165,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
         TSR_TRY(open_device(rt, config, topo, list, i, counts.first + i));
     tsr_device_rates_guess(list->devices, list->n_devices, rt->rates + counts.first);
     TSR_TRY(tsr_distributed_complete(rt, list->devices, &counts));
+    TSR_TRY(tsr_distributed_link(rt, config->network, topo, list, &counts));
     snprintf(rt->collectives, sizeof rt->collectives, "%s", config->collectives ? config->collectives : "");
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));
     tsr_runtime_note_free(rt);
@@ -251,6 +252,7 @@ void tsr_runtime_close(tsr_runtime *rt)
         return; /* an abandoned thread may still use the rest */
     tsr_processes_destroy(rt->processes);
     tsr_watch_destroy(rt->watch);
+    tsr_links_destroy(rt->links);
     tsr_mem_free(rt->rates);
     tsr_mem_free(rt->devices);
     tsr_mem_free(rt);

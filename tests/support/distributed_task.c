@@ -43,10 +43,13 @@ tsr_status task_open_runtime(process *self, tsr_runtime **rt_out)
 {
     tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = devices_of(self);
-    config.collectives = ((const task *)self->user)->collectives;
+    const task *t = self->user;
+    config.collectives = t->collectives;
     config.transport = &self->transport;
-    config.transport_timeout_ns = ((const task *)self->user)->timeout_ns;
-    config.stall_timeout_ns = ((const task *)self->user)->stall_ns;
+    config.transport_timeout_ns = t->timeout_ns;
+    config.stall_timeout_ns = t->stall_ns;
+    config.topology = t->topology;
+    config.network = t->network[self->rank];
     return tsr_runtime_open(&config, rt_out);
 }
 

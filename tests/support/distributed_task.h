@@ -19,6 +19,8 @@ int task_tear_down(void **state);
 /* What all processes of a test do. */
 typedef struct task {
     const char *devices[PROCESSES_MAX]; /* of each */
+    const char *network[PROCESSES_MAX]; /* between their machines */
+    const tsr_topology *topology;       /* of each; NULL: this machine */
     const char *path;                   /* NULL: the sessions' model */
     const char *path_of_1;              /* NULL: the same */
     float split[TSR_MAX_DEVICES];
