@@ -24,6 +24,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p hi --trace /tmp/t.json", 2, "--trace cannot be used with --mpi"},
         {"bench --mpi --trace t.json -m x", 2, "--trace cannot be used with --mpi"},
         {"bench --mpi --show r.json", 2, "--show measures nothing: leave out --mpi"},
+        {"run -m x -p hi --network 'ib 400Gb/s'", 2, "--network joins processes; add --mpi"},
+        {"bench -m x --network 'ib 400Gb/s'", 2, "--network joins processes; add --mpi"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
@@ -122,10 +124,12 @@ static void what_processes_measure_is_used_by_them(void **state)
     const char *header = strstr(text, "host0@1_compute");
     assert_non_null(header);
     assert_null(strstr(header + 1, "host0@1_compute"));
-    snprintf(line, sizeof line, "%s 2 '%s' run --mpi %s %s -p hi -n 1 -v 2>&1 >/dev/null", mpi,
+    snprintf(line, sizeof line,
+             "%s 2 '%s' run --mpi %s %s --network '2x ib 100Gb/s' -p hi -n 1 -v 2>&1 >/dev/null", mpi,
              program_path(), model, devices);
     output_of(line, text, sizeof text);
     assert_non_null(strstr(text, "(rates measured"));
+    assert_non_null(strstr(text, "network to other machines: 2 x ib 100 Gb/s, 2.7 us (given)"));
     snprintf(line, sizeof line, "'%s' run %s %s -p hi -n 1 -v 2>&1 >/dev/null", program_path(), model,
              devices);
     output_of(line, text, sizeof text);

@@ -10,6 +10,8 @@ int tool_engine_check(const char *command, const tool_engine_options *o)
     const char *wrong = NULL;
     if (!o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins))
         wrong = "--fit-ctx, --fit-kv and --fit-margin need --fit";
+    if (o->network && !o->mpi)
+        wrong = TOOL_NETWORK_ALONE;
     if (!wrong)
         return TOOL_GO_ON;
     fprintf(stderr, "tsr %s: %s\n", command, wrong);
@@ -76,6 +78,7 @@ tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes
     config.library_tokens = options->library_tokens;
     config.transport = processes->transport;
     config.transport_timeout_ns = UINT64_C(1000000000) * (uint64_t)options->process_timeout;
+    config.network = options->network;
     config.logger = tool_logger(options->verbose);
     config.logger.user = processes->log;
 

@@ -20,9 +20,9 @@
 typedef struct tool_engine_options {
     tool_model_options model;
     tool_fit_options fitting;
-    const char *isa, *collectives;
-    int library_tokens;  /* as in tsr_runtime_config */
-    int process_timeout; /* seconds; 0: the default */
+    const char *isa, *collectives, *network; /* as in tsr_runtime_config */
+    int library_tokens;                      /* as in tsr_runtime_config */
+    int process_timeout;                     /* seconds; 0: the default */
     bool fit, mpi, verify_upload, verbose, quiet;
 } tool_engine_options;
 
@@ -50,8 +50,7 @@ typedef struct tool_engine_options {
      "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},           \
     {NULL, "--verify-upload", TOOL_FLAG, &(o).verify_upload, NULL,                                \
      "read copied weights back from their device and compare", 0, 0},                             \
-    {NULL, "--mpi", TOOL_FLAG, &(o).mpi, NULL,                                                    \
-     "under mpirun: use the devices of all processes; --devices is for each", 0, 0},              \
+    TOOL_PROCESS_ROWS(o),                                                                         \
     {NULL, "--process-timeout", TOOL_INT, &(o).process_timeout, "S",                              \
      "with --mpi: seconds until a process that does not answer is lost (default 60)", 1, 86400}
 #define TOOL_MESSAGE_ROWS(o, quiet_help)                                                          \

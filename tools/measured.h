@@ -24,8 +24,7 @@ tsr_status tool_measured_apply(const tsr_topology *topo, const tsr_device_list *
                                tsr_model_config *config);
 
 /* The same for the n_devices of several processes, of which `list` are this process's (NULL: unknown here).
- * Called in all processes, which get the same. There are no links between machines: rates have the speed of
- * the processes' sums. */
+ * Called in all processes, which get the same. Links are the runtime's. */
 void tool_measured_apply_together(const tool_processes *processes, const tsr_topology *topo,
                                   const tsr_device_list *list, int n_devices, tool_measured *measured,
                                   tsr_model_config *config);

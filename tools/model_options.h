@@ -33,6 +33,17 @@ typedef struct tool_model_options {
 #define TOOL_KV_TYPES    "f32 f16 bf16 q8_0 q4_0"
 #define TOOL_COLLECTIVES "auto peer pinned nccl staged"
 
+/* Of a command's options with the fields mpi and network, and why the latter is refused. */
+/* clang-format off */
+#define TOOL_PROCESS_ROWS(o)                                                                      \
+    {NULL, "--mpi", TOOL_FLAG, &(o).mpi, NULL,                                                    \
+     "under mpirun: use the devices of all processes; --devices is for each", 0, 0},              \
+    {NULL, "--network", TOOL_STRING, &(o).network, "TEXT",                                        \
+     "between machines, for the planner, e.g. 'ib 400Gb/s' (default: the kernel's fastest)", 0, 0}
+/* clang-format on */
+#define TOOL_NETWORK_ALONE \
+    "--network joins processes; add --mpi, or describe machines with tsr plan --machine"
+
 /* Rows for a command's table of options, in this order; `o` is a tool_model_options. The last group may be
  * continued. */
 /* clang-format off */

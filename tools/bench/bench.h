@@ -32,7 +32,7 @@
 
 typedef struct bench_options {
     tool_model_options model;
-    const char *collectives;             /* as in tsr_runtime_config */
+    const char *collectives, *network;   /* as in tsr_runtime_config */
     int library_tokens;                  /* as in tsr_runtime_config */
     int n_layers;                        /* layers of a synthetic model; 0: all */
     const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1"; NULL: "sweep" */

@@ -45,6 +45,7 @@ static tsr_status open_devices(bench *b)
     config.collectives = o->collectives;
     config.library_tokens = o->library_tokens;
     config.transport = b->processes.transport;
+    config.network = o->network;
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &b->engine.rt);
     if (status == TSR_OK)
@@ -285,6 +286,8 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("--show measures nothing: leave out --mpi");
     if (o->mpi && o->trace)
         return refuse("--trace cannot be used with --mpi: every process would write the file");
+    if (o->network && !o->mpi)
+        return refuse(TOOL_NETWORK_ALONE);
     if (o->model.model && o->show)
         return refuse("--show measures nothing: leave out -m");
     if (o->model.model && o->model.synthetic)
@@ -350,8 +353,7 @@ int tsr_cmd_bench(int argc, char **argv)
          TOOL_COLLECTIVES},
         {NULL, "--library-tokens", TOOL_INT, &o.library_tokens, "N",
          "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},
-        {NULL, "--mpi", TOOL_FLAG, &o.mpi, NULL,
-         "under mpirun: use the devices of all processes; --devices is for each", 0, 0},
+        TOOL_PROCESS_ROWS(o),
         TOOL_HEADING_ROW("what is measured"),
         {NULL, "--layers", TOOL_INT, &o.n_layers, "N",
          "use N layers of the synthetic model and extrapolate to all", 2, 10000},
