@@ -123,6 +123,34 @@ static void random_splits_give_the_same_bits(void **state)
     }
 }
 
+/* Layers on the last device, whose results go to the devices of the other process: as many messages and bytes
+ * to three of them as to one, and the bits of one device. */
+static void transfers_are_sent_once_to_each_process(void **state)
+{
+    (void)state;
+    static const char *const receivers[] = {"host:1,threads=1", "host:3,threads=1", "host:2,threads=2"};
+    static const int n_receivers[] = {1, 3, 2};
+    process processes[PROCESSES_MAX];
+    int64_t n_sent = 0, sent_bytes = 0;
+    for (int i = 0; i < 3; i++) {
+        task t = {.devices = {receivers[i], "host:1,threads=1"},
+                  .split = {1, 1, 1, 1},
+                  .n_split = n_receivers[i] + 1,
+                  .mode = TSR_SPLIT_MODE_TENSOR,
+                  .n_gpu_layers = 1,
+                  .chunk = 20};
+        assert_int_equal(task_run(&t, task_decode_all, NULL, processes), 2);
+        task_assert_status(processes, 2, TSR_OK, "");
+        task_assert_same(&t, 2);
+        task_free(&t);
+        n_sent = i == 0 ? processes[1].n_sent : n_sent;
+        sent_bytes = i == 0 ? processes[1].sent_bytes : sent_bytes;
+        assert_int_equal(processes[1].n_sent, n_sent);
+        assert_int_equal(processes[1].sent_bytes, sent_bytes);
+        assert_true(processes[1].n_sent > 0 && processes[1].sent_bytes > 0);
+    }
+}
+
 /* A sum of floats may differ in the last bits from one device's, never between processes. */
 static void sums_of_floats_are_the_same_in_every_process(void **state)
 {
@@ -507,6 +535,7 @@ int main(void)
         cmocka_unit_test(one_process_of_a_transport_is_as_good_as_none),
         cmocka_unit_test(split_modes_give_the_same_bits),
         cmocka_unit_test(random_splits_give_the_same_bits),
+        cmocka_unit_test(transfers_are_sent_once_to_each_process),
         cmocka_unit_test(sums_of_floats_are_the_same_in_every_process),
         cmocka_unit_test(the_split_changes_in_the_middle_of_a_text),
         cmocka_unit_test(saved_sequences_go_on_with_the_same_bits),

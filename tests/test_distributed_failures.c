@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include "comm/handover.h"
 #include "core/status.h"
 #include "model/session/session.h"
 #include "support/directory.h"
@@ -138,16 +139,19 @@ static void cancel_body(process *self)
     task_with_session(self, decode_cancelled);
 }
 
-/* In one process: the call ends in all, with chunks in flight (layer mode) and without. */
+/* In one process: the call ends in all, with chunks in flight (layer mode) and without, and with
+ * transfers. */
 static void a_cancelled_decode_ends_in_every_process(void **state)
 {
     (void)state;
-    static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER};
-    for (int i = 0; i < 2; i++) {
+    static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER,
+                                           TSR_SPLIT_MODE_TENSOR};
+    for (int i = 0; i < 3; i++) {
         process processes[PROCESSES_MAX];
-        task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
-                  .split = {1, 1},
-                  .n_split = 2,
+        task t = {.devices = {i < 2 ? "host:1,threads=1" : "host:2,threads=1", "host:1,threads=1"},
+                  .split = {1, 1, 1},
+                  .n_split = i < 2 ? 2 : 3,
+                  .n_gpu_layers = i < 2 ? 0 : 1, /* handed to two devices */
                   .mode = modes[i]};
         const int n = task_run(&t, cancel_body, NULL, processes);
         task_assert_status(processes, n, TSR_OK, "");
@@ -162,23 +166,54 @@ static void no_process_waits_without_end(void **state)
 {
     (void)state;
     process processes[PROCESSES_MAX];
-    task t = {.devices = {"host:1,threads=1", "host:2,threads=1"},
-              .split = {1, 1, 1},
-              .n_split = 3,
-              .mode = TSR_SPLIT_MODE_TENSOR,
-              .chunk = 20,
-              .timeout_ns = 100000000};
+    task sums = {.devices = {"host:1,threads=1", "host:2,threads=1"},
+                 .split = {1, 1, 1},
+                 .n_split = 3,
+                 .mode = TSR_SPLIT_MODE_TENSOR,
+                 .chunk = 20,
+                 .timeout_ns = 100000000};
+    task transfers = sums;
+    transfers.devices[0] = "host:2,threads=2";
+    transfers.devices[1] = "host:1,threads=1";
+    transfers.n_gpu_layers = 1;
+    transfers.chunk = 4;
     for (int gone = 0; gone < 2; gone++) {
         for (int64_t at = 1; at < 100; at += at < 10 ? 1 : 13) {
             const process_faults faults = {.rank = 1, .fail_at = gone ? 0 : at, .gone_at = gone ? at : 0};
-            task_run(&t, task_decode_all, &faults, processes);
-            task_free(&t);
+            task *t = at % 2 ? &transfers : &sums;
+            task_run(t, task_decode_all, &faults, processes);
+            task_free(t);
             assert_true(processes[1].status == TSR_ERR_DEVICE_LOST || processes[1].status == TSR_ERR_DEVICE);
             if (processes[0].status != TSR_ERR_DEVICE_LOST)
                 fail_msg("operation %d: %s: %s", (int)at, tsr_status_name(processes[0].status),
                          processes[0].text);
         }
     }
+}
+
+/* Device 1 sends to device 0 and to devices 2 to 4, which are here; 2 is their voice. */
+static void who_is_missing_in_a_transfer(void **state)
+{
+    (void)state;
+    _Atomic bool aborted = false;
+    tsr_barrier barrier = {0};
+    const tsr_collective_desc desc = {.kind = TSR_OP_SEND, .participants = 0x1f, .contributors = 0x2};
+    tsr_handover receives = {.desc = &desc, .here = 0x1c, .voice = 2, .barrier = &barrier};
+    const tsr_handover sends = {.desc = &desc, .here = 0x3, .voice = 0, .barrier = &barrier};
+    assert_int_equal(tsr_barrier_init(&barrier, 5, &aborted, "ranks"), TSR_OK);
+    assert_int_equal(tsr_handover_missing(&sends, 1), 0x1c);
+    assert_int_equal(tsr_handover_missing(&receives, 3), 0x4); /* the voice has not come */
+    atomic_store(&receives.begun, 1);
+    assert_int_equal(tsr_handover_missing(&receives, 2), 0x2);
+    assert_int_equal(tsr_handover_missing(&receives, 3), 0x2);
+    atomic_store(&barrier.ranks[2].phase, 1); /* it has received; 3 has copied, 4 has not */
+    atomic_store(&barrier.ranks[3].phase, 1);
+    assert_int_equal(tsr_handover_missing(&receives, 2), 0x10);
+    assert_int_equal(tsr_handover_missing(&receives, 3), 0x4); /* in the next transfer */
+    atomic_store(&barrier.ranks[4].phase, 1);
+    atomic_store(&receives.begun, 2);
+    assert_int_equal(tsr_handover_missing(&receives, 4), 0x2);
+    tsr_barrier_free(&barrier);
 }
 
 /* -- a process that vanishes -- */
@@ -331,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(a_cancelled_decode_ends_in_every_process),
         cmocka_unit_test(no_process_waits_without_end),
+        cmocka_unit_test(who_is_missing_in_a_transfer),
         cmocka_unit_test(a_process_that_vanishes_in_any_call_is_named),
         cmocka_unit_test(memory_that_one_process_lacks_fails_all),
         cmocka_unit_test(a_call_of_many_chunks_that_failed_can_be_made_again),

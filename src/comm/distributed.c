@@ -23,6 +23,7 @@
 
 #include "comm/local.h"
 #include "comm/barrier.h"
+#include "comm/handover.h"
 #include "comm/narrow.h"
 #include "comm/planes.h"
 #include "comm/reduce.h"
@@ -57,6 +58,7 @@ struct shared_collective {
     uint32_t *words;            /* of the set of devices; NULL: sums travel as they are */
     int log2_processes;         /* as narrow.h needs it */
     tsr_collective *local_part; /* of a transfer: from its sender to receivers in this process; NULL: none */
+    tsr_handover handover;      /* of a transfer, to other processes */
     int64_t *begin;
     void **partial;
     tsr_barrier barrier;
@@ -262,13 +264,7 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     return true;
 }
 
-/* Tag of a transfer between two devices, whose programs order their transfers equally. */
-static int tag_of(const distributed_comm *comm, int from, int to)
-{
-    return tsr_processes_tag(comm->processes, from * TSR_MAX_RANKS + to);
-}
-
-/* The part of a transfer inside this process. */
+/* The part of a transfer inside the sender's process. */
 static bool run_here(const caller *me, const tsr_op *op)
 {
     tsr_comm *local = me->comm->local;
@@ -284,34 +280,13 @@ static bool run_here(const caller *me, const tsr_op *op)
 static bool run_send(const caller *me, const tsr_op *op)
 {
     const shared_collective *c = me->collective;
-    const tsr_transport *t = tsr_processes_transport(me->comm->processes);
-    if (c->local_part && !run_here(me, op))
-        return false;
-    TSR_FOR_DEVICES(to, me->as.thread == 0 ? c->desc.participants & ~c->here : 0) {
-        tsr_transfer transfer;
-        const char *problem =
-            t->send(t->user, me->comm->devices[to]->process, tag_of(me->comm, me->as.rank, to), op->send.x,
-                    (size_t)op->send.n * sizeof(float), &transfer);
-        if (!finish(me, problem, &transfer))
-            return false;
-    }
-    return true;
+    return (!c->local_part || run_here(me, op)) && tsr_handover_send(&c->handover, &me->as, &op->send);
 }
 
 static bool run_recv(const caller *me, const tsr_op *op)
 {
-    const shared_collective *c = me->collective;
-    const tsr_transport *t = tsr_processes_transport(me->comm->processes);
-    const int from = tsr_device_set_first(c->desc.contributors);
-    tsr_transfer transfer;
-    if (c->local_part)
-        return run_here(me, op);
-    if (me->as.thread > 0)
-        return true;
-    const char *problem =
-        t->receive(t->user, me->comm->devices[from]->process, tag_of(me->comm, from, me->as.rank), op->recv.y,
-                   (size_t)op->recv.n * sizeof(float), &transfer);
-    return finish(me, problem, &transfer);
+    shared_collective *c = me->collective;
+    return c->local_part ? run_here(me, op) : tsr_handover_receive(&c->handover, &me->as, &op->recv);
 }
 
 static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op, int thread, int n_threads)
@@ -452,10 +427,17 @@ out:
     return status;
 }
 
-/* The receivers of a transfer that are in the sender's process. */
-static tsr_status create_local_part(distributed_comm *comm, shared_collective *c)
+/* The receivers of a transfer that are in the sender's process, and the other processes. */
+static tsr_status create_transfer(distributed_comm *comm, shared_collective *c)
 {
     tsr_collective_desc desc = c->desc;
+    c->handover = (tsr_handover){.desc = &c->desc,
+                                 .here = c->here,
+                                 .voice = c->voice,
+                                 .devices = comm->devices,
+                                 .processes = comm->processes,
+                                 .barrier = &c->barrier,
+                                 .aborted = &comm->aborted};
     desc.participants = c->here;
     if (!(c->here & desc.contributors) || c->here == desc.contributors)
         return TSR_OK;
@@ -494,7 +476,7 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
                                                                 * one */
     TSR_TRY(find_parts(comm, c));
     if (desc->kind == TSR_OP_SEND)
-        TSR_TRY(create_local_part(comm, c));
+        TSR_TRY(create_transfer(comm, c));
     else
         TSR_TRY(join_set(comm, c));
     enlist(comm, c);
@@ -605,6 +587,8 @@ static tsr_device_set distributed_missing(tsr_comm *comm, const tsr_collective *
     const shared_collective *c = (const shared_collective *)collective;
     if (c->local_part)
         return local->ops->missing(local, c->local_part, index);
+    if (c->desc.kind == TSR_OP_SEND)
+        return tsr_handover_missing(&c->handover, index);
     const tsr_device_set others = c->here & ~tsr_device_set_one(index);
     const uint64_t phase = atomic_load(&c->barrier.ranks[index].phase);
     const tsr_device_set behind = tsr_barrier_behind(&c->barrier, others, phase);

@@ -4,8 +4,8 @@
  * given and does not stage large sums; another one between GPUs is NCCL's, where a communicator of it is
  * given. Otherwise devices of one process have comm/local.h, and a GPU stages. In a collective between
  * processes the devices of each process add up first, one thread adds up with the other processes, and all
- * read the sum. Sums are integers, so the grouping does not change the bits. Transferred values go from
- * thread to thread. */
+ * read the sum. Sums are integers, so the grouping does not change the bits. Transferred values go to other
+ * processes once each (comm/handover.h). */
 #ifndef TSR_COMM_DISTRIBUTED_H
 #define TSR_COMM_DISTRIBUTED_H
 

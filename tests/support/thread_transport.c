@@ -204,6 +204,10 @@ static const char *pass(process *self, int from, int to, int tag, void *bytes, s
 static const char *send_to(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer)
 {
     process *self = user;
+    pthread_mutex_lock(&self->hub->lock);
+    self->n_sent += tag != TSR_HEARTBEAT_TAG;
+    self->sent_bytes += tag == TSR_HEARTBEAT_TAG ? 0 : (int64_t)n;
+    pthread_mutex_unlock(&self->hub->lock);
     return pass(self, self->rank, to, tag, (void *)(uintptr_t)bytes, n, transfer); /* only read */
 }
 

@@ -20,7 +20,9 @@ typedef struct process {
     int rank, n_ranks;
     process_hub *hub;
     tsr_transport transport;
-    void *user;        /* the test's */
+    void *user;     /* the test's */
+    int64_t n_sent; /* messages to other processes, without the heartbeat's */
+    int64_t sent_bytes;
     tsr_status status; /* what the body notes */
     char text[512];
 } process;
