@@ -114,16 +114,18 @@ static void free_plan(nodes_plan *p)
     tsr_topology_destroy(p->topo);
 }
 
-/* A token's activations from the first device of a stage to all devices of the next: those of the other node
- * get them one after another. */
+/* A token's activations from the first device of a stage to all devices of the next: once over the network,
+ * to the first device of the other node, which passes them on. */
 static double transfer_ns(const nodes_plan *p, uint64_t from, uint64_t to)
 {
-    const int sender = __builtin_ctzll(from), n_far = __builtin_popcountll(to & (sender < 4 ? 0xf0 : 0xf));
-    double ns = 0;
+    const uint64_t bytes = 8192 * sizeof(float), far = to & ((from & 0xf) ? 0xf0 : 0xf);
+    const int sender = __builtin_ctzll(from), first = far ? __builtin_ctzll(far) : -1;
+    const double crossing = far ? tsr_links_copy_ns(p->links, sender, first, bytes) : 0;
+    double ns = crossing;
     for (int d = 0; d < 8; d++)
         if (to >> d & 1)
-            ns = fmax(ns, tsr_links_copy_ns(p->links, sender, d, 8192 * sizeof(float)) *
-                              (d / 4 != sender / 4 ? n_far : 1));
+            ns = fmax(ns, far >> d & 1 ? crossing + tsr_links_copy_ns(p->links, first, d, bytes)
+                                       : tsr_links_copy_ns(p->links, sender, d, bytes));
     return ns;
 }
 

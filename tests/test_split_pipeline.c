@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "split/search/pipeline.h"
+#include "split/search/transfer.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
 
@@ -120,15 +121,19 @@ static double stage_time(brute *b, int set, bool first, bool last, int64_t n_lay
     return *memo;
 }
 
+/* Two devices on each machine: one copy to the lower receiver of the other machine, which passes it on. */
 static double transfer(const problem *q, int from, int to, bool output)
 {
     const int sender = __builtin_ctz((unsigned)from);
-    double ns = 0, n_far = 0;
-    for (int d = 0; d < q->p.n_devices; d++)
-        n_far += (to >> d & 1) && q->p.machine && d / 2 != sender / 2;
-    for (int d = 0; d < q->p.n_devices; d++)
-        if (to >> d & 1)
-            ns = fmax(ns, q->hand[output][sender][d] * (q->p.machine && d / 2 != sender / 2 ? n_far : 1));
+    double ns = 0;
+    for (int d = 0; d < q->p.n_devices; d++) {
+        const int before = d - 1;
+        const bool is_passed_on = q->p.machine && d / 2 != sender / 2 && d % 2 && (to >> before & 1);
+        if (!(to >> d & 1))
+            continue;
+        ns = fmax(ns, is_passed_on ? q->hand[output][sender][before] + q->hand[output][before][d]
+                                   : q->hand[output][sender][d]);
+    }
     return ns;
 }
 
@@ -572,9 +577,30 @@ static void every_allocation_may_fail(void **state)
         }
 }
 
+/* A copy takes 100 between machines, and 10 + d to device d of the same machine. */
+static double copy_of_six(const void *user, int from, int to)
+{
+    const int *of = user;
+    return of[from] != of[to] ? 100 : 10 + to;
+}
+
+static void a_transfer_crosses_once_to_each_machine(void **state)
+{
+    (void)state;
+    static const int of[] = {0, 0, 1, 1, 1, 2};
+    assert_true(tsr_transfer_ns(of, 0x1, 0x3, copy_of_six, of) == 11);
+    assert_true(tsr_transfer_ns(of, 0x1, 0x4, copy_of_six, of) == 100);
+    assert_true(tsr_transfer_ns(of, 0x1, 0x1c, copy_of_six, of) == 100 + 14); /* not three times 100 */
+    assert_true(tsr_transfer_ns(of, 0x1, 0x3e, copy_of_six, of) == 2 * 100 + 14);
+    assert_true(tsr_transfer_ns(of, 0x5, 0x1c, copy_of_six, of) == 100 + 14); /* 2 has it, and 0 sends */
+    assert_true(tsr_transfer_ns(of, 0x7, 0x3, copy_of_six, of) == 0);
+    assert_true(tsr_transfer_ns(NULL, 0x1, 0x1c, copy_of_six, of) == 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_transfer_crosses_once_to_each_machine),
         cmocka_unit_test(no_pipeline_of_all_is_faster),
         cmocka_unit_test(no_pipeline_of_all_is_faster_in_two_parts),
         cmocka_unit_test(pairs_follow_one_another),

@@ -14,6 +14,7 @@
 #include "core/op.h"
 #include "graph/graph.h"
 #include "plan/cost/experts.h"
+#include "split/search/transfer.h"
 #include "topo/links/links.h"
 
 /* The time of a granule without work: the search needs times above 0. */
@@ -343,24 +344,29 @@ static bool by_links(const tsr_model_cost *cost, int from, int to)
            (link.measured || !cost->rates[0].measured);
 }
 
+/* Bytes that are copied from device to device. */
+typedef struct copies {
+    const tsr_model_cost *cost;
+    uint64_t bytes;
+} copies;
+
+static double copy_ns(const void *user, int from, int to)
+{
+    const copies *c = user;
+    const tsr_device_rates *r = &c->cost->rates[to];
+    if (by_links(c->cost, from, to))
+        return tsr_links_copy_ns(c->cost->links, from, to, c->bytes);
+    if (!(r->sync_bytes_per_s > 0))
+        return 0;
+    return (r->sync_ns + (double)c->bytes / r->sync_bytes_per_s * 1e9) /
+           (c->cost->problem.n_devices - 1); /* as an all-reduce of two */
+}
+
 static double transfer_ns(void *user, tsr_device_set from, tsr_device_set to, bool outputs)
 {
     const tsr_model_cost *cost = user;
-    tsr_device_set missing = to & ~from, far = 0;
-    uint64_t bytes = cost->row_bytes * (uint64_t)(outputs ? cost->n_outputs : cost->n_tokens);
-    int sender = tsr_device_set_first(from), all = cost->problem.n_devices;
-    double ns = 0;
-    TSR_FOR_DEVICES(d, cost->links ? missing : 0)
-        far |= cost->links->machine[d] != cost->links->machine[sender] ? tsr_device_set_one(d) : 0;
-    TSR_FOR_DEVICES(d, missing) {
-        const tsr_device_rates *r = &cost->rates[d];
-        const int n = tsr_device_set_has(far, d) ? tsr_device_set_count(far) : 1; /* one after another */
-        if (by_links(cost, sender, d))
-            ns = TSR_MAX(ns, n * tsr_links_copy_ns(cost->links, sender, d, bytes));
-        else if (r->sync_bytes_per_s > 0) /* as an all-reduce of two */
-            ns = TSR_MAX(ns, (r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9) / (all - 1));
-    }
-    return ns;
+    const copies c = {cost, cost->row_bytes * (uint64_t)(outputs ? cost->n_outputs : cost->n_tokens)};
+    return tsr_transfer_ns(cost->links ? cost->links->machine : NULL, from, to, copy_ns, &c);
 }
 
 /* Whether a weight counts in the times. Norms and biases are small, and only a few rows of an embedding are

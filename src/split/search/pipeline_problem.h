@@ -38,10 +38,9 @@ typedef struct tsr_pipeline_problem {
     /* As in tsr_cost_problem. Pipelines are then not proven. */
     double (*walk_ns)(void *user, int class_index, const int64_t *counts);
     void *user;
-    /* [from][to] times of copies. The lowest device of a stage sends to every device of the next stage, and
-     * the longest copy counts; copies to other machines than the sender's follow each other. The first matrix
-     * is for transfers between layers, the second for transfers to a stage that has only the output. NULL:
-     * transfers take no time. */
+    /* [from][to] times of copies, of which transfers consist (transfer.h). The first matrix is for transfers
+     * between layers, the second for transfers to a stage that has only the output. NULL: transfers take no
+     * time. */
     const double (*transfer_ns)[TSR_MAX_DEVICES], (*output_transfer_ns)[TSR_MAX_DEVICES];
     const int *machine; /* [n_devices] of each device; NULL: all are on one */
     /* [TSR_PIPELINE_CLASSES] The part of the step that is a prompt in chunks, which are in flight together;

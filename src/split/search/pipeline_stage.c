@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "split/search/transfer.h"
 #include "core/status.h"
 
 /* Reading rows of the embedding takes almost no time, but the rows must be divided: in proportion to the
@@ -136,18 +137,17 @@ tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *p)
                     (long long)need, name, room, (long long)(need - has));
 }
 
+static double copy_ns(const void *user, int from, int to)
+{
+    const double(*between)[TSR_MAX_DEVICES] = user;
+    return between[from][to];
+}
+
 double tsr_pipeline_transfer(const tsr_pipeline_problem *p, bool output, tsr_device_set from,
                              tsr_device_set to)
 {
     const double(*between)[TSR_MAX_DEVICES] = output ? p->output_transfer_ns : p->transfer_ns;
-    const int sender = tsr_device_set_first(from);
-    double ns = 0, n_far = 0;
-    TSR_FOR_DEVICES(d, p->machine ? to & ~from : 0)
-        n_far += p->machine[d] != p->machine[sender];
-    TSR_FOR_DEVICES(d, between ? to & ~from : 0)
-        ns =
-            TSR_MAX(ns, between[sender][d] * (p->machine && p->machine[d] != p->machine[sender] ? n_far : 1));
-    return ns;
+    return between ? tsr_transfer_ns(p->machine, from, to, copy_ns, between) : 0;
 }
 
 /* The chunked part of a stage: the slowest device of each class. */
