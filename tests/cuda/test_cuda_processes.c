@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "core/status.h"
 #include "cuda/simulated.h"
 #include "model/session/session.h"
 #include "support/distributed_task.h"
@@ -95,6 +96,100 @@ static void splits_have_the_bits_of_one_gpu(void **state)
         compare(&t, one_gpu);
     }
 }
+
+/* -- transfers -- */
+
+enum { WIDTH = 96, N_WIDE = 5 };
+
+static float w[WIDTH * WIDTH], x[WIDTH * N_WIDE];
+
+typedef struct chained {
+    task task; /* comes first; its split is that of the second product */
+    float first[4];
+    float y[PROCESSES_MAX][WIDTH * N_WIDE];
+} chained;
+
+/* Two products, one after the other, each by its own split. */
+static tsr_status multiply_twice(tsr_runtime *rt, const chained *c, float *y_out)
+{
+    tsr_status status = TSR_OK;
+    const float *const splits[] = {c->first, c->task.split};
+    tsr_context *contexts[2] = {NULL};
+    tsr_buffer *buffers[2] = {NULL};
+    tsr_graph *graph = NULL;
+    tsr_program *program = NULL;
+    TSR_TRY(tsr_graph_create(rt, &graph));
+    tsr_tensor *in = tsr_graph_input(graph, TSR_TYPE_F32, WIDTH, N_WIDE, "x"), *y = in;
+    for (int i = 0; i < 2; i++) {
+        TSR_TRY(tsr_context_create(rt, &contexts[i]));
+        tsr_tensor *weights = tsr_tensor_2d(contexts[i], TSR_TYPE_F32, WIDTH, WIDTH, i ? "w1" : "w0");
+        TSR_TRY(tsr_tensors_alloc(contexts[i], tsr_split_buffer_type(rt, 0, splits[i], c->task.n_split),
+                                  &buffers[i]));
+        TSR_TRY(tsr_tensor_set(weights, w, 0, sizeof w));
+        y = tsr_mul_mat(graph, weights, y);
+    }
+    y = tsr_graph_output(graph, tsr_softmax(graph, y, 1));
+    TSR_TRY(tsr_program_compile(graph, NULL, &program));
+    TSR_TRY(tsr_tensor_set(in, x, 0, sizeof x));
+    for (int i = 0; i < 3; i++)
+        TSR_TRY(tsr_program_run(program));
+    TSR_TRY(tsr_tensor_get(y, y_out, 0, sizeof x));
+out:
+    tsr_program_destroy(program);
+    tsr_graph_destroy(graph);
+    for (int i = 0; i < 2; i++) {
+        tsr_buffer_destroy(buffers[i]);
+        tsr_context_destroy(contexts[i]);
+    }
+    return status;
+}
+
+static void multiply_twice_body(process *self)
+{
+    chained *c = self->user;
+    tsr_runtime *rt = NULL;
+    tsr_status status = task_open_runtime(self, &rt);
+    if (status == TSR_OK)
+        status = multiply_twice(rt, c, c->y[self->rank]);
+    process_note(self, status);
+    tsr_runtime_close(rt);
+}
+
+/* What the last GPU computes goes to the three GPUs of the other process: the first of them receives and
+ * sends to its neighbours. */
+static void a_transfer_crosses_once_to_each_process(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    static chained alone = {.task = {.devices = {"cuda:0"}, .split = {1}, .n_split = 1}, .first = {1}};
+    static chained c = {.task = {.devices = {"cuda:0,cuda:1,cuda:2", "cuda:3"},
+                                 .split = {1, 1, 1, 0},
+                                 .n_split = 4,
+                                 .collectives = "nccl"},
+                        .first = {0, 0, 0, 1}};
+    uint64_t seed = 2;
+    for (int i = 0; i < WIDTH * WIDTH; i++)
+        w[i] = random_normal(&seed) / 8;
+    for (int i = 0; i < WIDTH * N_WIDE; i++)
+        x[i] = random_normal(&seed);
+    configure(2);
+    task_run(&alone.task, multiply_twice_body, NULL, processes);
+    task_assert_status(processes, 1, TSR_OK, "");
+    configure(2);
+    task_run(&c.task, multiply_twice_body, NULL, processes);
+    task_assert_status(processes, 2, TSR_OK, "");
+    for (int r = 0; r < 2; r++)
+        assert_memory_equal(c.y[r], alone.y[0], sizeof alone.y[0]);
+    assert_true(cudasim_messages(3, 0) > 0);
+    assert_int_equal(cudasim_messages(3, 1) + cudasim_messages(3, 2), 0);
+    assert_int_equal(cudasim_messages(0, 1), cudasim_messages(3, 0));
+    assert_int_equal(cudasim_messages(0, 2), cudasim_messages(3, 0));
+    task_free(&alone.task);
+    task_free(&c.task);
+    nothing_is_left();
+}
+
+/* -- GPUs and host devices -- */
 
 /* GPUs and host devices round differently, so the devices of one process are the same as those of several. */
 static void gpus_and_host_devices_go_together(void **state)
@@ -442,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_have_the_bits_of_one_gpu),
+        cmocka_unit_test(a_transfer_crosses_once_to_each_process),
         cmocka_unit_test(gpus_and_host_devices_go_together),
         cmocka_unit_test(large_sums_are_staged),
         cmocka_unit_test(sums_inside_a_process_are_its_kernels),

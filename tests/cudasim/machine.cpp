@@ -300,6 +300,7 @@ void cudasim_configure(const cudasim_config *config)
     m.trace.clear();
     m.calls_of.clear();
     m.blocks_of.clear();
+    m.messages.clear();
     m.faults.clear();
     m.violation.clear();
     m.n_violations = 0;
@@ -398,6 +399,13 @@ uint64_t cudasim_calls_of(const char *name)
     Locked lock;
     auto found = machine().calls_of.find(name);
     return found != machine().calls_of.end() ? found->second : 0;
+}
+
+uint64_t cudasim_messages(int from, int to)
+{
+    Locked lock;
+    auto found = machine().messages.find({from, to});
+    return found != machine().messages.end() ? found->second : 0;
 }
 
 uint64_t cudasim_blocks_of(const char *name)

@@ -215,6 +215,7 @@ static void arrive_pair(Clique &clique, const PartRef &part)
         check_direct({send, receive}, bytes);
         std::vector<char> data = fetch(send, bytes);
         store(receive, data.data(), 0, bytes);
+        machine().messages[{send->comm->device, receive->comm->device}]++;
     }
     part_done(send);
     part_done(receive);

@@ -248,7 +248,8 @@ struct Machine {
     uint64_t n_calls = 0;
     std::vector<const char *> trace;
     std::map<std::string, uint64_t> calls_of;
-    std::map<std::string, uint64_t> blocks_of; /* by kernel, without template arguments */
+    std::map<std::string, uint64_t> blocks_of;        /* by kernel, without template arguments */
+    std::map<std::pair<int, int>, uint64_t> messages; /* of NCCL, by sender and receiver */
     std::vector<Fault> faults;
     uint64_t faults_hit = 0;
     uint64_t late_loads = 0;

@@ -6,7 +6,10 @@
  *
  * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row are
  * received side by side in place. The parts of several rows go through the scratch and are copied to their
- * columns. */
+ * columns.
+ *
+ * A transfer crosses once to each other process; the GPU that receives it there sends it to the others of
+ * that process. */
 #include "cuda/comm/nccl_ops.h"
 
 #include "core/event.h"
@@ -151,17 +154,37 @@ out:
     return status;
 }
 
-/* Send to every receiver. */
+/* The device from which receiver i of a transfer gets the values: the first receiver of another process than
+ * the sender's gets them from the sender, and the others of that process from the first. */
+static int source_of(const enqueueing *e, int i)
+{
+    const tsr_collective_desc *desc = &e->collective->as.desc;
+    const int sender = tsr_device_set_first(desc->contributors), *process = e->comm->process;
+    TSR_FOR_DEVICES(first, process[i] == process[sender] ? 0 : desc->participants)
+        if (process[first] == process[i])
+            return first == i ? sender : first;
+    return sender;
+}
+
+/* The receivers that get the values from device `index`. */
+static tsr_device_set served_by(const enqueueing *e, int index)
+{
+    const tsr_collective_desc *desc = &e->collective->as.desc;
+    tsr_device_set served = 0;
+    TSR_FOR_DEVICES(i, desc->participants & ~desc->contributors)
+        served |= source_of(e, i) == index ? tsr_device_set_one(i) : 0;
+    return served;
+}
+
 static tsr_status call_sends(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     tsr_status status = TSR_OK;
     const enqueueing *e = what;
     const tsr_nccl_clique *clique = e->collective->group->clique;
-    for (int i = 0; i < e->comm->base.n_devices; i++)
-        if (i != index && tsr_device_set_has(e->collective->as.desc.participants, i))
-            TSR_TRY(TSR_NCCL_ON(
-                nccl, comm,
-                ncclSend(e->from, e->count, ncclFloat32, tsr_nccl_clique_rank(clique, i), comm, e->stream)));
+    TSR_FOR_DEVICES(i, served_by(e, index))
+        TSR_TRY(TSR_NCCL_ON(
+            nccl, comm,
+            ncclSend(e->from, e->count, ncclFloat32, tsr_nccl_clique_rank(clique, i), comm, e->stream)));
 out:
     return status;
 }
@@ -169,16 +192,42 @@ out:
 static tsr_status call_recv(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     const enqueueing *e = what;
-    int sender = tsr_device_set_first(e->collective->as.desc.contributors);
-    (void)index;
+    const tsr_nccl_clique *clique = e->collective->group->clique;
     return TSR_NCCL_ON(nccl, comm,
                        ncclRecv(e->to, e->count, ncclFloat32,
-                                tsr_nccl_clique_rank(e->collective->group->clique, sender), comm, e->stream));
+                                tsr_nccl_clique_rank(clique, source_of(e, index)), comm, e->stream));
+}
+
+static tsr_status enqueue_send(enqueueing *e, const tsr_op_send *op)
+{
+    tsr_status status = TSR_OK;
+    e->from = op->x;
+    e->count = (size_t)op->n;
+    TSR_TRY(announce(e, e->collective->as.desc.participants));
+    status = issue(e, call_sends);
+out:
+    return status;
+}
+
+/* All receivers are announced to the sender, which is then known to be missing. */
+static tsr_status enqueue_recv(enqueueing *e, const tsr_op_recv *op)
+{
+    tsr_status status = TSR_OK;
+    const int self = e->cuda->base.index;
+    const tsr_device_set next = served_by(e, self);
+    e->to = op->y;
+    e->from = op->y;
+    e->count = (size_t)op->n;
+    TSR_TRY(announce(e, e->collective->as.desc.contributors | tsr_device_set_one(source_of(e, self)) | next));
+    TSR_TRY(issue(e, call_recv));
+    if (next)
+        status = issue(e, call_sends);
+out:
+    return status;
 }
 
 tsr_status tsr_nccl_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op, void *stream)
 {
-    tsr_status status = TSR_OK;
     enqueueing e = {.comm = (nccl_comm *)base, .cuda = tsr_cuda(device), .stream = stream};
     switch (op->kind) {
     case TSR_OP_ALL_REDUCE:
@@ -189,21 +238,13 @@ tsr_status tsr_nccl_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op
         return enqueue_all_gather(&e, &op->all_gather);
     case TSR_OP_SEND:
         e.collective = (const nccl_collective *)op->send.collective;
-        e.from = op->send.x;
-        e.count = (size_t)op->send.n;
-        TSR_TRY(announce(&e, e.collective->as.desc.participants));
-        return issue(&e, call_sends);
+        return enqueue_send(&e, &op->send);
     case TSR_OP_RECV:
         e.collective = (const nccl_collective *)op->recv.collective;
-        e.to = op->recv.y;
-        e.count = (size_t)op->recv.n;
-        TSR_TRY(announce(&e, e.collective->as.desc.contributors));
-        return issue(&e, call_recv);
+        return enqueue_recv(&e, &op->recv);
     default:
-        status = tsr_fail(TSR_ERR_INVALID, "%s is not a collective", tsr_op_kind_name(op->kind));
+        return tsr_fail(TSR_ERR_INVALID, "%s is not a collective", tsr_op_kind_name(op->kind));
     }
-out:
-    return status;
 }
 
 /* The kernel that converts the sum also normalises it. */

@@ -146,6 +146,9 @@ uint64_t cudasim_calls(void);
 const char *cudasim_call_name(uint64_t index);
 uint64_t cudasim_calls_of(const char *name);
 
+/* Messages that NCCL passed from device to device since cudasim_configure. */
+uint64_t cudasim_messages(int from, int to);
+
 /* Blocks of launches of the kernel `name`, of all its templates together, since cudasim_configure. */
 uint64_t cudasim_blocks_of(const char *name);
 
