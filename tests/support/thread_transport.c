@@ -205,8 +205,8 @@ static const char *send_to(void *user, int to, int tag, const void *bytes, size_
 {
     process *self = user;
     pthread_mutex_lock(&self->hub->lock);
-    self->n_sent += tag != TSR_HEARTBEAT_TAG;
-    self->sent_bytes += tag == TSR_HEARTBEAT_TAG ? 0 : (int64_t)n;
+    self->n_sent += tag % TSR_TAGS != TSR_TAG_HEARTBEAT;
+    self->sent_bytes += tag % TSR_TAGS == TSR_TAG_HEARTBEAT ? 0 : (int64_t)n;
     pthread_mutex_unlock(&self->hub->lock);
     return pass(self, self->rank, to, tag, (void *)(uintptr_t)bytes, n, transfer); /* only read */
 }
