@@ -265,6 +265,7 @@ static tsr_status fill_copies(loading *l, tsr_device_set devices, tsr_upload_con
     tsr_runtime *rt = l->buffer->rt;
     tsr_upload_job *jobs = NULL;
     int n_jobs = 0, n_copied = 0, most = l->config->previous ? 4 : 1; /* parts of an item */
+    size_t bytes = 0;
 
     for (int d = 0; d < rt->n_devices; d++)
         n_copied += tsr_device_set_has(devices, d);
@@ -275,9 +276,11 @@ static tsr_status fill_copies(loading *l, tsr_device_set devices, tsr_upload_con
                           &l->parts));
     TSR_FOR_DEVICES(d, devices) {
         TSR_TRY(fill_device(l, d, &jobs[n_jobs]));
-        config->done_bytes -= part_bytes(&jobs[n_jobs]);
+        bytes += part_bytes(&jobs[n_jobs]);
         n_jobs += jobs[n_jobs].n_parts > 0;
     }
+    config->done_bytes -= bytes;
+    tsr_log(&rt->logger, TSR_LOG_DEBUG, "%zu bytes of weights are copied from the file", bytes);
     TSR_TRY(tsr_upload_weights(jobs, n_jobs, config));
 out:
     tsr_mem_free(l->parts);
