@@ -12,8 +12,9 @@
 
 #include "core/mem.h"
 
-/* Time between two looks at the devices' progress: at most SLICE_NS, and several within the stall timeout. A
- * longer time between two looks means that the process was stopped; only 2 * SLICE_NS of it count. */
+/* Time between two looks at the devices' progress: at most SLICE_NS, and several within the stall timeout
+ * (slice_ns). A longer time between two looks means that the process was stopped, or had no processor; only
+ * 2 * slice_ns of it count, less than the timeout. */
 enum { SLICE_NS = 1000000000, SLICES = 4 };
 
 typedef struct source {
@@ -204,7 +205,7 @@ bool tsr_watch_look(const tsr_watch *watch, tsr_stall *stall)
     if (stall->looked_ns == 0 || progress != stall->seen)
         stall->idle_ns = 0;
     else
-        stall->idle_ns += TSR_MIN(now - stall->looked_ns, 2 * (uint64_t)SLICE_NS);
+        stall->idle_ns += TSR_MIN(now - stall->looked_ns, 2 * watch->slice_ns);
     stall->seen = progress;
     stall->looked_ns = now;
     return stall->idle_ns >= watch->stall_ns;
