@@ -45,6 +45,32 @@ static void what_one_process_cannot_open_none_opens(void **state)
     task_free(&peer);
 }
 
+/* Process 1 was compiled for a later version of the library. */
+static void open_with_newer_config(process *self)
+{
+    const task *t = self->user;
+    struct {
+        tsr_runtime_config config;
+        uint64_t later;
+    } newer = {tsr_runtime_config_default(), 0};
+    tsr_runtime *rt = NULL;
+    newer.config.size = self->rank == 1 ? sizeof newer : newer.config.size;
+    newer.config.devices = t->devices[self->rank];
+    newer.config.transport = &self->transport;
+    process_note(self, tsr_runtime_open(&newer.config, &rt));
+    tsr_runtime_close(rt);
+}
+
+static void a_config_that_one_process_cannot_read_fails_all(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"}};
+    task_run(&t, open_with_newer_config, NULL, processes);
+    task_assert_status(processes, 2, TSR_ERR_INVALID, "the caller is from a newer version of tsr");
+    task_free(&t);
+}
+
 /* A step of one token that fails as it should in every process, and is all that is lost. */
 static tsr_status decode_refused(process *self, tsr_session *session, int32_t token, tsr_status expected,
                                  const char *text)
@@ -362,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
+        cmocka_unit_test(a_config_that_one_process_cannot_read_fails_all),
         cmocka_unit_test(arguments_that_differ_are_refused),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(a_cancelled_decode_ends_in_every_process),

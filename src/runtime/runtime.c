@@ -196,6 +196,18 @@ size_t tsr_runtime_config_init(tsr_runtime_config *config_out, size_t size)
     return tsr_config_write(&defaults, sizeof defaults, config_out, size);
 }
 
+/* A config that is newer than this library fails, and has a transport nevertheless. */
+static tsr_status read_config(const tsr_runtime_config *config, tsr_runtime_config *own)
+{
+    const tsr_status status = tsr_config_read("tsr_runtime_config", config,
+                                              offsetof(tsr_runtime_config, library_tokens), own, sizeof *own);
+    if (status != TSR_OK && config->size > sizeof *own) {
+        own->transport = config->transport;
+        own->transport_timeout_ns = config->transport_timeout_ns;
+    }
+    return status;
+}
+
 static tsr_status begin(const tsr_runtime_config *config, tsr_runtime **rt_out, tsr_runtime **made_out)
 {
     if (!rt_out)
@@ -214,9 +226,9 @@ tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_o
     tsr_processes *processes = NULL;
     tsr_runtime *rt = NULL;
 
-    TSR_TRY(tsr_config_read("tsr_runtime_config", config, offsetof(tsr_runtime_config, library_tokens), &own,
-                            sizeof own));
-    status = begin(&own, rt_out, &rt);
+    status = read_config(config, &own);
+    if (status == TSR_OK)
+        status = begin(&own, rt_out, &rt);
     if (own.transport) /* also after a failure, which the other processes do not know */
         status = tsr_processes_create(own.transport, own.transport_timeout_ns, rt ? rt->watch : NULL, status,
                                       &processes);
