@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/directory.h"
@@ -41,6 +42,43 @@ static void output_of(const char *line, char *text, size_t bytes)
     text[used] = '\0';
     if (pclose(pipe) != 0)
         fail_msg("%s: failed: %s", line, text);
+}
+
+static int occurrences(const char *text, const char *phrase)
+{
+    int n = 0;
+    for (; (text = strstr(text, phrase)); text += strlen(phrase))
+        n++;
+    return n;
+}
+
+/* In both processes, or in the second one: it has another command line, or cannot discover its machine. */
+static void a_failure_before_processes_join_ends_all_with_one_message(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *phrase;
+        int code;
+    } cases[] = {
+        {"set -- \"$@\" --hyphen", "tsr run: unknown option '--hyphen'", 2},
+        {"case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in 1) set -- \"$@\" --hyphen;; esac",
+         "process 1: tsr run: unknown option '--hyphen'", 2},
+        {"case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in 1) export HWLOC_COMPONENTS=stop;; esac",
+         "process 1: tsr run: hwloc cannot describe this machine", 1},
+    };
+    static char line[8192], text[8192];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(line, sizeof line,
+                 "%s 2 sh -c '%s; exec \"$0\" \"$@\"' '%s' " RUN "-p hi -n 1 --devices host:1,threads=1 2>&1",
+                 TSR_TEST_MPIEXEC, cases[i].before, program_path());
+        FILE *pipe = popen(line, "r");
+        assert_non_null(pipe);
+        text[fread(text, 1, sizeof text - 1, pipe)] = '\0';
+        const int how = pclose(pipe);
+        if (!WIFEXITED(how) || WEXITSTATUS(how) != cases[i].code || !strstr(text, cases[i].phrase) ||
+            occurrences(text, "tsr run: ") != 1)
+            fail_msg("%s: %d: %s", line, how, text);
+    }
 }
 
 /* Each process one device, each two, one process with a device and one with two. */
@@ -115,6 +153,16 @@ static void what_processes_measure_is_used_by_them(void **state)
     assert_null(strstr(text, "pred."));
     assert_non_null(strstr(text, "host0@0  host0@1"));
     assert_non_null(strstr(text, "stored in"));
+    snprintf(line, sizeof line, "%s 2 '%s' bench links --mpi %s --json 2>/dev/null", mpi, program_path(),
+             devices);
+    output_of(line, text, sizeof text);
+    assert_int_equal(occurrences(text, "\"devices\": [\n    {"), 1);
+    assert_int_equal(occurrences(text, "\"name\": \"host0@"), 2);
+    assert_int_equal(occurrences(text, "\"from\": 1"), occurrences(text, "\"from\": 0"));
+    assert_int_equal(occurrences(text, "\"predicted_ns\": null"), occurrences(text, "\"measured_ns\""));
+    assert_non_null(strstr(text, "\"kind\": \"all-reduce\""));
+    assert_non_null(strstr(text, "\"kind\": \"transfer\""));
+    assert_non_null(strstr(text, "\"kept_in\": null"));
     snprintf(line, sizeof line,
              "%s 2 '%s' bench --mpi --stored-rates %s %s --ratios 1,1 -r 1 -p 8 -n 2 -o csv 2>/dev/null", mpi,
              program_path(), model, devices);
@@ -196,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
 #ifdef TSR_TEST_MPIEXEC
+        cmocka_unit_test(a_failure_before_processes_join_ends_all_with_one_message),
         cmocka_unit_test(text_does_not_depend_on_processes),
         cmocka_unit_test(processes_draw_one_seed),
         cmocka_unit_test(the_first_process_reads_for_all),

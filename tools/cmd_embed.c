@@ -243,9 +243,8 @@ int tsr_cmd_embed(int argc, char **argv)
         code = read_text(&o, &text, &bytes);
     if (code == TOOL_GO_ON)
         code = tool_engine_read("embed", &o.engine, &engine);
-    if (code == TOOL_GO_ON &&
-        !tool_processes_join("embed", o.engine.mpi ? TOOL_TOGETHER : TOOL_ALONE, &processes))
-        code = TOOL_EXIT_FAILED;
+    if (code == TOOL_GO_ON)
+        code = tool_processes_join("embed", o.engine.mpi, &processes);
     if (code == TOOL_GO_ON) {
         tsr_status status = tool_engine_open(&engine, &processes);
         if (status == TSR_OK)
@@ -254,10 +253,8 @@ int tsr_cmd_embed(int argc, char **argv)
             tool_engine_show(&engine, model);
         code = status == TSR_OK ? embed(&o, model, text, bytes) : tool_fail("embed", status);
     }
-    fflush(stdout); /* before mpirun sees that this process is done */
     tsr_model_close(model);
     tool_engine_close(&engine);
-    tool_processes_leave(&processes);
     free(text);
     return code;
 }

@@ -81,17 +81,14 @@ static int run_in_processes(run_options *options, tool_engine *devices)
     tool_processes processes;
     char *prompt = NULL;
     size_t prompt_bytes = 0;
-    int code = TOOL_EXIT_FAILED;
-    const tool_joining joining = options->survive ? TOOL_SURVIVING : TOOL_TOGETHER;
-    if (!tool_processes_join("run", options->engine.mpi ? joining : TOOL_ALONE, &processes))
-        return code;
-    if (tool_processes_share(&processes, 0, &options->sampler.seed, sizeof options->sampler.seed))
+    int code = tool_processes_join("run", options->engine.mpi, &processes);
+    if (code == TOOL_GO_ON &&
+        !tool_processes_share(&processes, 0, &options->sampler.seed, sizeof options->sampler.seed))
+        code = TOOL_EXIT_FAILED;
+    if (code == TOOL_GO_ON)
         code = run_prompt_read(options, &processes, &prompt, &prompt_bytes);
     if (code == TOOL_GO_ON)
         code = run(options, devices, &processes, prompt, prompt_bytes);
-    fflush(stdout); /* before mpirun sees that this process is done */
-    tool_engine_close(devices);
-    tool_processes_leave(&processes);
     free(prompt);
     return code;
 }
@@ -103,5 +100,8 @@ int tsr_cmd_run(int argc, char **argv)
     int code = run_options_read(argc, argv, &options);
     if (code == TOOL_GO_ON)
         code = tool_engine_read("run", &options.engine, &devices);
-    return code == TOOL_GO_ON ? run_in_processes(&options, &devices) : code;
+    if (code == TOOL_GO_ON)
+        code = run_in_processes(&options, &devices);
+    tool_engine_close(&devices);
+    return code;
 }

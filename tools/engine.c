@@ -32,7 +32,10 @@ int tool_engine_read(const char *command, tool_engine_options *options, tool_eng
     engine->config.load.verify_upload = options->verify_upload;
     engine->config.load.progress = tool_progress_show;
     engine->config.load.progress_user = &engine->loading;
-    return TOOL_GO_ON;
+    const tool_machine_options here = {0};
+    const tsr_logger logger = tool_logger(options->verbose);
+    const tsr_status status = tool_machine_topology(&here, &logger, &engine->topo);
+    return status == TSR_OK ? TOOL_GO_ON : tool_fail(command, status);
 }
 
 /* Whether a host device has to join the GPUs is decided before any device is opened. */
@@ -55,9 +58,9 @@ static tsr_status find_devices(tool_engine *engine)
 
 /* Set measured rates and links, so that the plan is that of tsr plan. In several processes once the runtime
  * is open: until then one may have failed, and would not take part. */
-static tsr_status describe_devices(tool_engine *engine, const tool_processes *processes,
-                                   const tsr_topology *topo, const char *devices)
+static tsr_status describe_devices(tool_engine *engine, const tool_processes *processes, const char *devices)
 {
+    const tsr_topology *topo = engine->topo;
     tsr_device_list *list = NULL;
     tsr_status status = tsr_device_list_create(topo, devices, NULL, &list);
     if (processes->transport)
@@ -80,24 +83,16 @@ tsr_status tool_engine_open(tool_engine *engine, const tool_processes *processes
     config.transport_timeout_ns = UINT64_C(1000000000) * (uint64_t)options->process_timeout;
     config.network = options->network;
     config.logger = tool_logger(options->verbose);
-    config.logger.user = processes->log;
-
-    tsr_topology *topo = NULL;
-    const tool_machine_options here = {0};
+    config.topology = engine->topo;
+    config.devices = tool_model_devices(&options->model, engine->topo);
     const bool chooses = options->fit && !processes->transport; /* processes would choose differently */
     tsr_status status = chooses ? find_devices(engine) : TSR_OK;
-    if (status == TSR_OK)
-        status = tool_machine_topology(&here, &config.logger, &topo);
-    config.topology = topo;
-    if (status == TSR_OK)
-        config.devices = tool_model_devices(&options->model, topo);
     if (status == TSR_OK && !processes->transport)
-        status = describe_devices(engine, processes, topo, config.devices);
+        status = describe_devices(engine, processes, config.devices);
     if (status == TSR_OK)
         status = tsr_runtime_open(&config, &engine->rt);
     if (status == TSR_OK && processes->transport)
-        status = describe_devices(engine, processes, topo, config.devices);
-    tsr_topology_destroy(topo);
+        status = describe_devices(engine, processes, config.devices);
     return status;
 }
 
@@ -136,5 +131,7 @@ void tool_engine_close(tool_engine *engine)
 {
     tool_measured_free(&engine->measured);
     tsr_runtime_close(engine->rt);
+    tsr_topology_destroy(engine->topo);
     engine->rt = NULL;
+    engine->topo = NULL;
 }

@@ -71,11 +71,12 @@ typedef struct tool_engine {
     tool_progress loading;
     tool_measured measured;
     tsr_model_config config; /* of models; points into this struct, which must not be moved */
+    tsr_topology *topo;      /* this machine */
     tsr_runtime *rt;         /* NULL: not open */
 } tool_engine;
 
-/* Convert the options to engine_out->config; the engine borrows them. Returns TOOL_GO_ON or an exit code,
- * after an error message. */
+/* Convert the options to engine_out->config, and discover the machine; the engine borrows the options.
+ * Returns TOOL_GO_ON or an exit code, after an error message. Before processes join. */
 int tool_engine_read(const char *command, tool_engine_options *options, tool_engine *engine_out);
 
 /* Open the devices; with --fit decide before whether a host device has to join the GPUs. The devices of

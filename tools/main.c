@@ -225,13 +225,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "tsr: no command given; `tsr help` lists them\n");
         return TOOL_EXIT_USAGE;
     }
+    tool_processes_begin(argc, argv);
     int code = run(argc, argv);
     /* A full disk or a closed pipe must not look like success. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == TOOL_EXIT_OK) {
         fprintf(stderr, "tsr %s: cannot write to standard output\n", argv[1]);
         code = TOOL_EXIT_FAILED;
     }
-    return code;
+    return tool_processes_end(argv[1], code);
 }
 
 int tool_fail(const char *command, tsr_status status)
@@ -247,7 +248,8 @@ int tool_fail(const char *command, tsr_status status)
 
 static void print_log(tsr_log_level level, const char *text, void *user)
 {
-    fprintf(user ? user : stderr, "tsr: %s%s\n", level == TSR_LOG_WARN ? "warning: " : "", text);
+    (void)user;
+    fprintf(tool_processes_log(), "tsr: %s%s\n", level == TSR_LOG_WARN ? "warning: " : "", text);
 }
 
 tsr_logger tool_logger(bool verbose)

@@ -5,8 +5,11 @@
 #include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "options.h"
 
 #ifdef TSR_TOOL_WITH_MPI
 #include <tsr/mpi.h>
@@ -28,31 +31,53 @@ static void tsr_mpi_transport_destroy(tsr_transport *transport)
 }
 #endif
 
-static int silenced = -1; /* stderr of a process that is silent */
+enum { MOST_PROCESSES = 64 }; /* of a runtime */
+
+/* This process's place in the job. */
+static struct {
+    const char *problem;      /* why there is none; NULL: none was wanted, or there is one */
+    tsr_transport *transport; /* NULL: single process */
+    FILE *log;                /* standard error of a process that is silent; NULL: stderr */
+    FILE *held;               /* what such a process has written until the processes agree */
+    bool agreed;              /* on what each process did before joining */
+} job;
 
 /* All processes would write the same text and tables; warnings differ. */
-static bool fall_silent(FILE **log_out)
+static const char *fall_silent(void)
 {
-    const int own = silenced = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    *log_out = own >= 0 ? fdopen(own, "w") : NULL;
-    return *log_out && freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr);
+    const int own = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    job.log = own >= 0 ? fdopen(own, "w") : NULL;
+    job.held = tmpfile();
+    if (!job.log || !job.held)
+        return "cannot open a temporary file for messages";
+    if (!freopen("/dev/null", "w", stdout) || dup2(fileno(job.held), STDERR_FILENO) < 0)
+        return "cannot open /dev/null";
+    setvbuf(job.log, NULL, _IOLBF, 0);
+    return NULL;
 }
 
-bool tool_processes_join(const char *command, tool_joining joining, tool_processes *processes_out)
+static bool has_option(int argc, char **argv, const char *option)
 {
-    *processes_out = (tool_processes){.command = command};
-    if (joining == TOOL_ALONE)
-        return true;
-    const char *problem = joining == TOOL_SURVIVING
-                              ? tsr_mpi_transport_create_surviving(NULL, &processes_out->transport)
-                              : tsr_mpi_transport_create(NULL, &processes_out->transport);
-    if (!problem && processes_out->transport->rank > 0 && !fall_silent(&processes_out->log))
-        problem = "cannot open /dev/null";
-    if (!problem)
-        return true;
-    fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
-    tool_processes_leave(processes_out);
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], option) == 0)
+            return true;
     return false;
+}
+
+void tool_processes_begin(int argc, char **argv)
+{
+    if (!has_option(argc, argv, "--mpi"))
+        return;
+    job.problem = has_option(argc, argv, "--survive")
+                      ? tsr_mpi_transport_create_surviving(NULL, &job.transport)
+                      : tsr_mpi_transport_create(NULL, &job.transport);
+    if (!job.problem && job.transport->rank > 0)
+        job.problem = fall_silent();
+}
+
+FILE *tool_processes_log(void)
+{
+    return job.log ? job.log : stderr;
 }
 
 void tool_processes_leave_out(tool_processes *processes, int rank)
@@ -67,8 +92,66 @@ static bool is_gone(const tool_processes *processes, int rank)
 
 void tool_processes_speak(void)
 {
-    if (silenced >= 0)
-        dup2(silenced, fileno(stderr));
+    if (job.log)
+        dup2(fileno(job.log), STDERR_FILENO);
+}
+
+/* What has been held back is written, behind the number of the process. */
+static void write_held(void)
+{
+    char line[1024];
+    rewind(job.held);
+    while (fgets(line, sizeof line, job.held))
+        fprintf(job.log, "process %d: %s", job.transport->rank, line);
+    fflush(job.log);
+}
+
+/* The outcome of the first process that has failed, whose messages are written; TOOL_GO_ON: none has. */
+static int agree(const tool_processes *processes, int code)
+{
+    int32_t codes[MOST_PROCESSES] = {0};
+    const int n = tool_processes_count(processes);
+    int first = 0;
+    job.agreed = true;
+    if (n > MOST_PROCESSES) /* more than a runtime has; it says so */
+        return code;
+    codes[tool_processes_rank(processes)] = code;
+    if (!tool_processes_gather(processes, codes, sizeof *codes))
+        return TOOL_EXIT_FAILED;
+    while (first < n - 1 && codes[first] == TOOL_GO_ON)
+        first++;
+    if (job.held && codes[first] != TOOL_GO_ON && first == tool_processes_rank(processes))
+        write_held();
+    else if (job.held && !freopen("/dev/null", "w", stderr))
+        return TOOL_EXIT_FAILED;
+    return codes[first];
+}
+
+int tool_processes_join(const char *command, bool wanted, tool_processes *processes_out)
+{
+    *processes_out = (tool_processes){.command = command};
+    if (!wanted)
+        return TOOL_GO_ON;
+    if (job.problem) {
+        fprintf(tool_processes_log(), "tsr %s: --mpi: %s\n", command, job.problem);
+        return TOOL_EXIT_FAILED;
+    }
+    processes_out->transport = job.transport;
+    return agree(processes_out, TOOL_GO_ON);
+}
+
+int tool_processes_end(const char *command, int code)
+{
+    const tool_processes processes = {.command = command, .transport = job.transport};
+    fflush(stdout); /* before mpirun sees that this process is done */
+    if (job.transport && !job.agreed)
+        code = agree(&processes, code);
+    tsr_mpi_transport_destroy(job.transport);
+    if (job.log)
+        fclose(job.log);
+    if (job.held)
+        fclose(job.held);
+    return code;
 }
 
 int tool_processes_count(const tool_processes *processes)
@@ -128,7 +211,7 @@ bool tool_processes_share(const tool_processes *processes, int root, void *bytes
         if (rank != root && !is_gone(processes, rank))
             problem = send_to(t, rank, bytes, n);
     if (problem)
-        fprintf(processes->log ? processes->log : stderr, "tsr %s: --mpi: %s\n", processes->command, problem);
+        fprintf(tool_processes_log(), "tsr %s: --mpi: %s\n", processes->command, problem);
     return !problem;
 }
 
@@ -156,21 +239,12 @@ bool tool_processes_share_text(const tool_processes *processes, int *outcome, ch
         *text = head.is_there ? malloc((size_t)head.bytes + 1) : NULL;
         *n = head.is_there ? (size_t)head.bytes : 0;
         if (head.is_there && !*text) {
-            fprintf(processes->log, "tsr %s: out of memory for a text of %zu bytes\n", processes->command,
-                    *n);
+            fprintf(tool_processes_log(), "tsr %s: out of memory for a text of %zu bytes\n",
+                    processes->command, *n);
             return false;
         }
         if (*text)
             (*text)[*n] = '\0';
     }
     return *n == 0 || !*text || tool_processes_share(processes, 0, *text, *n);
-}
-
-void tool_processes_leave(tool_processes *processes)
-{
-    tsr_mpi_transport_destroy(processes->transport);
-    if (processes->log)
-        fclose(processes->log);
-    silenced = -1;
-    *processes = (tool_processes){0};
 }

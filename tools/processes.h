@@ -1,5 +1,11 @@
 /* tsr as one of several processes of an MPI job (--mpi): the transport between them, and the process that
- * prints. */
+ * prints.
+ *
+ * Processes join in two steps. Before anything is read, main() looks for --mpi and connects the processes;
+ * output of all but the first is suppressed from then on, since it is the same. What each then does alone,
+ * reading options and files and discovering its machine, may fail in one of them. All processes, those that
+ * have failed as well, come to one exchange, and end with the message and the exit code of the first that
+ * failed. Afterwards failures are reported by the library (tsr/transport.h), or shared as below. */
 #ifndef TSR_TOOLS_PROCESSES_H
 #define TSR_TOOLS_PROCESSES_H
 
@@ -12,20 +18,21 @@
 typedef struct tool_processes {
     const char *command;      /* for messages */
     tsr_transport *transport; /* NULL: single process */
-    FILE *log;                /* destination of this process's warnings; NULL: stderr */
     uint64_t gone;            /* one bit for each process that is left out */
 } tool_processes;
 
-/* How the others are joined. */
-typedef enum tool_joining {
-    TOOL_ALONE,    /* not at all */
-    TOOL_TOGETHER, /* all end with the first that ends */
-    TOOL_SURVIVING /* they can go on without one that ends */
-} tool_joining;
+/* First and last in main(). With --survive in `argv` the processes can go on without one that ends. The end
+ * returns the exit code of the process, which is `code` unless another process failed before all had joined;
+ * it blocks until all have arrived. */
+void tool_processes_begin(int argc, char **argv);
+int tool_processes_end(const char *command, int code);
 
-/* Join the other processes; blocks until all have arrived. Output of all but the first is suppressed, since
- * it is the same. False after an error message that names `command`. */
-bool tool_processes_join(const char *command, tool_joining joining, tool_processes *processes_out);
+/* Join the other processes if `wanted`; blocks until each has arrived, or has failed before. TOOL_GO_ON, or
+ * an exit code after a message of one process. */
+int tool_processes_join(const char *command, bool wanted, tool_processes *processes_out);
+
+/* Destination of this process's warnings. */
+FILE *tool_processes_log(void);
 
 /* No message goes to this process, or comes from it, any more. */
 void tool_processes_leave_out(tool_processes *processes, int rank);
@@ -50,7 +57,5 @@ bool tool_processes_share_text(const tool_processes *processes, int *outcome, ch
 
 /* Write errors in this process, too: the one that writes them may be lost. */
 void tool_processes_speak(void);
-
-void tool_processes_leave(tool_processes *processes);
 
 #endif

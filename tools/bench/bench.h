@@ -44,14 +44,19 @@ typedef struct bench_options {
     bool verbose, quiet, keep_rates, stored_rates, mpi;
 } bench_options;
 
-typedef struct bench {
-    const bench_options *options;
-    tool_processes processes;
+/* The devices of this process, and of all. */
+typedef struct bench_machine {
     tsr_topology *topo;          /* of this process's machine */
     tsr_device_list *own;        /* this process's devices */
     const tsr_device_list *list; /* those of all processes */
     tsr_device_list together;    /* of several */
-    tsr_links *links;            /* NULL between several */
+} bench_machine;
+
+typedef struct bench {
+    const bench_options *options;
+    tool_processes processes;
+    bench_machine machine;
+    tsr_links *links; /* NULL between several */
     tsr_device_rates rates[TSR_MAX_DEVICES];
     bench_engine engine;
     tool_progress loading;
@@ -75,10 +80,15 @@ bool bench_may_keep(const tool_processes *processes, double load, bool anyway);
 
 /* -- several processes: all call these functions; no effect in a single one -- */
 
-/* Set list_out to the devices of all processes, once the runtime is open. `own` are this process's. The
- * caller frees list_out->devices. */
-tsr_status bench_list_together(tsr_runtime *rt, const tool_processes *processes, const tsr_device_list *own,
-                               tsr_device_list *list_out);
+/* Discover the machine, before processes join. TOOL_GO_ON, or an exit code after an error message. */
+int bench_machine_find(const char *command, bool verbose, bench_machine *machine_out);
+
+/* List the devices, `devices` in this process, once the runtime is open: until then processes do not know of
+ * each other's failures. */
+tsr_status bench_machine_list(bench_machine *machine, tsr_runtime *rt, const tool_processes *processes,
+                              const char *devices);
+
+void bench_machine_free(bench_machine *machine); /* of zeros, too */
 
 /* Index of this process's first device. */
 int bench_first_device(const tsr_runtime *rt, const tool_processes *processes);

@@ -16,41 +16,23 @@
 
 /* -- opening -- */
 
-/* Descriptions of the devices, and of the links between them. Only now: until the runtime is open, other
- * processes do not know of a failure. */
-static tsr_status describe_devices(bench *b, const char *devices)
-{
-    tsr_status status = tsr_device_list_create(b->topo, devices, NULL, &b->own);
-    b->list = b->own;
-    if (status != TSR_OK)
-        return status;
-    if (!b->processes.transport)
-        return tool_measured_links(b->topo, b->own, &b->links);
-    b->list = &b->together;
-    return bench_list_together(b->engine.rt, &b->processes, b->own, &b->together);
-}
-
 static tsr_status open_devices(bench *b)
 {
     const bench_options *o = b->options;
-    const tool_machine_options here = {0};
     tsr_runtime_config config = tsr_runtime_config_default();
-    tsr_logger logger = tool_logger(o->verbose);
-    logger.user = b->processes.log;
-    tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
-    if (status == TSR_OK)
-        config.devices = tool_model_devices(&o->model, b->topo);
-    config.topology = b->topo;
-    config.logger = logger;
+    config.devices = tool_model_devices(&o->model, b->machine.topo);
+    config.topology = b->machine.topo;
+    config.logger = tool_logger(o->verbose);
     config.collectives = o->collectives;
     config.library_tokens = o->library_tokens;
     config.transport = b->processes.transport;
     config.network = o->network;
+    tsr_status status = tsr_runtime_open(&config, &b->engine.rt);
     if (status == TSR_OK)
-        status = tsr_runtime_open(&config, &b->engine.rt);
-    if (status == TSR_OK)
-        status = describe_devices(b, config.devices);
-    b->engine.list = b->list;
+        status = bench_machine_list(&b->machine, b->engine.rt, &b->processes, config.devices);
+    if (status == TSR_OK && !b->processes.transport)
+        status = tool_measured_links(b->machine.topo, b->machine.own, &b->links);
+    b->engine.list = b->machine.list;
     b->engine.processes = &b->processes;
     return status;
 }
@@ -61,9 +43,6 @@ static void close_all(bench *b)
     bench_engine_close(&b->engine);
     tsr_runtime_close(rt);
     tsr_links_destroy(b->links);
-    free(b->together.devices);
-    tsr_device_list_destroy(b->own);
-    tsr_topology_destroy(b->topo);
     bench_report_free(&b->report);
 }
 
@@ -190,7 +169,7 @@ static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_r
     tsr_status status = bench_describe_environment(b);
     if (status == TSR_OK)
         status = bench_measure(b, 0);
-    if (status == TSR_OK && o->ratios && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
+    if (status == TSR_OK && o->ratios && strcmp(o->ratios, "auto") == 0 && b->machine.list->n_devices > 1)
         status = bench_search(b);
     const int of_trace = status == TSR_OK ? bench_trace(b) : TOOL_EXIT_OK; /* of the whole model */
     if (status == TSR_OK && synthetic->n_layers_half)
@@ -250,9 +229,11 @@ static int run(bench *b, bench_synthetic *synthetic)
 {
     const bench_options *o = b->options;
     bench_report before = {0};
-    if (!tool_processes_join("bench", o->mpi ? TOOL_TOGETHER : TOOL_ALONE, &b->processes))
-        return TOOL_EXIT_FAILED;
-    int code = prepare(b, &before);
+    int code = o->show ? TOOL_GO_ON : bench_machine_find("bench", o->verbose, &b->machine);
+    if (code == TOOL_GO_ON)
+        code = tool_processes_join("bench", o->mpi, &b->processes);
+    if (code == TOOL_GO_ON)
+        code = prepare(b, &before);
     if (code == TOOL_GO_ON && o->mpi)
         tool_hear_interrupts_together(tool_processes_is_first(&b->processes), true, NULL);
     else if (code == TOOL_GO_ON)
@@ -260,8 +241,7 @@ static int run(bench *b, bench_synthetic *synthetic)
     if (code == TOOL_GO_ON)
         code = o->show ? show(o, &before) : measure(b, synthetic, &before);
     bench_report_free(&before);
-    fflush(stdout); /* before mpirun sees that this process is done */
-    tool_processes_leave(&b->processes);
+    bench_machine_free(&b->machine);
     return code;
 }
 

@@ -110,8 +110,9 @@ bool bench_may_keep(const tool_processes *processes, double load, bool anyway)
 /* The rates that tsr plan would use. */
 static void use_stored(bench *b)
 {
-    if (!tool_rates_load(&b->processes, b->topo, b->own, b->list->n_devices, b->rates))
-        tsr_device_rates_guess(b->list->devices, b->list->n_devices, b->rates);
+    if (!tool_rates_load(&b->processes, b->machine.topo, b->machine.own, b->machine.list->n_devices,
+                         b->rates))
+        tsr_device_rates_guess(b->machine.list->devices, b->machine.list->n_devices, b->rates);
 }
 
 tsr_status bench_devices(bench *b)
@@ -124,8 +125,8 @@ tsr_status bench_devices(bench *b)
     tsr_status status = bench_measure_rates(b->engine.rt, &b->processes, b->options->n_rounds, b->rates);
     if (status != TSR_OK)
         return status;
-    bench_print_rates(b->list, b->rates, out);
+    bench_print_rates(b->machine.list, b->rates, out);
     if (bench_may_keep(&b->processes, b->rates->load, b->options->keep_rates))
-        bench_keep_rates(&b->processes, b->topo, b->own, b->list, b->rates, out);
+        bench_keep_rates(&b->processes, b->machine.topo, b->machine.own, b->machine.list, b->rates, out);
     return TSR_OK;
 }

@@ -12,7 +12,7 @@
 
 static void describe_machine(const bench *b, bench_environment *e)
 {
-    const tsr_topology *topo = b->topo;
+    const tsr_topology *topo = b->machine.topo;
     const char *cpu = topo->n_packages ? topo->packages[0].cpu_model : "";
     char processes[48] = "";
     if (tool_processes_count(&b->processes) > 1)
@@ -52,15 +52,15 @@ static void describe_host_device(const tsr_device_desc *desc, const tsr_device_i
 static tsr_status describe_devices(const bench *b, bench_report *report)
 {
     const int first = bench_first_device(b->engine.rt, &b->processes);
-    report->n_devices = b->list->n_devices;
-    for (int d = 0; d < b->own->n_devices; d++) {
-        const tsr_device_desc *desc = &b->own->devices[d];
+    report->n_devices = b->machine.list->n_devices;
+    for (int d = 0; d < b->machine.own->n_devices; d++) {
+        const tsr_device_desc *desc = &b->machine.own->devices[d];
         bench_device *to = &report->devices[first + d];
         tsr_device_info info = {0};
-        snprintf(to->name, sizeof to->name, "%s", b->list->devices[first + d].name);
+        snprintf(to->name, sizeof to->name, "%s", b->machine.list->devices[first + d].name);
         snprintf(to->kind, sizeof to->kind, "%s", tsr_device_kind_name(desc->kind));
         if (desc->gpu >= 0)
-            tool_text_print(to->what, sizeof to->what, "%s", b->topo->gpus[desc->gpu].name);
+            tool_text_print(to->what, sizeof to->what, "%s", b->machine.topo->gpus[desc->gpu].name);
         else if (tsr_runtime_device(b->engine.rt, first + d, &info) == TSR_OK)
             describe_host_device(desc, &info, to);
     }
@@ -74,9 +74,9 @@ static void describe_collectives(const bench *b, bench_environment *e)
     int n = tsr_runtime_collectives(b->engine.rt, rows), used = 0;
     const bool several = tool_processes_count(&b->processes) > 1;
     snprintf(e->collectives, sizeof e->collectives, "%s",
-             several                  ? "MPI"
-             : b->list->n_devices > 1 ? "shared memory"
-                                      : "none");
+             several                          ? "MPI"
+             : b->machine.list->n_devices > 1 ? "shared memory"
+                                              : "none");
     for (int r = 0; r < n && used < (int)sizeof e->collectives; r++)
         if (r == 0 || strcmp(rows[r].implementation, rows[r - 1].implementation) != 0)
             used += snprintf(e->collectives + used, sizeof e->collectives - (size_t)used, "%s%s",

@@ -28,10 +28,7 @@ typedef struct links_options {
  * the links between several processes. */
 typedef struct links_bench {
     tool_processes processes;
-    tsr_topology *topo;
-    tsr_device_list *own;            /* this process's devices */
-    const tsr_device_list *list;     /* those of all processes */
-    tsr_device_list together;        /* of several */
+    bench_machine machine;
     tsr_links *predicted, *measured; /* predicted NULL: several processes */
     tsr_device_rates rates[TSR_MAX_DEVICES];
     int n_collectives;
@@ -69,12 +66,12 @@ static void print_pairs(const links_bench *b)
                                            "all-reduce us", "pred."});
     else
         tool_table_header(&table, 5, (const char *[]){"from", "to", "GB/s", "transfer us", "all-reduce us"});
-    for (int x = 0; x < b->list->n_devices; x++) {
-        for (int y = x + 1; y < b->list->n_devices; y++) {
+    for (int x = 0; x < b->machine.list->n_devices; x++) {
+        for (int y = x + 1; y < b->machine.list->n_devices; y++) {
             tsr_link is = link_of(b->measured, x, y), was = link_of(predicted, x, y);
             uint64_t both = UINT64_C(1) << x | UINT64_C(1) << y;
-            tool_table_cell(&table, "%s", b->list->devices[x].name);
-            tool_table_cell(&table, "%s", b->list->devices[y].name);
+            tool_table_cell(&table, "%s", b->machine.list->devices[x].name);
+            tool_table_cell(&table, "%s", b->machine.list->devices[y].name);
             if (b->predicted)
                 tool_table_cell(&table, "%s", tsr_link_kind_name(was.kind));
             put_times(b, &table, is.bytes_per_s / 1e9, was.bytes_per_s / 1e9);
@@ -94,12 +91,12 @@ static void name_set(const links_bench *b, uint64_t devices, char *text, size_t 
     size_t used = 0;
     int n = 0;
     text[0] = '\0';
-    for (int d = 0; d < b->list->n_devices; d++)
+    for (int d = 0; d < b->machine.list->n_devices; d++)
         if (devices >> d & 1 && used < bytes) {
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", n ? "," : "", d);
             n++;
         }
-    if (n == b->list->n_devices)
+    if (n == b->machine.list->n_devices)
         snprintf(text, bytes, "all");
 }
 
@@ -157,7 +154,7 @@ static json_t *json_value(const links_bench *b, const tsr_links_value *value)
 {
     json_t *devices = json_array();
     double predicted = b->predicted ? tsr_links_all_reduce_ns(b->predicted, value->devices, value->bytes) : 0;
-    for (int d = 0; d < b->list->n_devices; d++) {
+    for (int d = 0; d < b->machine.list->n_devices; d++) {
         if (!(value->devices >> d & 1))
             continue;
         json_array_append_new(devices, json_integer(d));
@@ -178,54 +175,41 @@ static json_t *json_all(const links_bench *b)
         json_array_append_new(values, json_value(b, tsr_links_measured(b->measured, i)));
     if (b->kept && tool_cache_path(TOOL_LINKS_FILE, path))
         path_or_null = tool_text_json(path);
-    return json_pack("{s:o, s:o, s:o}", "devices", tool_json_devices(b->list), "links", values, "kept_in",
-                     path_or_null ? path_or_null : json_null());
+    return json_pack("{s:o, s:o, s:o}", "devices", tool_json_devices(b->machine.list), "links", values,
+                     "kept_in", path_or_null ? path_or_null : json_null());
 }
 
 /* -- the command -- */
 
 /* Between the devices of several processes, any machine's: links that are nothing but measured. */
-static tsr_status list_together(links_bench *b, tsr_runtime *rt)
+static tsr_status make_links(links_bench *b)
 {
     tsr_device_desc blank[TSR_MAX_DEVICES] = {{.name = ""}};
-    tsr_status status = bench_list_together(rt, &b->processes, b->own, &b->together);
-    b->list = &b->together;
-    for (int d = 0; d < b->together.n_devices; d++)
+    const tsr_device_list *list = b->machine.list;
+    if (!b->processes.transport) {
+        const tsr_status status = tsr_links_create(b->machine.topo, list, &b->predicted);
+        return status == TSR_OK ? tsr_links_create(b->machine.topo, list, &b->measured) : status;
+    }
+    for (int d = 0; d < list->n_devices; d++)
         blank[d] = (tsr_device_desc){.kind = TSR_DEVICE_HOST, .gpu = -1, .numa_node = -1};
-    const tsr_device_list list = {.n_devices = b->together.n_devices, .devices = blank};
-    return status == TSR_OK ? tsr_links_create(b->topo, &list, &b->measured) : status;
-}
-
-static tsr_status list_devices(const links_options *o, links_bench *b, tsr_runtime *rt)
-{
-    tsr_status status = tsr_device_list_create(b->topo, o->devices, NULL, &b->own);
-    b->list = b->own;
-    if (status == TSR_OK && b->processes.transport)
-        return list_together(b, rt);
-    if (status == TSR_OK)
-        status = tsr_links_create(b->topo, b->list, &b->predicted);
-    if (status == TSR_OK)
-        status = tsr_links_create(b->topo, b->list, &b->measured);
-    return status;
+    const tsr_device_list any = {.n_devices = list->n_devices, .devices = blank};
+    return tsr_links_create(b->machine.topo, &any, &b->measured);
 }
 
 static tsr_status measure(const links_options *o, links_bench *b)
 {
-    const tool_machine_options here = {0};
-    tsr_logger logger = tool_logger(o->verbose);
     tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
-    logger.user = b->processes.log;
-    tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
     config.devices = o->devices;
     config.collectives = o->collectives;
-    config.topology = b->topo;
-    config.logger = logger;
+    config.topology = b->machine.topo;
+    config.logger = tool_logger(o->verbose);
     config.transport = b->processes.transport;
+    tsr_status status = tsr_runtime_open(&config, &rt);
     if (status == TSR_OK)
-        status = tsr_runtime_open(&config, &rt);
+        status = bench_machine_list(&b->machine, rt, &b->processes, o->devices);
     if (status == TSR_OK)
-        status = list_devices(o, b, rt);
+        status = make_links(b);
     const tool_load start = tool_load_now();
     if (status == TSR_OK)
         status = tsr_runtime_measure_links(rt, b->measured);
@@ -243,17 +227,17 @@ static tsr_status measure(const links_options *o, links_bench *b)
 static int report(const links_options *o, links_bench *b)
 {
     char path[TOOL_PATH];
-    const bool keeps = b->may_keep && b->list->n_devices > 1 && b->predicted;
-    b->kept = keeps && tool_links_save(b->topo, b->list, b->measured);
+    const bool keeps = b->may_keep && b->machine.list->n_devices > 1 && b->predicted;
+    b->kept = keeps && tool_links_save(b->machine.topo, b->machine.list, b->measured);
     if (keeps && !b->kept)
         fprintf(stderr, "tsr: warning: cannot store the measured links: %s\n", strerror(errno));
     if (o->as_json)
         return tool_json_print("bench links", json_all(b));
-    bench_print_rates(b->list, b->rates, stdout);
+    bench_print_rates(b->machine.list, b->rates, stdout);
     if (b->may_keep)
-        bench_keep_rates(&b->processes, b->topo, b->own, b->list, b->rates, stdout);
+        bench_keep_rates(&b->processes, b->machine.topo, b->machine.own, b->machine.list, b->rates, stdout);
     printf("\n");
-    if (b->list->n_devices < 2) {
+    if (b->machine.list->n_devices < 2) {
         printf("One device: no links.\n");
         return TOOL_EXIT_OK;
     }
@@ -292,20 +276,18 @@ int tsr_cmd_bench_links(int argc, char **argv)
         .examples = "tsr bench links --devices host:2\n"
                     "tsr bench links --devices cuda --json",
         .pages = "benchmarking devices processes json"};
-    int code = tool_options_parse(&command, argc, argv, stdout, stderr);
-    if (code != TOOL_GO_ON)
-        return code;
     links_bench b = {0};
-    if (!tool_processes_join("bench links", o.mpi ? TOOL_TOGETHER : TOOL_ALONE, &b.processes))
-        return TOOL_EXIT_FAILED;
-    tsr_status status = measure(&o, &b);
-    code = status == TSR_OK ? report(&o, &b) : tool_fail("bench links", status);
-    fflush(stdout); /* before mpirun sees that this process is done */
+    int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code == TOOL_GO_ON)
+        code = bench_machine_find("bench links", o.verbose, &b.machine);
+    if (code == TOOL_GO_ON)
+        code = tool_processes_join("bench links", o.mpi, &b.processes);
+    if (code == TOOL_GO_ON) {
+        const tsr_status status = measure(&o, &b);
+        code = status == TSR_OK ? report(&o, &b) : tool_fail("bench links", status);
+    }
     tsr_links_destroy(b.measured);
     tsr_links_destroy(b.predicted);
-    free(b.together.devices);
-    tsr_device_list_destroy(b.own);
-    tsr_topology_destroy(b.topo);
-    tool_processes_leave(&b.processes);
+    bench_machine_free(&b.machine);
     return code;
 }

@@ -124,8 +124,8 @@ static int add_row(bench *b, bench_row_kind kind, const float *split)
         return no_memory();
     row->kind = kind;
     if (split) {
-        memcpy(row->split, split, (size_t)b->list->n_devices * sizeof *split);
-        bench_split_round(row->split, b->list->n_devices, row->text);
+        memcpy(row->split, split, (size_t)b->machine.list->n_devices * sizeof *split);
+        bench_split_round(row->split, b->machine.list->n_devices, row->text);
     }
     return TOOL_GO_ON;
 }
@@ -133,7 +133,7 @@ static int add_row(bench *b, bench_row_kind kind, const float *split)
 static int add_even(bench *b)
 {
     float split[TSR_MAX_DEVICES];
-    for (int d = 0; d < b->list->n_devices; d++)
+    for (int d = 0; d < b->machine.list->n_devices; d++)
         split[d] = 1;
     return add_row(b, BENCH_ROW_EVEN, split);
 }
@@ -143,8 +143,8 @@ static int add_by_memory(bench *b)
 {
     float split[TSR_MAX_DEVICES];
     bool even = true;
-    for (int d = 0; d < b->list->n_devices; d++) {
-        const tsr_device_desc *desc = &b->list->devices[d];
+    for (int d = 0; d < b->machine.list->n_devices; d++) {
+        const tsr_device_desc *desc = &b->machine.list->devices[d];
         uint64_t bytes = desc->memory_usable_bytes ? desc->memory_usable_bytes
                          : desc->mem_cap_bytes     ? desc->mem_cap_bytes
                                                    : desc->memory_total_bytes;
@@ -159,7 +159,7 @@ static int add_by_memory(bench *b)
 /* Shares of the first device from small to large, the others equal. */
 static int add_sweep(bench *b, int n_ratios)
 {
-    int n_devices = b->list->n_devices, code = TOOL_GO_ON;
+    int n_devices = b->machine.list->n_devices, code = TOOL_GO_ON;
     float split[TSR_MAX_DEVICES];
     for (int i = 1; i <= n_ratios && code == TOOL_GO_ON; i++) {
         split[0] = (float)i;
@@ -175,7 +175,7 @@ static int add_sweep(bench *b, int n_ratios)
 static int add_given(bench *b, const char *text)
 {
     float split[TSR_MAX_DEVICES] = {0};
-    int n_devices = b->list->n_devices, n_parsed;
+    int n_devices = b->machine.list->n_devices, n_parsed;
     double sum = 0;
     if (tsr_split_parse(text, split, n_devices, &n_parsed) != TSR_OK)
         return tool_fail("bench", TSR_ERR_INVALID);
@@ -235,14 +235,14 @@ int bench_rows_make(bench *b)
     int n_ratios, code = add_row(b, BENCH_ROW_PLANNED, NULL);
     if (code == TOOL_GO_ON && b->options->model.tensor_split)
         return add_given(b, b->options->model.tensor_split);
-    if (code != TOOL_GO_ON || (b->list->n_devices == 1 && !b->options->ratios))
+    if (code != TOOL_GO_ON || (b->machine.list->n_devices == 1 && !b->options->ratios))
         return code;
     if (!is_sweep && strcmp(ratios, "auto") != 0)
         return add_list(b, ratios);
-    if (b->list->n_devices == 1) {
+    if (b->machine.list->n_devices == 1) {
         fprintf(stderr,
                 "tsr bench: --ratios %s needs two devices or more, and %s is the only one; see --devices\n",
-                ratios, b->list->devices[0].name);
+                ratios, b->machine.list->devices[0].name);
         return TOOL_EXIT_USAGE;
     }
     if (is_sweep) {

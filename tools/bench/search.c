@@ -31,7 +31,7 @@ typedef struct search {
 static double share_of(const search *s, const bench_row *row, int device)
 {
     double sum = 0;
-    for (int d = 0; d < s->b->list->n_devices; d++)
+    for (int d = 0; d < s->b->machine.list->n_devices; d++)
         sum += (double)row->split[d];
     return (double)row->split[device] / sum;
 }
@@ -103,7 +103,7 @@ static int keep_best(search *s, bench_row **rows, int n)
 static tsr_status neighbours(search *s, bench_row *rows[NEIGHBOURS], int *n_out)
 {
     tsr_status status = TSR_OK;
-    int n_devices = s->b->list->n_devices, n = 0;
+    int n_devices = s->b->machine.list->n_devices, n = 0;
     bench_row **all = calloc((size_t)n_devices * (size_t)n_devices, sizeof *all);
     if (!all)
         return TSR_ERR_MEMORY;

@@ -86,12 +86,12 @@ static tsr_status measure_half(bench *b, const bench_synthetic *s, bench *half)
 {
     tsr_gguf_config header = tsr_gguf_config_default();
     header.header_only = true;
-    *half = (bench){.options = b->options, .processes = b->processes, .list = b->list};
+    *half = (bench){.options = b->options, .processes = b->processes, .machine.list = b->machine.list};
     half->report.n_devices = b->report.n_devices;
     half->report.n_tests = b->report.n_tests;
     memcpy(half->report.tests, b->report.tests, sizeof b->report.tests);
     half->engine = (bench_engine){.rt = b->engine.rt,
-                                  .list = b->list,
+                                  .list = b->machine.list,
                                   .processes = &b->processes,
                                   .path = s->half_path,
                                   .config = b->engine.config};

@@ -5,6 +5,7 @@
 
 #include "bench/bench.h"
 #include "interrupt.h"
+#include "machine_options.h"
 #include "tsr.h"
 
 static int process_of(const tsr_runtime *rt, int device)
@@ -63,8 +64,8 @@ static tsr_device_desc describe(const tsr_device_desc *own, const tsr_device_inf
     return desc;
 }
 
-tsr_status bench_list_together(tsr_runtime *rt, const tool_processes *processes, const tsr_device_list *own,
-                               tsr_device_list *list_out)
+static tsr_status list_together(tsr_runtime *rt, const tool_processes *processes, const tsr_device_list *own,
+                                tsr_device_list *list_out)
 {
     const int n = tsr_runtime_n_devices(rt), first = bench_first_device(rt, processes);
     const bench_engine engine = {.rt = rt, .processes = processes};
@@ -83,4 +84,31 @@ tsr_status bench_list_together(tsr_runtime *rt, const tool_processes *processes,
     }
     return bench_share_devices(&engine, list_out->devices, sizeof *list_out->devices) ? TSR_OK
                                                                                       : TSR_ERR_DEVICE_LOST;
+}
+
+int bench_machine_find(const char *command, bool verbose, bench_machine *machine_out)
+{
+    const tool_machine_options here = {0};
+    const tsr_logger logger = tool_logger(verbose);
+    *machine_out = (bench_machine){0};
+    const tsr_status status = tool_machine_topology(&here, &logger, &machine_out->topo);
+    return status == TSR_OK ? TOOL_GO_ON : tool_fail(command, status);
+}
+
+tsr_status bench_machine_list(bench_machine *machine, tsr_runtime *rt, const tool_processes *processes,
+                              const char *devices)
+{
+    const tsr_status status = tsr_device_list_create(machine->topo, devices, NULL, &machine->own);
+    machine->list = processes->transport ? &machine->together : machine->own;
+    if (status != TSR_OK || !processes->transport)
+        return status;
+    return list_together(rt, processes, machine->own, &machine->together);
+}
+
+void bench_machine_free(bench_machine *machine)
+{
+    free(machine->together.devices);
+    tsr_device_list_destroy(machine->own);
+    tsr_topology_destroy(machine->topo);
+    *machine = (bench_machine){0};
 }

@@ -358,14 +358,11 @@ int tsr_cmd_perplexity(int argc, char **argv)
         code = read_text(&o, &text);
     if (code == TOOL_GO_ON)
         code = tool_engine_read("perplexity", &o.engine, &engine);
-    if (code == TOOL_GO_ON &&
-        !tool_processes_join("perplexity", o.engine.mpi ? TOOL_TOGETHER : TOOL_ALONE, &processes))
-        code = TOOL_EXIT_FAILED;
+    if (code == TOOL_GO_ON)
+        code = tool_processes_join("perplexity", o.engine.mpi, &processes);
     if (code == TOOL_GO_ON)
         code = compute(&o, &engine, &processes, &text);
-    fflush(stdout); /* before mpirun sees that this process is done */
     tool_engine_close(&engine);
-    tool_processes_leave(&processes);
     free(text.tokens);
     return code;
 }
