@@ -250,8 +250,13 @@ static void gpus_of_several_machines_have_the_ring_and_trees_of_nccl(void **stat
     assert_all_reduce(&w, 255, 4096, TSR_ALL_REDUCE_RING, 6600 + 12 * 600 + 2 * 2700 + 1.75 * 4096 / net);
     assert_all_reduce(&w, 255, 64000000, TSR_ALL_REDUCE_TREE, 6800 + 6 * 600 + 2 * 5000 + 64e6 / net / 0.9);
     assert_all_reduce(&w, 0x11, 64000000, TSR_ALL_REDUCE_RING, 6600 + 2 * 2700 + 64e6 / link);
-    /* Inside a machine as well: its process has no kernels over peer memory. */
-    assert_all_reduce(&w, 3, 4096, TSR_ALL_REDUCE_RING, 6600 + 2 * 600 + 4096 / port);
+    /* Inside a machine what the machine has by itself: kernels over peer memory. */
+    world alone = open_world("4x h100 nvswitch", NULL, NULL, NULL);
+    tsr_all_reduce_cost cost;
+    tsr_links_all_reduce(alone.links, 3, 4096, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_ONE_SHOT);
+    assert_all_reduce(&w, 3, 4096, TSR_ALL_REDUCE_ONE_SHOT, cost.ns);
+    close_world(&alone);
     close_world(&w);
 
     /* With an adapter for each, the PCIe links are the narrowest: each carries a quarter. */

@@ -125,8 +125,8 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  * ring's hops are NCCL's tuning constants.
  *
  * Where the devices of the list are on several machines, or those of a runtime in several processes, each
- * machine is a process: sums of GPUs only are NCCL's, also inside a machine, and sums of others on m > 1
- * machines are added up inside each machine and then by MPI (docs/design/processes.md). With hop of the
+ * machine is a process. Sums inside a machine have the above; on m > 1 machines sums of GPUs only are NCCL's,
+ * and others are added up inside each machine and then by MPI (docs/design/processes.md). With hop of the
  * routes inside machines, net of those between them, k the most devices of a machine, and the routes of each
  * machine's devices taken in turn, as NCCL's channels do,
  *

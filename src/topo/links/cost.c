@@ -213,7 +213,7 @@ void tsr_links_all_reduce_bytes(const tsr_links *links, uint64_t device_mask, ts
         take_machines(&set, bytes, &load, cost_out);
         return;
     }
-    if (!set.all_gpus || links->n_machines == 1) /* GPUs of several processes have NCCL only */
+    if (set.n_machines == 1)
         take_kernels(&set, bytes, &load, cost_out);
     if (set.all_gpus) {
         take_ring(&set, bytes.part, &load, cost_out);
