@@ -185,19 +185,20 @@ static inline uint64_t cudasim_skips(const char *what, ...)
     return zero;
 }
 
-#define CUDASIM_COUNTS            "the simulated machine's counters"
-#define cudasim_used(device)      ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
-#define cudasim_peak(device)      ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
-#define cudasim_context(device)   ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
-#define cudasim_blocks_of(name)   cudasim_skips(CUDASIM_COUNTS, name)
-#define cudasim_calls()           cudasim_skips(CUDASIM_COUNTS)
-#define cudasim_calls_of(name)    cudasim_skips(CUDASIM_COUNTS, name)
-#define cudasim_call_name(index)  (cudasim_skips(CUDASIM_COUNTS, index), "")
-#define cudasim_nvtx_ranges(name) cudasim_skips(CUDASIM_COUNTS, name)
-#define cudasim_nvtx_open()       cudasim_skips(CUDASIM_COUNTS)
-#define cudasim_late_loads()      cudasim_skips(CUDASIM_COUNTS)
-#define cudasim_operations()      cudasim_skips(CUDASIM_COUNTS)
-#define cudasim_link_bytes()      cudasim_skips(CUDASIM_COUNTS)
+#define CUDASIM_COUNTS             "the simulated machine's counters"
+#define cudasim_used(device)       ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
+#define cudasim_peak(device)       ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
+#define cudasim_context(device)    ((size_t)cudasim_skips(CUDASIM_COUNTS, device))
+#define cudasim_blocks_of(name)    cudasim_skips(CUDASIM_COUNTS, name)
+#define cudasim_calls()            cudasim_skips(CUDASIM_COUNTS)
+#define cudasim_calls_of(name)     cudasim_skips(CUDASIM_COUNTS, name)
+#define cudasim_call_name(index)   (cudasim_skips(CUDASIM_COUNTS, index), "")
+#define cudasim_nvtx_ranges(name)  cudasim_skips(CUDASIM_COUNTS, name)
+#define cudasim_nvtx_open()        cudasim_skips(CUDASIM_COUNTS)
+#define cudasim_late_loads()       cudasim_skips(CUDASIM_COUNTS)
+#define cudasim_operations()       cudasim_skips(CUDASIM_COUNTS)
+#define cudasim_link_bytes()       cudasim_skips(CUDASIM_COUNTS)
+#define cudasim_messages(from, to) cudasim_skips(CUDASIM_COUNTS, from, to)
 
 #define CUDASIM_FAULTS                             "the simulated machine's faults"
 #define cudasim_forget_violations()                cudasim_skips(CUDASIM_FAULTS)
