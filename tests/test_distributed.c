@@ -339,8 +339,8 @@ static void a_process_that_is_late_is_waited_for(void **state)
     task t = {.devices = {"host:1,threads=1", "host:2,threads=1"},
               .split = {1, 3, 2},
               .n_split = 3,
-              .stall_ns = 300000000,
-              .late_ms = 1000};
+              .stall_ns = 800000000,
+              .late_ms = 2000};
     task_assert_status(processes, task_run(&t, multiply_body, NULL, processes), TSR_OK, "");
     task_free(&t);
 }
