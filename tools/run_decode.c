@@ -177,7 +177,9 @@ static tsr_status decode(run_decoder *d, const tsr_batch *batch)
     tsr_status status = decode_once(d, batch);
     while (status == TSR_ERR_DEVICE_LOST && d->options->survive) {
         status = run_losses_go_on(d->engine->rt, d->engine->processes);
-        if (status == TSR_OK && tsr_session_length(d->engine->session, 0) < length)
+        if (status != TSR_OK)
+            break;
+        if (tsr_session_length(d->engine->session, 0) < length)
             status = decode_once(d, &d->before); /* of which another process has lost the result */
         if (status == TSR_OK)
             status = decode_once(d, batch);
