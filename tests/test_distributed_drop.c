@@ -272,6 +272,37 @@ static void plain_transport_body(process *self)
     task_with_session(self, lose_for_good);
 }
 
+/* Nothing but the runtime is lost, again and again. */
+static tsr_status lose_often(process *self, tsr_model *model, tsr_session *session)
+{
+    for (int i = 0; i < TSR_EPOCHS; i++) {
+        tsr_processes_lose(model->rt->processes, "nothing is lost but time");
+        const tsr_status status = tsr_runtime_drop_device(model->rt, TSR_LOST_DEVICES);
+        if (status != TSR_OK || i + 1 == TSR_EPOCHS)
+            return status;
+        if (i == 0 && task_decode(self, session, 0, N_TOKENS) != TSR_OK)
+            return TSR_ERR_FORMAT;
+        usleep(i == 0 ? 100000 : 0); /* until all have decoded */
+    }
+    return TSR_OK;
+}
+
+static void lose_often_body(process *self)
+{
+    task_with_session(self, lose_often);
+}
+
+static void after_six_losses_the_next_one_is_the_last(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = three_processes();
+    const int n = task_run(&t, lose_often_body, NULL, processes);
+    task_assert_status(processes, n, TSR_ERR_DEVICE_LOST, "after 6 losses, and can do so no more");
+    task_assert_same(&t, n);
+    task_free(&t);
+}
+
 static void a_transport_that_does_not_survive_is_named(void **state)
 {
     (void)state;
@@ -291,6 +322,7 @@ int main(void)
         cmocka_unit_test(text_goes_on_without_a_process),
         cmocka_unit_test(text_goes_on_without_a_second_process),
         cmocka_unit_test(a_process_that_comes_late_is_told),
+        cmocka_unit_test(after_six_losses_the_next_one_is_the_last),
         cmocka_unit_test(a_transport_that_does_not_survive_is_named),
     };
     return cmocka_run_group_tests(tests, task_set_up, task_tear_down);

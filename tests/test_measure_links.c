@@ -106,6 +106,17 @@ static void links_of_other_devices_are_refused(void **state)
     close_pair(&p);
 }
 
+static void links_are_not_measured_without_a_device(void **state)
+{
+    (void)state;
+    pair p;
+    open_pair(&p);
+    runner_ok(tsr_runtime_drop_device(p.rt, 1), "drop");
+    assert_int_equal(tsr_runtime_measure_links(p.rt, p.links), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "after device host1 was dropped; open the runtime anew"));
+    close_pair(&p);
+}
+
 static void a_failing_allocation_leaves_the_links_as_they_were(void **state)
 {
     (void)state;
@@ -169,6 +180,7 @@ int main(void)
         cmocka_unit_test(every_pair_and_the_whole_set_are_measured),
         cmocka_unit_test(the_process_with_the_devices_times_them),
         cmocka_unit_test(links_of_other_devices_are_refused),
+        cmocka_unit_test(links_are_not_measured_without_a_device),
         cmocka_unit_test(a_failing_allocation_leaves_the_links_as_they_were),
         cmocka_unit_test(plans_count_with_measured_links),
     };

@@ -39,9 +39,9 @@
  *                                  one exchange more, at the beginning
  *
  * The object that a call is made for (runtime, model, session, graph, tensor, context) must be given: a
- * process that passes NULL for it fails alone, and so does one whose runtime config cannot be read. The other
- * calls exchange nothing, and fail in each process by itself; what tsr_session_trim() and tsr_session_fork()
- * leave different, the next decode refuses.
+ * process that passes NULL for it fails alone, and so does one whose runtime config has a size that no
+ * version had. The other calls exchange nothing, and fail in each process by itself; what tsr_session_trim()
+ * and tsr_session_fork() leave different, the next decode refuses.
  *
  * Processes that end or stop: a thread of each process sends a message of about 512 bytes to every other
  * process once a second, and eight times within transport_timeout_ns if that is shorter (the heartbeat). If

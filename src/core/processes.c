@@ -579,7 +579,9 @@ static tsr_status check_can_go_on(const tsr_processes *p)
     if (atomic_load(&p->is_broken))
         return tsr_processes_check(p);
     if (p->epoch + 1 == TSR_EPOCHS)
-        return tsr_fail(TSR_ERR_DEVICE_LOST, "the processes went on after %d losses, and can do so no more",
+        return tsr_fail(TSR_ERR_DEVICE_LOST,
+                        "the processes went on after %d losses, and can do so no more; close the runtime in "
+                        "all of them and open it anew",
                         p->epoch);
     return TSR_OK;
 }

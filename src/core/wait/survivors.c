@@ -41,7 +41,7 @@ static tsr_status check(const char *problem)
     return problem ? tsr_fail(TSR_ERR_DEVICE_LOST, "%s", problem) : TSR_OK;
 }
 
-/* Start the operations of a round. a process that was struck out is told so. */
+/* Start the operations of a round. A process that was struck out is told so. */
 static tsr_status begin_round(agreement *m)
 {
     tsr_status status = TSR_OK;
@@ -77,7 +77,7 @@ out:
     return status;
 }
 
-/* Whether messages are missing of a process that was not given up. */
+/* Whether messages with a process on the list are missing. */
 static bool is_waiting(const agreement *m)
 {
     for (int r = 0; r < m->transport->n_ranks; r++)
