@@ -41,12 +41,14 @@ typedef struct group {
     uint64_t epoch;
 } group;
 
+/* NCCL refuses several ranks on one GPU unless its environment allows them. */
 static inline void machine(int n_devices, uint64_t seed)
 {
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = n_devices;
     config.memory = 64 << 20;
     config.seed = seed;
+    config.may_share = getenv("NCCL_MULTI_RANK_GPU_ENABLE") != NULL;
     cudasim_configure(&config);
 }
 
@@ -58,7 +60,7 @@ static inline group group_of(int n, bool shared)
         char name[16];
         snprintf(name, sizeof name, "cuda%d", i);
         tsr_cuda_device_config config = {
-            .name = name, .index = i, .ordinal = shared ? 0 : i, .grace_ns = 200 * MS};
+            .name = name, .index = i, .ordinal = shared ? 0 : cudasim_gpu(i), .grace_ns = 200 * MS};
         ok(tsr_cuda_device_create(&config, &g.devices[i]));
     }
     return g;

@@ -65,11 +65,12 @@ typedef struct adapting {
     int n_changes;
 } adapting;
 
-static void configure(void)
+/* NCCL wants distinct GPUs. */
+static void configure(const char *collectives)
 {
     cudasim_config machine = CUDASIM_CONFIG_INIT;
     machine.n_devices = 2;
-    machine.may_share = true;
+    machine.may_share = !collectives || strcmp(collectives, "nccl") != 0;
     if (CUDASIM_SIMULATED)
         machine.n_sms = 128; /* so that the blocks of a product follow its rows */
     cudasim_configure(&machine);
@@ -79,7 +80,7 @@ static adapting begin(const char *devices, const char *collectives)
 {
     adapting a = {0};
     tsr_model_config config = tsr_model_config_default();
-    configure();
+    configure(collectives);
     config.session.n_ctx = 64;
     runner_open_with(&a.r, path, devices, collectives, NULL, &config);
     a.logits = malloc((size_t)a.r.n_vocab * sizeof *a.logits);
@@ -210,7 +211,7 @@ static void processes_measure_their_own_gpus(void **state)
 {
     (void)state;
     process processes[PROCESSES_MAX];
-    configure();
+    configure(NULL);
     cudasim_slow_device(0, SLOWNESS);
     slow_down(1);
     processes_run(2, adapt_in_process, NULL, NULL, processes);

@@ -13,6 +13,14 @@
 #include "support/runner.h"
 #include "support/synth_model.h"
 
+static void configure(void)
+{
+    cudasim_config machine = CUDASIM_CONFIG_INIT;
+    machine.n_devices = 3;
+    machine.may_share = true;
+    cudasim_configure(&machine);
+}
+
 static void candidates_do_not_depend_on_the_split(void **state)
 {
     (void)state;
@@ -21,12 +29,9 @@ static void candidates_do_not_depend_on_the_split(void **state)
                                            {"cuda:0,cuda:1,cuda:2", "1,4,2"},
                                            {"cuda:0,host", "2,1"}};
     struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
-    cudasim_config machine = CUDASIM_CONFIG_INIT;
     char path[DIRECTORY_PATH];
+    configure();
     model.n_layers = 1;
-    machine.n_devices = 3;
-    machine.peer_access = true;
-    cudasim_configure(&machine);
     close(directory_new(path));
     synth_model_write(&model, path);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -59,6 +64,7 @@ static void embeddings_do_not_depend_on_the_split(void **state)
     static float host[N * N_EMBD], first[N * N_EMBD], other[N * N_EMBD];
     struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
     char path[DIRECTORY_PATH];
+    configure();
     model.n_layers = 1;
     close(directory_new(path));
     synth_model_write(&model, path);

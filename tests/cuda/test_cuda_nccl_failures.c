@@ -28,6 +28,8 @@ static void an_old_version_is_refused(void **state)
 static void devices_on_one_gpu_are_refused_where_nccl_would(void **state)
 {
     (void)state;
+    if (getenv("NCCL_MULTI_RANK_GPU_ENABLE"))
+        cudasim_required("an NCCL that refuses them");
     open_machine_with(NCCL_VERSION(2, 28, 9), 1);
     group g = group_of(3, true);
     assert_int_equal(group_connect(&g), TSR_ERR_UNSUPPORTED);

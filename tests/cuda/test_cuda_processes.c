@@ -18,12 +18,24 @@ enum { N_GPUS = 5, LOGIT_BYTES = N_TOKENS * SESSION_VOCAB * sizeof(float) };
 
 static float *one_gpu; /* [N_TOKENS][SESSION_VOCAB], the logits of one */
 
-static void configure(uint64_t seed)
+static void configure_any(uint64_t seed, bool may_share)
 {
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = N_GPUS;
     config.seed = seed;
+    config.may_share = may_share;
     cudasim_configure(&config);
+}
+
+static void configure(uint64_t seed)
+{
+    configure_any(seed, false);
+}
+
+/* For what does not depend on distinct GPUs. */
+static void configure_shared(uint64_t seed)
+{
+    configure_any(seed, true);
 }
 
 /* What `t` computes has these logits in every process. */
@@ -45,7 +57,7 @@ static float *logits_alone(const char *devices, int n_split)
 {
     process processes[PROCESSES_MAX];
     task t = {.devices = {devices}, .split = {1, 2, 1}, .n_split = n_split, .mode = TSR_SPLIT_MODE_TENSOR};
-    configure(1);
+    configure_shared(1);
     task_run(&t, task_decode_all, NULL, processes);
     task_assert_status(processes, 1, TSR_OK, "");
     float *logits = malloc(LOGIT_BYTES);
@@ -92,7 +104,7 @@ static void splits_have_the_bits_of_one_gpu(void **state)
         for (int d = 0; d < t.n_split; d++)
             t.split[d] = (float)random_below(&seed, 4);
         t.split[random_below(&seed, (uint64_t)t.n_split)] += 1;
-        configure(seed);
+        configure_shared(seed);
         compare(&t, one_gpu);
     }
 }
@@ -201,7 +213,7 @@ static void gpus_and_host_devices_go_together(void **state)
               .n_split = 3,
               .mode = TSR_SPLIT_MODE_TENSOR,
               .chunk = 20};
-    configure(3);
+    configure_shared(3);
     compare(&t, expected);
     free(expected);
 }
@@ -216,7 +228,7 @@ static void large_sums_are_staged(void **state)
               .n_split = 3,
               .n_rows = 350,
               .collectives = "staged"};
-    configure(4);
+    configure_shared(4);
     task_assert_product(&t, &alone);
     nothing_is_left();
 }
@@ -387,7 +399,7 @@ static void weights_are_not_read_in_place(void **state)
     (void)state;
     process processes[PROCESSES_MAX];
     task t = {.devices = {"cuda:0", "cuda:1,wrap=1"}, .split = {1, 2}, .n_split = 2};
-    configure(5);
+    configure_shared(5);
     task_run(&t, task_decode_all, NULL, processes);
     task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "'wrap=1' reads weights in place");
     task_free(&t);

@@ -159,6 +159,12 @@ static inline bool cudasim_have(const cudasim_config *config)
     return !what;
 }
 
+/* The GPU that stands for GPU `i` of the machine of the last configuration. */
+static inline int cudasim_gpu(int i)
+{
+    return gpu_sharing.n_real < 1 ? i : i % gpu_sharing.n_real;
+}
+
 /* What cannot be seen here is taken to be as it should. compute-sanitizer looks for the same. */
 static inline int cudasim_leaks(FILE *out)
 {

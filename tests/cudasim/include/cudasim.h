@@ -102,6 +102,12 @@ static inline int cudasim_most_devices(void)
     return CUDASIM_MAX_DEVICES;
 }
 
+/* The GPU that is GPU `i` of the configured machine. On GPUs others share those that there are. */
+static inline int cudasim_gpu(int i)
+{
+    return i;
+}
+
 /* The running test depends on `what` ("memory of a given size"), so that it is skipped on GPUs. */
 static inline void cudasim_required(const char *what)
 {
