@@ -5,8 +5,8 @@
  * of one thread does. The participants of one process pass a barrier (barrier.h) before the partials are
  * read, before the sum is sent, and after it is received. The first of them is the process's voice: its
  * first thread exchanges while the others wait. Collectives of the same devices run in the same order
- * everywhere and use a group of the transport of their own, so collectives of other devices may be in flight
- * at the same time.
+ * everywhere and use a group of their own (groups.h), so collectives of other devices may be in flight at the
+ * same time.
  *
  * A small sum is computed in the partial of the process's first contributor. Only its own process reads it,
  * and it is written again only when all of them are known to have arrived at a subsequent collective. A
@@ -23,6 +23,7 @@
 
 #include "comm/local.h"
 #include "comm/barrier.h"
+#include "comm/groups.h"
 #include "comm/handover.h"
 #include "comm/narrow.h"
 #include "comm/planes.h"
@@ -31,15 +32,6 @@
 
 typedef struct distributed_comm distributed_comm;
 typedef struct shared_collective shared_collective;
-
-/* Devices of several processes, and the transport's group of these processes. */
-typedef struct device_set {
-    tsr_device_set devices;
-    void *group;     /* NULL: this process has none of the devices */
-    uint32_t *words; /* [NARROW_MEMORY] */
-} device_set;
-
-enum { NARROW_MEMORY = TSR_NARROW_WORDS + TSR_NARROW_MOST }; /* words, then high words */
 
 struct shared_collective {
     tsr_collective base;
@@ -55,7 +47,7 @@ struct shared_collective {
     void *own_sum;    /* memory of `sum` if allocated */
     size_t own_bytes; /* of own_sum */
     void *group;
-    uint32_t *words;            /* of the set of devices; NULL: sums travel as they are */
+    uint32_t *words;            /* of the group; NULL: sums travel as they are */
     int log2_processes;         /* as narrow.h needs it */
     tsr_collective *local_part; /* of a transfer: from its sender to receivers in this process; NULL: none */
     tsr_handover handover;      /* of a transfer, to other processes */
@@ -74,8 +66,7 @@ struct distributed_comm {
     tsr_device *const *devices;
     tsr_device_set here; /* devices of this process */
     shared_collective *collectives;
-    device_set *sets;
-    int n_sets;
+    tsr_groups groups;
     unsigned char gap[64];
     _Atomic bool aborted; /* permanent: other processes may have continued */
 };
@@ -309,64 +300,6 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
     }
 }
 
-/* -- groups -- */
-
-/* The processes of these devices, ascending. */
-static int processes_of(const distributed_comm *comm, tsr_device_set devices, int ranks[TSR_MAX_RANKS])
-{
-    int n = 0;
-    TSR_FOR_DEVICES(d, devices) {
-        const int process = comm->devices[d]->process;
-        if (n == 0 || ranks[n - 1] != process) /* devices are numbered process after process */
-            ranks[n++] = process;
-    }
-    return n;
-}
-
-/* The set of the devices of an all-reduce or all-gather; created with their first collective. */
-static tsr_status find_set(distributed_comm *comm, tsr_device_set devices, const device_set **set_out)
-{
-    tsr_status status = TSR_OK;
-    int ranks[TSR_MAX_RANKS];
-    device_set set = {.devices = devices};
-    device_set *grown;
-    for (int i = 0; i < comm->n_sets; i++)
-        if (comm->sets[i].devices == devices) {
-            *set_out = &comm->sets[i];
-            return TSR_OK;
-        }
-    grown = tsr_mem_realloc(comm->sets, (size_t)comm->n_sets + 1, sizeof *grown);
-    if (grown)
-        comm->sets = grown;
-    else
-        status = tsr_fail(TSR_ERR_MEMORY, "no memory for a group of processes");
-    if (status == TSR_OK && (devices & comm->here))
-        status = tsr_mem_array(NARROW_MEMORY, sizeof *set.words, "sums between processes", &set.words);
-    /* Creating a group blocks until all its members have arrived, so every process must have succeeded so
-     * far. */
-    TSR_TRY(tsr_processes_share(comm->processes, tsr_processes_first(comm->processes), status, NULL, 0, 0, 0,
-                                "making a group of processes"));
-    if (devices & comm->here) {
-        const int tag = tsr_processes_tag(comm->processes, 1 + comm->n_sets % (TSR_TAGS - 1)); /* 0: of all */
-        const tsr_transport *t = tsr_processes_transport(comm->processes);
-        const char *problem =
-            t->group_create(t->user, ranks, processes_of(comm, devices, ranks), tag, &set.group);
-        if (problem) {
-            tsr_processes_break(comm->processes, problem);
-            TSR_TRY(tsr_processes_check(comm->processes));
-        }
-    }
-    if (set.words)
-        tsr_device_note_runtime(comm->devices[tsr_device_set_first(devices & comm->here)],
-                                NARROW_MEMORY * sizeof *set.words);
-    comm->sets[comm->n_sets] = set;
-    *set_out = &comm->sets[comm->n_sets++];
-    set.words = NULL;
-out:
-    tsr_mem_free(set.words);
-    return status;
-}
-
 /* -- creation -- */
 
 static void enlist(distributed_comm *comm, shared_collective *c)
@@ -445,17 +378,17 @@ static tsr_status create_transfer(distributed_comm *comm, shared_collective *c)
 }
 
 /* The group of an all-reduce or all-gather, and how sums travel in it. */
-static tsr_status join_set(distributed_comm *comm, shared_collective *c)
+static tsr_status join_group(distributed_comm *comm, shared_collective *c)
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = &c->desc;
-    const device_set *set;
+    const tsr_group *group;
     int ranks[TSR_MAX_RANKS];
-    TSR_TRY(find_set(comm, desc->participants, &set));
-    c->group = set->group;
+    TSR_TRY(tsr_groups_find(&comm->groups, desc->participants, &group));
+    c->group = group->handle;
     if (tsr_collective_is_narrow(desc))
-        c->words = set->words;
-    c->log2_processes = tsr_narrow_log2(processes_of(comm, desc->participants, ranks));
+        c->words = group->words;
+    c->log2_processes = tsr_narrow_log2(tsr_groups_processes(&comm->groups, desc->participants, ranks));
 out:
     return status;
 }
@@ -478,7 +411,7 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     if (desc->kind == TSR_OP_SEND)
         TSR_TRY(create_transfer(comm, c));
     else
-        TSR_TRY(join_set(comm, c));
+        TSR_TRY(join_group(comm, c));
     enlist(comm, c);
     *collective_out = &c->base;
     c = NULL;
@@ -492,7 +425,7 @@ out:
 static bool is_of_one_process(const distributed_comm *comm, tsr_device_set devices)
 {
     int ranks[TSR_MAX_RANKS];
-    return processes_of(comm, devices, ranks) <= 1;
+    return tsr_groups_processes(&comm->groups, devices, ranks) <= 1;
 }
 
 /* The communicator of a collective; NULL: one between processes. One without participants in this process is
@@ -599,18 +532,10 @@ static void distributed_destroy(tsr_comm *base)
 {
     distributed_comm *comm = (distributed_comm *)base;
     assert(!comm->collectives);
-    for (int i = 0; i < comm->n_sets; i++) {
-        const device_set *set = &comm->sets[i];
-        tsr_processes_leave(comm->processes, set->group);
-        if (set->words)
-            tsr_device_forget_runtime(comm->devices[tsr_device_set_first(set->devices & comm->here)],
-                                      NARROW_MEMORY * sizeof *set->words);
-        tsr_mem_free(set->words);
-    }
+    tsr_groups_free(&comm->groups);
     tsr_comm_destroy(comm->local);
     tsr_comm_destroy(base->gpus);
     tsr_comm_destroy(base->inside);
-    tsr_mem_free(comm->sets);
     tsr_mem_free(comm);
 }
 
@@ -659,6 +584,7 @@ tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *con
         comm->here |= devices[d]->elsewhere ? 0 : tsr_device_set_one(d);
         comm->all_gpus |= devices[d]->is_gpu ? tsr_device_set_one(d) : 0;
     }
+    comm->groups = (tsr_groups){.processes = processes, .devices = devices, .here = comm->here};
     TSR_TRY(share_inside(comm, inside));
     TSR_TRY(tsr_comm_local_create(n_devices, &comm->local));
     comm->local->whole = &comm->base;
