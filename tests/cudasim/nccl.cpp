@@ -1,11 +1,13 @@
 /* The simulated NCCL's operations.
  *
- * A call becomes an operation in its stream; when its turn comes the rank has *arrived*, and the last rank to
- * arrive carries the collective out for all. Ranks are compared as they arrive: kind, count, type, operation,
- * root, and whether the call was captured into a graph must agree, as they must for NCCL, which checks little
- * of it and hangs or returns rubbish. A disagreement is noted as a violation and becomes the asynchronous
- * error of all ranks. Calls in a group become one operation per communicator and stream. The first collective
- * of a clique connects its ranks: it is enqueued when all of them have called one. */
+ * A call becomes an operation in its stream; when its turn comes the rank has *arrived*, and posts its
+ * part in the memory that the ranks share (nccl_segment.cpp). When all have posted theirs, each process
+ * carries the collective out for its own ranks; what other processes post is noticed while a host thread
+ * waits. Ranks are compared as they arrive: kind, count, type, operation, root, and whether the call was
+ * captured into a graph must agree, as they must for NCCL, which checks little of it and hangs or returns
+ * rubbish. A disagreement is noted as a violation and becomes the asynchronous error of all ranks. Calls
+ * in a group become one operation per communicator and stream. The first collective of a clique connects
+ * its ranks: it is enqueued when all of them have called one. */
 #include "nccl_sim.h"
 
 #include <string.h>
@@ -96,22 +98,30 @@ static void combine_typed(void *into, const void *from, size_t n, ncclDataType_t
 
 static void part_done(const PartRef &part)
 {
-    if (--*part->left != 0)
+    if (part->comm == NULL || --*part->left != 0)
         return;
     std::vector<OpRef> &list = part->comm->outstanding;
     list.erase(std::remove(list.begin(), list.end(), part->running), list.end());
     finish(part->running);
 }
 
-static std::vector<char> fetch(const PartRef &part, size_t bytes)
+/* Bytes of data that a rank sends. */
+static size_t sent_bytes(const Part &part, int n_ranks)
+{
+    size_t bytes = part.count * type_size(part.type);
+    bool sends = part.kind != RECV && (part.kind != BROADCAST || part.rank == part.peer);
+    return !sends ? 0 : part.kind == REDUCE_SCATTER ? bytes * (size_t)n_ranks : bytes;
+}
+
+static std::vector<char> fetch(const Part &part, size_t bytes)
 {
     std::vector<char> data(bytes);
-    if (range_ok(part->send, bytes))
-        copy_bytes(data.data(), part->send, bytes);
+    if (range_ok(part.send, bytes))
+        copy_bytes(data.data(), part.send, bytes);
     else {
-        violate("%s on device %d sends %zu bytes at %p that are not allocated", nccl_kind_names[part->kind],
-                part->comm->device, bytes, part->send);
-        poison(part->comm->device, cudaErrorIllegalAddress);
+        violate("%s on device %d sends %zu bytes at %p that are not allocated", nccl_kind_names[part.kind],
+                part.comm->device, bytes, part.send);
+        poison(part.comm->device, cudaErrorIllegalAddress);
     }
     return data;
 }
@@ -128,26 +138,27 @@ static void store(const PartRef &part, const char *data, size_t offset, size_t b
     }
 }
 
-static void carry_out(const std::vector<PartRef> &parts)
+/* For the ranks of this process. */
+static void carry_out(const Clique &clique, const std::vector<PartRef> &parts)
 {
     const Part &first = *parts[0];
     int n_ranks = (int)parts.size();
     size_t bytes = first.count * type_size(first.type);
-    size_t send_bytes = first.kind == REDUCE_SCATTER ? bytes * (size_t)n_ranks : bytes;
     std::vector<std::vector<char>> data((size_t)n_ranks);
     check_direct(parts, bytes);
     for (const PartRef &part : parts)
-        if (first.kind != BROADCAST || part->comm->rank == first.peer)
-            data[(size_t)part->comm->rank] = fetch(part, send_bytes);
+        data[(size_t)part->rank] = posted_data(clique, *part, sent_bytes(*part, n_ranks));
     std::vector<char> sum;
     if (first.kind == ALL_REDUCE || first.kind == REDUCE || first.kind == REDUCE_SCATTER) {
         sum = data[0];
         for (int r = 1; r < n_ranks; r++)
-            combine_typed(sum.data(), data[(size_t)r].data(), send_bytes / type_size(first.type), first.type,
+            combine_typed(sum.data(), data[(size_t)r].data(), sum.size() / type_size(first.type), first.type,
                           first.op);
     }
     for (const PartRef &part : parts) {
-        size_t rank = (size_t)part->comm->rank;
+        size_t rank = (size_t)part->rank;
+        if (part->comm == NULL)
+            continue;
         if (first.kind == ALL_REDUCE || (first.kind == REDUCE && (int)rank == first.peer))
             store(part, sum.data(), 0, bytes);
         else if (first.kind == REDUCE_SCATTER)
@@ -160,21 +171,21 @@ static void carry_out(const std::vector<PartRef> &parts)
     }
 }
 
+/* Every process that has ranks of the clique finds that. */
 static void disagree(Clique &clique, const Part &a, const Part &b)
 {
     violate("NCCL: rank %d calls %s(count %zu, type %d, op %d, root %d)%s while rank %d calls %s(count %zu, "
             "type %d, op %d, root %d)%s",
-            a.comm->rank, nccl_kind_names[a.kind], a.count, a.type, a.op, a.peer,
-            a.captured ? " in a graph" : "", b.comm->rank, nccl_kind_names[b.kind], b.count, b.type, b.op,
-            b.peer, b.captured ? " in a graph" : "");
+            a.rank, nccl_kind_names[a.kind], a.count, a.type, a.op, a.peer, a.captured ? " in a graph" : "",
+            b.rank, nccl_kind_names[b.kind], b.count, b.type, b.op, b.peer, b.captured ? " in a graph" : "");
     for (ncclComm_t comm : clique.ranks)
         if (comm != NULL)
             comm->async = ncclInvalidUsage;
 }
 
-static void arrive_collective(Clique &clique, const PartRef &part)
+static void meet_collective(Clique &clique, const PartRef &part)
 {
-    uint64_t number = part->comm->next++;
+    uint64_t number = clique.next[part->rank]++;
     std::vector<PartRef> &slot = clique.slots[number];
     if (!slot.empty()) {
         const Part &other = *slot[0];
@@ -190,16 +201,15 @@ static void arrive_collective(Clique &clique, const PartRef &part)
         return;
     std::vector<PartRef> parts = slot;
     clique.slots.erase(number);
-    carry_out(parts);
+    carry_out(clique, parts);
     for (const PartRef &each : parts)
         part_done(each);
 }
 
-static void arrive_pair(Clique &clique, const PartRef &part)
+static void meet_pair(Clique &clique, const PartRef &part)
 {
-    int rank = part->comm->rank;
     std::pair<int, int> key =
-        part->kind == SEND ? std::make_pair(rank, part->peer) : std::make_pair(part->peer, rank);
+        part->kind == SEND ? std::make_pair(part->rank, part->peer) : std::make_pair(part->peer, part->rank);
     std::deque<PartRef> &others = part->kind == SEND ? clique.recvs[key] : clique.sends[key];
     if (others.empty()) {
         (part->kind == SEND ? clique.sends[key] : clique.recvs[key]).push_back(part);
@@ -210,15 +220,23 @@ static void arrive_pair(Clique &clique, const PartRef &part)
     PartRef send = part->kind == SEND ? part : other, receive = part->kind == SEND ? other : part;
     if (send->count != receive->count || send->type != receive->type || send->captured != receive->captured) {
         disagree(clique, *send, *receive);
-    } else {
+    } else if (receive->comm != NULL) {
         size_t bytes = send->count * type_size(send->type);
         check_direct({send, receive}, bytes);
-        std::vector<char> data = fetch(send, bytes);
-        store(receive, data.data(), 0, bytes);
-        machine().messages[{send->comm->device, receive->comm->device}]++;
+        store(receive, posted_data(clique, *send, bytes).data(), 0, bytes);
+        if (send->comm != NULL)
+            machine().messages[{send->comm->device, receive->comm->device}]++;
     }
     part_done(send);
     part_done(receive);
+}
+
+void meet(Clique &clique, const PartRef &part)
+{
+    if (part->kind == SEND || part->kind == RECV)
+        meet_pair(clique, part);
+    else
+        meet_collective(clique, part);
 }
 
 static void arrive(ncclComm_t comm, const std::vector<Part> &parts, const OpRef &op)
@@ -236,11 +254,10 @@ static void arrive(ncclComm_t comm, const std::vector<Part> &parts, const OpRef 
         PartRef part = std::make_shared<Part>(each);
         part->running = op;
         part->left = left;
-        if (part->kind == SEND || part->kind == RECV)
-            arrive_pair(*clique, part);
-        else
-            arrive_collective(*clique, part);
+        const std::vector<char> data = fetch(each, sent_bytes(each, clique->n_ranks));
+        post(*clique, part, data);
     }
+    read_logs(*clique);
 }
 
 ncclResult_t launch(ncclComm_t comm, const Launch &what)
@@ -249,8 +266,10 @@ ncclResult_t launch(ncclComm_t comm, const Launch &what)
     for (const Part &part : parts)
         if (!links_made(comm, part))
             return ncclSystemError;
-    for (Part &part : parts)
+    for (Part &part : parts) {
         part.captured = what.stream->capture != NULL;
+        part.rank = comm->rank;
+    }
     auto body = std::make_shared<Body>();
     body->kind = Body::COLLECTIVE;
     body->device = comm->device;
@@ -270,8 +289,8 @@ bool may_launch(ncclComm_t comm)
 {
     Clique &clique = *comm->clique;
     bool all = true;
-    for (ncclComm_t other : clique.ranks)
-        all = all && other != NULL && other->called;
+    for (int r = 0; r < clique.n_ranks; r++)
+        all = all && clique.segment->table->seats[r].called;
     clique.connected = clique.connected || all;
     if (clique.connected)
         return true;
@@ -289,7 +308,7 @@ static ncclResult_t check(const Part &part, cudaStream_t stream)
     const char *name = nccl_kind_names[part.kind];
     if (!comm_alive(comm, name))
         return ncclInvalidArgument;
-    if (comm->clique->failed)
+    if (comm->clique->segment->table->failed)
         return ncclInvalidUsage;
     if (!comm_ready(comm) || !comm->pending.empty()) {
         violate("%s: rank %d is used before its last call has ended (ncclCommGetAsyncError)", name,
@@ -363,7 +382,8 @@ static ncclResult_t issue(const std::vector<Launch> &calls)
     for (const Launch &each : launches) {
         ncclComm_t comm = each.parts[0].comm;
         comm->thread = thread_state().id;
-        comm->called = comm->called || !std::all_of(each.parts.begin(), each.parts.end(), is_pairwise);
+        if (!std::all_of(each.parts.begin(), each.parts.end(), is_pairwise))
+            comm->clique->segment->table->seats[comm->rank].called = true;
         comm->pending.push_back(each);
         if (!comm->blocking) {
             each.stream->nccl_pending++;
@@ -404,22 +424,6 @@ static ncclResult_t call_part(const char *name, Part part, cudaStream_t stream)
         return result;
     }
     return call.end_nccl(result == ncclSuccess ? issue({{stream, {part}}}) : result);
-}
-
-/* What an aborted rank brought is taken back. */
-void end_outstanding(ncclComm_t comm)
-{
-    std::vector<OpRef> ops;
-    ops.swap(comm->outstanding);
-    auto mine = [&](const PartRef &part) { return part->comm == comm; };
-    for (auto &slot : comm->clique->slots)
-        slot.second.erase(std::remove_if(slot.second.begin(), slot.second.end(), mine), slot.second.end());
-    for (auto *pairs : {&comm->clique->sends, &comm->clique->recvs})
-        for (auto &queue : *pairs)
-            queue.second.erase(std::remove_if(queue.second.begin(), queue.second.end(), mine),
-                               queue.second.end());
-    for (const OpRef &op : ops)
-        finish(op);
 }
 
 } // namespace cudasim

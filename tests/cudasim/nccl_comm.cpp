@@ -19,7 +19,8 @@ namespace cudasim
 
 enum { COMM_BYTES = 1 << 20 }; /* of device memory, for each rank */
 
-static std::map<uint64_t, std::shared_ptr<Clique>> &cliques()
+/* With those whose id was drawn here and that no rank has joined. */
+std::map<uint64_t, std::shared_ptr<Clique>> &cliques()
 {
     static std::map<uint64_t, std::shared_ptr<Clique>> all;
     return all;
@@ -61,9 +62,13 @@ bool comm_alive(ncclComm_t comm, const char *name)
 bool comm_ready(ncclComm_t comm)
 {
     Clique &clique = *comm->clique;
-    bool ready = clique.joined == clique.n_ranks;
-    for (ncclComm_t other : clique.ranks)
-        ready = ready && other != NULL && !machine().devices[(size_t)other->device].nccl_absent;
+    Table &table = *clique.segment->table;
+    for (ncclComm_t each : clique.ranks)
+        if (each != NULL)
+            table.seats[each->rank].present = !machine().devices[(size_t)each->device].nccl_absent;
+    bool ready = true;
+    for (int r = 0; r < clique.n_ranks; r++)
+        ready = ready && table.seats[r].present;
     return clique.ready = clique.ready || ready;
 }
 
@@ -72,7 +77,7 @@ ncclResult_t comm_state(ncclComm_t comm)
     ncclResult_t injected = machine().devices[(size_t)comm->device].nccl_error;
     if (injected != ncclSuccess)
         return injected;
-    if (comm->clique->failed)
+    if (comm->clique->segment->table->failed)
         return ncclInvalidUsage;
     if (comm->async != ncclSuccess)
         return comm->async;
@@ -98,33 +103,61 @@ static bool shared_gpu_allowed()
            strcmp(enabled, "1") == 0;
 }
 
-static ncclResult_t join(ncclComm_t *out, int n_ranks, uint64_t id, int rank, int device, bool blocking)
+/* The clique of an id that was drawn in any process; NULL: there is none. */
+static std::shared_ptr<Clique> find_clique(const ncclUniqueId &id)
 {
-    if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
-        return ncclInvalidArgument;
-    std::shared_ptr<Clique> &clique = cliques()[id];
-    if (clique == NULL) {
-        clique = std::make_shared<Clique>();
-        clique->id = id;
-        clique->n_ranks = n_ranks;
-        clique->ranks.resize((size_t)n_ranks);
+    auto found = cliques().find(segment_number(id));
+    if (found != cliques().end())
+        return found->second;
+    std::shared_ptr<Clique> clique = std::make_shared<Clique>();
+    clique->id = segment_number(id);
+    clique->segment = segment_find(id);
+    if (clique->segment == NULL) {
+        words("the process that drew the id has ended, or its communicator has");
+        return NULL;
     }
-    if (clique->n_ranks != n_ranks || clique->ranks[(size_t)rank] != NULL) {
+    return cliques()[clique->id] = clique;
+}
+
+/* The seat of the rank, unless another process, or this one, has it or knows another number of ranks. */
+static bool take_seat(Clique &clique, int n_ranks, int rank)
+{
+    Table &table = *clique.segment->table;
+    int any = 0, none = 0;
+    table.n_ranks.compare_exchange_strong(any, n_ranks);
+    if (table.n_ranks != n_ranks || !table.seats[rank].process.compare_exchange_strong(none, (int)getpid())) {
         violate("NCCL: rank %d of %d joins a communicator of %d ranks a second time or wrongly", rank,
-                n_ranks, clique->n_ranks);
-        clique->failed = true;
-        return ncclInvalidArgument;
+                n_ranks, table.n_ranks.load());
+        table.failed = true;
+        return false;
     }
+    clique.n_ranks = n_ranks;
+    clique.ranks.resize((size_t)n_ranks);
+    return true;
+}
+
+static ncclResult_t join(ncclComm_t *out, int n_ranks, const ncclUniqueId &id, int rank, int device,
+                         bool blocking)
+{
+    if (n_ranks < 1 || n_ranks > MOST_RANKS || rank < 0 || rank >= n_ranks)
+        return ncclInvalidArgument;
+    std::shared_ptr<Clique> clique = find_clique(id);
+    if (clique == NULL)
+        return ncclRemoteError;
     void *memory = NULL;
     if (device_alloc(machine().devices[(size_t)device], COMM_BYTES, &memory) != cudaSuccess) {
         words("Failed to allocate %d bytes of device memory", (int)COMM_BYTES);
         return ncclUnhandledCudaError;
     }
+    if (!take_seat(*clique, n_ranks, rank)) {
+        device_free((uintptr_t)memory);
+        return ncclInvalidArgument;
+    }
     for (ncclComm_t other : clique->ranks)
         if (other != NULL && other->device == device && !shared_gpu_allowed()) {
             words("Duplicate GPU detected : rank %d and rank %d both on device %d", other->rank, rank,
                   device);
-            clique->failed = true;
+            clique->segment->table->failed = true;
         }
     ncclComm_t comm = new ncclComm();
     registry().emplace_back(comm);
@@ -143,8 +176,9 @@ static ncclResult_t join(ncclComm_t *out, int n_ranks, uint64_t id, int rank, in
 ncclResult_t wait_joined(ncclComm_t comm)
 {
     std::shared_ptr<Clique> clique = comm->clique;
-    bool came = wait_for([&] { return clique->failed || comm_ready(comm); });
-    return clique->failed ? ncclInvalidUsage : came ? ncclSuccess : ncclSystemError;
+    const std::atomic<bool> &failed = clique->segment->table->failed;
+    bool came = wait_for([&] { return failed || comm_ready(comm); });
+    return failed ? ncclInvalidUsage : came ? ncclSuccess : ncclSystemError;
 }
 
 /* Calls that have not taken effect do not do so any more. */
@@ -186,6 +220,8 @@ static void leave(ncclComm_t comm, bool after_graphs)
     end_outstanding(comm);
     drop_pending(comm);
     comm->gone = true;
+    for (std::atomic<uint64_t> &needs : clique->segment->table->seats[comm->rank].needs)
+        needs = UINT64_MAX;
     if (++clique->gone != clique->joined)
         return;
     if (after_graphs)
@@ -217,13 +253,15 @@ ncclResult_t ncclGetVersion(int *version)
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-    static uint64_t next;
     Call call("ncclGetUniqueId", CALL_QUIET, ncclSystemError);
     if (call.failed())
         return (ncclResult_t)call.injected();
-    uint64_t n = ++next;
-    memset(id, 0, sizeof *id);
-    memcpy(id->internal, &n, sizeof n);
+    auto clique = std::make_shared<Clique>();
+    clique->segment = segment_create(id);
+    if (clique->segment == NULL)
+        return ncclSystemError;
+    clique->id = segment_number(*id);
+    cliques()[clique->id] = clique;
     return ncclSuccess;
 }
 
@@ -233,9 +271,7 @@ static ncclResult_t init_rank(const char *name, ncclComm_t *comm, int n_ranks, n
     Call call(name, CALL_QUIET | CALL_CONTEXT, ncclSystemError);
     if (call.failed())
         return call.injected() != 0 ? (ncclResult_t)call.injected() : ncclUnhandledCudaError;
-    uint64_t number;
-    memcpy(&number, id.internal, sizeof number);
-    ncclResult_t result = join(comm, n_ranks, number, rank, current_device()->ordinal, blocking);
+    ncclResult_t result = join(comm, n_ranks, id, rank, current_device()->ordinal, blocking);
     if (result != ncclSuccess)
         return result;
     if (group().depth != 0) {
@@ -288,11 +324,9 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n_devices, const int *device
     Call call("ncclCommInitAll", CALL_QUIET, ncclSystemError);
     if (call.failed())
         return (ncclResult_t)call.injected();
-    uint64_t number;
-    memcpy(&number, id.internal, sizeof number);
     int n_joined = 0;
     while (n_joined < n_devices && result == ncclSuccess) {
-        result = join(&comms[n_joined], n_devices, number, n_joined,
+        result = join(&comms[n_joined], n_devices, id, n_joined,
                       devices != NULL ? devices[n_joined] : n_joined, true);
         n_joined += result == ncclSuccess;
     }

@@ -75,7 +75,7 @@ void check_direct(const std::vector<PartRef> &parts, size_t bytes)
         return;
     for (const PartRef &part : parts)
         for (const PartRef &other : parts)
-            if (part->receive != NULL)
+            if (part->receive != NULL && other->comm != NULL)
                 touch(other->comm->device, *part, part->receive, bytes);
 }
 

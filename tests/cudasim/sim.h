@@ -340,6 +340,8 @@ void advance(uint64_t steps);              /* carry out some operations */
 bool spins(int device);                    /* a kernel there waits for another block or device */
 void after_submit();                       /* perhaps carry out some */
 void nccl_forget();                        /* all communicators; for a new machine */
+bool nccl_read();                          /* what ranks of other processes have done; true: something */
+bool nccl_is_elsewhere();                  /* there may be such */
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
 void meet_others(Worker *worker);          /* from block.cpp: its kernel looks at what others write */

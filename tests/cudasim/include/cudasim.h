@@ -23,6 +23,8 @@
  * handles of another machine, NCCL calls that differ between ranks, a kernel that is launched for the first
  * time, and so would be loaded, while another waits on that GPU. Each finding's sentence is kept.
  *
+ * NCCL also connects ranks of several processes, of which each has a machine of its own (nccl_segment.cpp).
+ *
  * The variable CUDASIM_CARD names what is simulated: a100, rtx3090, h100 or rtx5090, with their limits of
  * shared memory, threads and blocks; without it, an H100 with 8 multiprocessors. Launches that a card has not
  * the registers or the shared memory for are refused, and blocks start where a multiprocessor has room: those
