@@ -1,7 +1,7 @@
 /* The communicator between processes; see distributed.h.
  *
- * Collectives between GPUs only are those of their process, or of NCCL where it connects them
- * (cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host thread takes part as a host device
+ * Collectives between GPUs only are those of their process, or where something connects GPUs of processes
+ * those of kernels or NCCL (cuda/comm/between, cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host thread takes part as a host device
  * of one thread does. The participants of one process pass a barrier (barrier.h) before the partials are
  * read, before the sum is sent, and after it is received. The first of them is the process's voice: its
  * first thread exchanges while the others wait. Collectives of the same devices run in the same order
@@ -435,7 +435,8 @@ static tsr_comm *choose(const distributed_comm *comm, tsr_device_set participant
     tsr_comm *gpus = comm->base.gpus, *inside = comm->base.inside;
     const bool of_gpus = !(participants & ~comm->all_gpus) && tsr_device_set_count(participants) > 1,
                of_one = is_of_one_process(comm, participants);
-    if (of_gpus && gpus && !(of_one && !(participants & ~comm->inside)))
+    if (of_gpus && gpus && !tsr_comm_stages(gpus, participants) &&
+        !(of_one && !(participants & ~comm->inside)))
         return gpus;
     if (!of_one)
         return NULL;
@@ -462,7 +463,8 @@ static bool distributed_stages(const tsr_comm *base, tsr_device_set devices)
     const distributed_comm *comm = (const distributed_comm *)base;
     if (devices & ~comm->all_gpus)
         return true;
-    return !base->gpus && ((devices & ~comm->inside) || !is_of_one_process(comm, devices));
+    return (!base->gpus || tsr_comm_stages(base->gpus, devices)) &&
+           ((devices & ~comm->inside) || !is_of_one_process(comm, devices));
 }
 
 /* A GPU's part of a sum, or of a gather; of a transfer, the place from which receivers here copy. */

@@ -2,9 +2,9 @@
  *
  * Collectives through host memory serve all devices. GPUs with access to each other's memory also have
  * kernels over peer memory, and distinct GPUs have NCCL, where it is installed. Unless the config names
- * one of these, comm/select.h selects among those that work. Between processes GPUs have NCCL, and all
- * devices their transport; the GPUs of one process of several have what those of a single process have,
- * without NCCL. NCCL is not measured among them because all processes make its groups, and make them again
+ * one of these, comm/select.h selects among those that work. Between processes GPUs of a machine have kernels
+ * (cuda/comm/between), other GPUs have NCCL, and all devices their transport; the GPUs of one process of
+ * several have what those of a single process have, without NCCL. NCCL is not measured among them because all processes make its groups, and make them again
  * after a probe that fails, together. */
 #include "runtime/collectives.h"
 
@@ -18,6 +18,7 @@
 #include "comm/local.h"
 #include "comm/reduce.h"
 #ifdef TSR_WITH_CUDA
+#include "cuda/comm/between/between.h"
 #include "cuda/comm/peer.h"
 #endif
 #ifdef TSR_WITH_NCCL
@@ -290,14 +291,21 @@ static bool some_are_together(const tsr_runtime *rt)
     return false;
 }
 
+static tsr_status refuse_alone(int wanted)
+{
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "collectives '%s' are between the GPUs of a machine, and no machine has several; use "
+                    "auto, nccl or staged",
+                    kernels_name(wanted));
+}
+
 static tsr_status check_between(const tsr_runtime *rt, int wanted)
 {
-    if ((wanted == PEER || wanted == PINNED) && !some_are_together(rt))
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "collectives '%s' are between the devices of one process, and every process has one "
-                        "device; between processes there are NCCL and their transport: use auto, nccl or "
-                        "staged",
-                        kernels_name(wanted));
+    const bool named = wanted == PEER || wanted == PINNED;
+    if (named && count_gpus(rt) == 0)
+        return refuse_hosts(kernels_name(wanted));
+    if (named && count_gpus(rt) < 2)
+        return refuse_alone(wanted);
     if (wanted == NCCL && count_gpus(rt) < rt->n_devices)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "collectives 'nccl' are between GPUs, and not all devices of the "
@@ -305,8 +313,80 @@ static tsr_status check_between(const tsr_runtime *rt, int wanted)
     return TSR_OK;
 }
 
-/* All processes decide the same: each knows the devices, and NCCL works in all or in none. What connects the
- * GPUs of a process is its own choice; failing is not. Between processes 'peer' and 'pinned' mean auto. */
+#ifdef TSR_WITH_CUDA
+
+static tsr_status create_between(tsr_runtime *rt, bool pinned, bool named, bool *needs_nccl_out,
+                                 tsr_comm **comm_out)
+{
+    const tsr_comm_between_config config = {
+        .processes = rt->processes, .logger = &rt->logger, .pinned = pinned, .named = named};
+    return tsr_comm_between_create(rt->devices, rt->n_devices, &config, needs_nccl_out, comm_out);
+}
+
+#else
+
+/* Other processes may have another build. */
+static tsr_status create_between(tsr_runtime *rt, bool pinned, bool named, bool *needs_nccl_out,
+                                 tsr_comm **comm_out)
+{
+    (void)pinned, (void)named, (void)needs_nccl_out, (void)comm_out;
+    return tsr_processes_try(rt->processes, tsr_fail(TSR_ERR_UNSUPPORTED, "this build has no CUDA"),
+                             "kernels between processes");
+}
+
+#endif
+
+/* Kernels between the GPUs of a machine that are in different processes, over peer memory if that works in all
+ * of them, otherwise over pinned memory. *comm_out stays NULL where there are no such GPUs. */
+static tsr_status connect_machines(tsr_runtime *rt, int wanted, bool *needs_nccl_out, tsr_comm **comm_out)
+{
+    tsr_status status = TSR_OK;
+    bool failed = true;
+    *needs_nccl_out = wanted & NCCL;
+    for (int pinned = 0; pinned < 2 && failed; pinned++) {
+        const int form = pinned ? PINNED : PEER;
+        if (!(wanted & form))
+            continue;
+        status = create_between(rt, pinned, wanted == form, needs_nccl_out, comm_out);
+        failed = status != TSR_OK;
+        if (failed)
+            TSR_TRY(leave_out(rt, pinned ? "pinned between processes" : "peer between processes", status,
+                              wanted == form));
+    }
+    if ((wanted == PEER || wanted == PINNED) && !*comm_out && !some_are_together(rt))
+        return refuse_alone(wanted);
+out:
+    return status;
+}
+
+/* Between the GPUs of all processes; NULL: nothing is. */
+static tsr_status connect_all_gpus(tsr_runtime *rt, int wanted, tsr_comm **gpus_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_comm *kernels = NULL, *nccl = NULL;
+    bool needs_nccl = false;
+    TSR_TRY(connect_machines(rt, wanted, &needs_nccl, &kernels));
+    if (needs_nccl || wanted == NCCL) {
+        status = create_nccl(rt, &nccl);
+        if (status != TSR_OK)
+            TSR_TRY(leave_out(rt, "nccl", status, wanted == NCCL));
+    }
+#ifdef TSR_WITH_CUDA
+    if (kernels && nccl) {
+        tsr_comm_between_add(kernels, nccl);
+        nccl = NULL;
+    }
+#endif
+    *gpus_out = kernels ? kernels : nccl;
+    kernels = nccl = NULL;
+out:
+    tsr_comm_destroy(kernels);
+    tsr_comm_destroy(nccl);
+    return status;
+}
+
+/* All processes decide the same: each knows the devices, and what connects GPUs of several processes works in
+ * all or in none. What connects the GPUs of a process is its own choice; failing is not. */
 static tsr_status connect_processes(tsr_runtime *rt, int wanted)
 {
     tsr_status status = TSR_OK;
@@ -317,11 +397,8 @@ static tsr_status connect_processes(tsr_runtime *rt, int wanted)
     if (several)
         status = tsr_processes_try(rt->processes, status, "connecting the devices of each process");
     TSR_TRY(status);
-    if (several && wanted != STAGED) {
-        status = create_nccl(rt, &gpus);
-        if (status != TSR_OK)
-            TSR_TRY(leave_out(rt, "nccl", status, wanted == NCCL));
-    }
+    if (several && wanted != STAGED)
+        TSR_TRY(connect_all_gpus(rt, wanted, &gpus));
     status = tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, gpus, inside, &rt->comm);
     gpus = inside = NULL;
     if (status == TSR_OK && several)
@@ -388,8 +465,9 @@ tsr_status tsr_runtime_connect_again(tsr_runtime *rt)
 static tsr_collectives_row row_between(const tsr_runtime *rt)
 {
     tsr_collectives_row row = {.bytes = 0};
-    snprintf(row.implementation, sizeof row.implementation, "%s",
-             rt->comm->gpus ? rt->comm->gpus->ops->kind : "staged");
+    const tsr_comm *gpus = rt->comm->gpus;
+    snprintf(row.implementation, sizeof row.implementation, "%s%s", gpus ? gpus->ops->kind : "staged",
+             gpus && gpus->gpus ? ", nccl" : "");
     return row;
 }
 

@@ -322,7 +322,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *id)
     return call.end(cudaSuccess);
 }
 
-static bool can_peer(int a, int b)
+bool cudasim::can_peer(int a, int b)
 {
     const Machine &m = machine();
     return a != b && m.config.peer_access && !(m.no_peer[a] >> b & 1);

@@ -44,7 +44,8 @@ static std::vector<uint64_t> classes;   /* of keys[i] */
 
 static uint64_t class_of(const Region &region)
 {
-    return region.kind == Region::VMM ? (uint64_t)region.access | (uint64_t)1 << 40 : (uint64_t)region.device;
+    return region.kind == Region::VMM || region.kind == Region::OPENED
+               ? (uint64_t)region.access | (uint64_t)1 << 40 : (uint64_t)region.device;
 }
 
 static bool may_touch(uint64_t memory_class, int device)
@@ -92,7 +93,7 @@ static void set_protection(const Region &region, int protection)
 
 static void protect(Region &region)
 {
-    if (region.kind > Region::VMM)
+    if (region.kind > Region::VMM && region.kind != Region::OPENED)
         return;
     if (n_keys > 0) {
         pkey_mprotect((void *)region.map, region.map_size, PROT_READ | PROT_WRITE, key_of(class_of(region)));
@@ -269,6 +270,8 @@ void memory_stop()
         Region &region = entry.second;
         if (region.kind == Region::PINNED || region.kind == Region::MANAGED)
             munmap((void *)region.map, region.map_size);
+        if (region.kind == Region::OPENED)
+            ipc_forget(region);
     }
     m.regions.clear();
     for (Device &device : m.devices) {
@@ -469,6 +472,8 @@ unsigned char *host_view(const void *pointer, size_t bytes, size_t *length)
         return NULL;
     size_t left = region->va + region->size - (uintptr_t)pointer;
     *length = std::min(bytes, left);
+    if (region->kind == Region::OPENED)
+        return region->alias + ((uintptr_t)pointer - region->map);
     return machine().devices[(size_t)region->device].alias + region->offset +
            ((uintptr_t)pointer - region->map);
 }

@@ -12,6 +12,7 @@
  *   primary.cpp   primary contexts, and the one that is current in a thread
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
  *   weak.cpp      stores that others see late, loads of old values
+ *   ipc.cpp       device memory that other processes open
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
  *                 the API, by chapter
  *
@@ -129,7 +130,7 @@ struct Waiter {
 /* -- memory -- */
 
 struct Region {
-    enum Kind { MALLOC, VMM, MANAGED, PINNED, REGISTERED };
+    enum Kind { MALLOC, VMM, MANAGED, PINNED, REGISTERED, OPENED };
     Kind kind;
     uintptr_t va;  /* first usable byte */
     size_t size;   /* usable bytes */
@@ -141,6 +142,10 @@ struct Region {
     unsigned flags;
     uint64_t handle; /* VMM */
     int protection;  /* without protection keys: what mprotect was last told */
+    int owner;       /* OPENED: the device whose memory it is, in another process (ipc.cpp) */
+    int n_opened;    /* OPENED: how often */
+    int64_t process; /* OPENED: that process */
+    unsigned char *alias; /* OPENED: the simulation's own mapping */
     bool is_host() const
     {
         return kind == PINNED || kind == REGISTERED;
@@ -412,6 +417,7 @@ uintptr_t address_reserve(Device &device, size_t bytes, size_t alignment);
 void region_map(Region &region);    /* its physical memory appears at region.map */
 void region_unmap(Region &region);  /* and disappears; the addresses fault */
 void region_access(Region &region); /* after region.access changed */
+bool can_peer(int device, int other);
 Region *region_of(const void *pointer);
 int place_of(const void *pointer); /* the device whose memory it is; -1: the host's */
 
@@ -436,6 +442,10 @@ bool range_ok(const void *pointer, size_t bytes);
 bool opened_to(int device, const void *pointer, size_t bytes);
 void copy_bytes(void *dst, const void *src, size_t bytes);
 void set_bytes(void *dst, int value, size_t bytes);
+
+/* -- ipc.cpp -- */
+
+void ipc_forget(const Region &region); /* an opened one, before its region is erased */
 
 /* -- streams and graphs -- */
 

@@ -141,29 +141,13 @@ static bool nccl_aborted(tsr_comm *base)
     return atomic_load(&((nccl_comm *)base)->aborted);
 }
 
-/* Work that waits for another process has that process's limit: in the stream nothing else ends it. */
+/* Work that waits for another process has that process's limit. */
 static tsr_status check_wait(nccl_comm *comm, const tsr_cuda_device *cuda)
 {
-    const tsr_device *device = &cuda->base;
-    nccl_wait *wait = &comm->waits[device->index];
-    const uint64_t now = tsr_clock_ns(),
-                   arrivals = tsr_cuda_counters_arrivals(&comm->counters, device->index);
-    char missing[256], text[512];
-    tsr_status status = tsr_processes_check(comm->processes);
-    if (status != TSR_OK)
-        return status;
-    tsr_watch_note(device->watch);
-    if (arrivals != wait->arrivals)
-        *wait = (nccl_wait){arrivals, now};
-    const uint64_t since = TSR_MAX(wait->since_ns, cuda->watched_since_ns);
-    if (now - since < tsr_processes_step_limit_ns(comm->processes))
-        return TSR_OK;
-    tsr_comm_describe_missing(tsr_cuda_counters_missing(&comm->counters, comm->members, device->index),
-                              missing, sizeof missing);
-    snprintf(text, sizeof text, "device %s: a collective between processes was not complete in %.3g s%s",
-             device->name, (double)(now - since) / 1e9, missing);
-    tsr_processes_lose(comm->processes, text);
-    return tsr_processes_check(comm->processes);
+    const int index = cuda->base.index;
+    return tsr_cuda_late_check(&comm->late[index], comm->processes, cuda,
+                               tsr_cuda_counters_arrivals(&comm->counters, index),
+                               tsr_cuda_counters_missing(&comm->counters, comm->members, index));
 }
 
 static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)

@@ -5,16 +5,12 @@
 #include "core/comm.h"
 #include "cuda/comm/collective.h"
 #include "cuda/comm/counters.h"
+#include "cuda/comm/late.h"
 #include "cuda/comm/nccl_clique.h"
 #include "cuda/comm/nccl_library.h"
 #include "cuda/context/context.h"
 
 enum { TSR_NCCL_MAX_RANKS = 64 };
-
-/* When a device was first seen to have arrived so often at collectives. */
-typedef struct nccl_wait {
-    uint64_t arrivals, since_ns;
-} nccl_wait;
 
 /* The NCCL communicators of some devices; they are replaced after an abort. */
 typedef struct nccl_group {
@@ -37,7 +33,7 @@ typedef struct nccl_comm {
     tsr_device_set members, here; /* the devices that NCCL connects, and those of them in this process */
     tsr_processes *processes;
     int process[TSR_NCCL_MAX_RANKS]; /* of each device */
-    nccl_wait waits[TSR_NCCL_MAX_RANKS];
+    tsr_cuda_late late[TSR_NCCL_MAX_RANKS];
     tsr_nccl_clique *retired; /* aborted, perhaps not yet released by NCCL */
     _Atomic bool aborted;
     tsr_status broken; /* why there are no communicators any more; TSR_OK: there are */

@@ -46,6 +46,7 @@ typedef struct cudasim_config {
     uint32_t owned;
     bool may_share;
     size_t bar1;
+    bool threads_are_processes;
 } cudasim_config;
 
 #define CUDASIM_CONFIG_INIT                                                                     \
@@ -126,6 +127,8 @@ static inline const char *cudasim_lacking(const cudasim_config *config)
         c->vmm_granularity != usual.vmm_granularity || c->nccl_version != usual.nccl_version ||
         c->driver_version != usual.driver_version || c->context_bytes || c->bar1 || c->last_places || c->weak)
         return "a described GPU, driver or NCCL";
+    if (c->threads_are_processes)
+        return "processes that are threads";
     if (c->taken || c->owned)
         return "another process on the GPU";
     if (!cudasim_peers_are(c->n_devices < most ? c->n_devices : most, c->peer_access))

@@ -75,6 +75,8 @@ typedef struct cudasim_config {
                                             * them (tests/cuda/gpu/cudasim.h) */
     size_t bar1;    /* bytes of a GPU's memory that all peers together can map, as over
                                             * PCIe; 0: all of it (a large BAR1, NVLink) */
+    bool threads_are_processes; /* a test's: interprocess handles may be opened in the process that made them,
+                                 * which CUDA refuses */
 } cudasim_config;
 
 #define CUDASIM_CONFIG_INIT                                                                               \
@@ -84,7 +86,7 @@ typedef struct cudasim_config {
         .register_read_only = true, .compute_capability = 0, .n_sms = 0,                                  \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false,     \
         .last_places = 0, .driver_version = 0, .weak = false, .context_bytes = 0, .taken = 0, .owned = 0, \
-        .bar1 = 0                                                                                         \
+        .bar1 = 0, .threads_are_processes = false                                                         \
     }
 
 /* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while
