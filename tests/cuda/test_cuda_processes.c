@@ -1,6 +1,7 @@
 /* GPUs in several processes (tsr/transport.h): the logits have the bits of one GPU in one process, in every
  * process, and all processes have the same accounting of all devices; what fails in one process fails in all.
- * The processes are threads on one simulated machine, each with GPUs of its own. */
+ * The processes are threads on one simulated machine, each with GPUs of its own. Kernels between processes have
+ * tests of their own (test_cuda_between). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +25,7 @@ static void configure_any(uint64_t seed, bool may_share)
     config.n_devices = N_GPUS;
     config.seed = seed;
     config.may_share = may_share;
+    config.threads_are_processes = true;
     cudasim_configure(&config);
 }
 
@@ -93,7 +95,6 @@ static void splits_have_the_bits_of_one_gpu(void **state)
         char devices[PROCESSES_MAX][64];
         task t = {.chunk = 5 + (int)random_below(&seed, 16)};
         t.mode = random_below(&seed, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
-        t.collectives = random_below(&seed, 4) ? NULL : "staged";
         for (int r = 0, n = 2 + (int)random_below(&seed, 2); r < n; r++) {
             size_t used = 0;
             for (int d = (int)random_below(&seed, 2); d >= 0; d--)
@@ -104,6 +105,9 @@ static void splits_have_the_bits_of_one_gpu(void **state)
         for (int d = 0; d < t.n_split; d++)
             t.split[d] = (float)random_below(&seed, 4);
         t.split[random_below(&seed, (uint64_t)t.n_split)] += 1;
+        t.collectives = t.n_split > N_GPUS || random_below(&seed, 3) == 0 ? "staged"
+                        : CUDASIM_SIMULATED                               ? "nccl"
+                                                                          : NULL;
         configure_shared(seed);
         compare(&t, one_gpu);
     }
@@ -250,8 +254,6 @@ static uint64_t blocks_of_sums(void)
     return n;
 }
 
-enum { OPENING_SUMS = 2 * 4 }; /* NCCL's first ones between four GPUs */
-
 static size_t runtime_bytes[2][4]; /* that each process knows of every device */
 
 /* One process has the divided layer, and counts the blocks of its sums. */
@@ -263,7 +265,7 @@ static tsr_status count_sums(process *self, tsr_model *model, tsr_session *sessi
     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
     const int n = tsr_runtime_collectives(model->rt, rows);
     if (n < 2 || strncmp(rows[0].implementation, t->collectives, strlen(t->collectives)) != 0 ||
-        rows[n - 1].bytes != 0 || strcmp(rows[n - 1].implementation, "nccl") != 0)
+        rows[n - 1].bytes != 0 || strncmp(rows[n - 1].implementation, t->collectives, 4) != 0)
         return tsr_fail(TSR_ERR_INVALID, "%d rows, from %s to %s", n, rows[0].implementation,
                         rows[n - 1].implementation);
     for (int d = 0; d < 4; d++) {
@@ -302,7 +304,7 @@ static void sums_inside_a_process_are_its_kernels(void **state)
         assert_memory_equal(t.logits[1], one_gpu, LOGIT_BYTES);
         assert_memory_equal(t.used[0], t.used[1], sizeof t.used[0]);
         assert_memory_equal(runtime_bytes[0], runtime_bytes[1], sizeof runtime_bytes[0]);
-        assert_int_equal(sums_of_nccl(), OPENING_SUMS);
+        assert_int_equal(sums_of_nccl(), 0);
         task_free(&t);
         nothing_is_left();
     }
@@ -367,17 +369,16 @@ static void without_nccl_in_one_process_all_stage(void **state)
               .chunk = 20};
     configure(5);
     cudasim_fail_named("ncclGetUniqueId", 1, 1);
+    cudasim_fail_named("cudaHostRegister", 1, 0); /* of kernels over peer memory, then over pinned memory */
+    cudasim_fail_named("cudaHostRegister", 2, 0);
     compare(&t, one_gpu);
+    assert_int_equal(cudasim_faults_hit(), 3);
     assert_int_equal(sums_of_nccl(), 0);
     configure(5);
     cudasim_fail_named("ncclGetUniqueId", 1, 1);
     t.collectives = "nccl";
     task_run(&t, task_decode_all, NULL, processes);
     task_assert_status(processes, 2, TSR_ERR_DEVICE, "collectives 'nccl'");
-    task_free(&t);
-    t.collectives = "peer";
-    task_run(&t, task_decode_all, NULL, processes);
-    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "'peer' are between the devices of one process");
     task_free(&t);
     nothing_is_left();
 }
@@ -413,6 +414,7 @@ static void where_one_process_refuses_capture_none_has_graphs(void **state)
               .split = {1, 2},
               .n_split = 2,
               .mode = TSR_SPLIT_MODE_TENSOR,
+              .collectives = "nccl",
               .chunk = 20};
     configure(6);
     cudasim_fail_named("cudaStreamBeginCapture", 2, 0);
@@ -427,7 +429,7 @@ static void what_fails_in_one_process_fails_in_all(void **state)
     const char *rounds = getenv("TSR_TEST_ROUNDS");
     const uint64_t most = rounds ? (uint64_t)(atoi(rounds) + 1) / 2 : 5;
     process processes[PROCESSES_MAX];
-    static const char *const collectives[] = {NULL, "staged", "pinned"};
+    static const char *const collectives[] = {"nccl", "staged", "pinned"};
     for (int c = 0; c < 3; c++) {
         const bool inside = c == 2;
         task t = {.devices = {inside ? "cuda:0,cuda:2" : "cuda:0", "cuda:1"},
