@@ -1,4 +1,5 @@
-/* See thread_transport.h. One lock for everything: nothing here has to be fast.
+/* See thread_transport.h. One lock for everything: nothing here has to be fast. All of it is memory that forked
+ * processes share, at the same addresses, and the lock is one that a killed process gives back.
  *
  * An operation is a slot that the processes taking part find by its key: group or pair, and how many of the
  * same key came before. It has copies of what they send; the last to come carries it out in these, and each
@@ -13,7 +14,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/mem.h"
 #include "core/processes.h"
@@ -21,6 +26,7 @@
 
 enum { MAX_GROUPS = 256, MAX_PAIRS = 1024, MAX_SLOTS = 512 };
 enum { SUM, BROADCAST, PASS };
+enum { COPY_BYTES = 4 << 20 }; /* the most of an operation; only what is used takes memory */
 
 typedef struct group {
     bool used, lost;
@@ -55,7 +61,14 @@ struct process_hub {
     int64_t n_operations[PROCESSES_MAX];
     uint64_t seed;
     bool broken; /* a process met its fault */
+    unsigned char *copies; /* [MAX_SLOTS][PROCESSES_MAX][COPY_BYTES] */
 };
+
+static void lock(process_hub *hub)
+{
+    if (pthread_mutex_lock(&hub->lock) == EOWNERDEAD)
+        (void)pthread_mutex_consistent(&hub->lock);
+}
 
 /* -- operations -- */
 
@@ -100,10 +113,11 @@ static bool sends(const slot *s, int rank)
     return s->kind == SUM || s->root == rank;
 }
 
-static void join(slot *s, int rank, const void *buffer)
+static void join(process_hub *hub, slot *s, int rank, const void *buffer)
 {
-    s->copies[rank] = calloc(1, bytes_of(s) + 1);
-    if (s->copies[rank] && sends(s, rank) && bytes_of(s) > 0)
+    const size_t place = (size_t)(s - hub->slots) * PROCESSES_MAX + (size_t)rank;
+    s->copies[rank] = hub->copies + place * COPY_BYTES;
+    if (sends(s, rank) && bytes_of(s) > 0)
         memcpy(s->copies[rank], buffer, bytes_of(s));
     if (++s->n_here == s->n_wanted)
         carry_out(s);
@@ -111,8 +125,6 @@ static void join(slot *s, int rank, const void *buffer)
 
 static void free_slot(slot *s)
 {
-    for (int r = 0; r < PROCESSES_MAX; r++)
-        free(s->copies[r]);
     *s = (slot){.used = false};
 }
 
@@ -137,7 +149,7 @@ static const char *start(process *self, const slot *what, void *buffer, tsr_tran
     process_hub *hub = self->hub;
     slot *found = NULL;
     const char *problem = NULL;
-    pthread_mutex_lock(&hub->lock);
+    lock(hub);
     problem = fault_of(hub, self->rank, what->is_heartbeat);
     for (int i = 0; i < MAX_SLOTS && !problem; i++)
         if (hub->slots[i].used && hub->slots[i].key == what->key && hub->slots[i].sequence == what->sequence)
@@ -150,11 +162,13 @@ static const char *start(process *self, const slot *what, void *buffer, tsr_tran
         }
     if (!problem && !found)
         problem = "the test's transport has too many operations under way";
+    else if (!problem && bytes_of(what) > COPY_BYTES)
+        problem = "the test's transport has no room for so long a message";
     else if (!problem && (found->kind != what->kind || found->n != what->n || found->root != what->root ||
                           found->type != what->type || found->copies[self->rank]))
         problem = "processes started different operations";
     if (!problem)
-        join(found, self->rank, buffer);
+        join(hub, found, self->rank, buffer);
     *transfer = (tsr_transfer){{(uintptr_t)found, (uintptr_t)buffer}};
     pthread_mutex_unlock(&hub->lock);
     return problem && *problem ? problem : NULL;
@@ -162,7 +176,7 @@ static const char *start(process *self, const slot *what, void *buffer, tsr_tran
 
 static const char *group_start(process *self, group *g, slot what, void *buffer, tsr_transfer *transfer)
 {
-    pthread_mutex_lock(&self->hub->lock);
+    lock(self->hub);
     what.sequence = g->n_started[self->rank]++;
     pthread_mutex_unlock(&self->hub->lock);
     what.key = g;
@@ -187,7 +201,7 @@ static const char *pass(process *self, int from, int to, int tag, void *bytes, s
     process_hub *hub = self->hub;
     slot what = {.kind = PASS, .root = from, .n = n, .n_wanted = 2};
     what.is_heartbeat = tag % TSR_TAGS == TSR_TAG_HEARTBEAT;
-    pthread_mutex_lock(&hub->lock);
+    lock(hub);
     int i = 0;
     while (i < hub->n_pairs &&
            (hub->pairs[i].from != from || hub->pairs[i].to != to || hub->pairs[i].tag != tag))
@@ -204,7 +218,7 @@ static const char *pass(process *self, int from, int to, int tag, void *bytes, s
 static const char *send_to(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer)
 {
     process *self = user;
-    pthread_mutex_lock(&self->hub->lock);
+    lock(self->hub);
     self->n_sent += tag % TSR_TAGS != TSR_TAG_HEARTBEAT;
     self->sent_bytes += tag % TSR_TAGS == TSR_TAG_HEARTBEAT ? 0 : (int64_t)n;
     pthread_mutex_unlock(&self->hub->lock);
@@ -222,7 +236,7 @@ static const char *test(void *user, tsr_transfer *transfer, bool *done_out)
 {
     process *self = user;
     slot *s = (slot *)transfer->word[0];
-    pthread_mutex_lock(&self->hub->lock);
+    lock(self->hub);
     *done_out = s && s->complete && random_below(&self->hub->seed, 4) > 0;
     if (*done_out && !(s->root == self->rank && s->kind == PASS) && bytes_of(s) > 0)
         memcpy((void *)transfer->word[1], s->copies[self->rank], bytes_of(s));
@@ -240,7 +254,7 @@ static const char *group_create(void *user, const int *ranks, int n_ranks, int t
     process *self = user;
     process_hub *hub = self->hub;
     group *found = NULL;
-    pthread_mutex_lock(&hub->lock);
+    lock(hub);
     for (int i = 0; i < MAX_GROUPS; i++) {
         group *g = &hub->groups[i];
         if (g->used && g->tag == tag && g->n_ranks == n_ranks && g->n_joined < n_ranks &&
@@ -264,7 +278,7 @@ static void group_destroy(void *user, void *what, bool lost)
 {
     process *self = user;
     group *g = what;
-    pthread_mutex_lock(&self->hub->lock);
+    lock(self->hub);
     self->hub->broken |= lost;
     g->lost |= lost;
     if (++g->n_left == g->n_ranks && !g->lost) /* operations of a lost one may still have its address */
@@ -277,7 +291,7 @@ static void group_destroy(void *user, void *what, bool lost)
 void process_vanish_after(process *self, int64_t n)
 {
     process_hub *hub = self->hub;
-    pthread_mutex_lock(&hub->lock);
+    lock(hub);
     hub->gone_at[self->rank] = TSR_MAX(hub->n_operations[self->rank] + n, (int64_t)1);
     pthread_mutex_unlock(&hub->lock);
 }
@@ -291,6 +305,53 @@ void process_note(process *self, tsr_status status)
 {
     self->status = status;
     snprintf(self->text, sizeof self->text, "%s", status == TSR_OK ? "" : tsr_last_error());
+}
+
+/* -- running -- */
+
+static size_t hub_bytes(void)
+{
+    return (sizeof(process_hub) + 4095) / 4096 * 4096 + (size_t)MAX_SLOTS * PROCESSES_MAX * COPY_BYTES;
+}
+
+static process_hub *make_hub(int n, const process_faults *faults)
+{
+    pthread_mutexattr_t mutex;
+    pthread_barrierattr_t barrier;
+    process_hub *hub =
+        mmap(NULL, hub_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(hub != MAP_FAILED);
+    assert_true(n <= PROCESSES_MAX);
+    hub->copies = (unsigned char *)hub + hub_bytes() - (size_t)MAX_SLOTS * PROCESSES_MAX * COPY_BYTES;
+    pthread_mutexattr_init(&mutex);
+    pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&mutex, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&hub->lock, &mutex);
+    pthread_barrierattr_init(&barrier);
+    pthread_barrierattr_setpshared(&barrier, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&hub->all_there, &barrier, (unsigned)n);
+    hub->n_ranks = n;
+    hub->seed = 1;
+    if (faults) {
+        hub->faults = *faults;
+        hub->gone_at[faults->rank] = faults->gone_at;
+    }
+    return hub;
+}
+
+static void free_hub(process_hub *hub)
+{
+    pthread_barrier_destroy(&hub->all_there);
+    pthread_mutex_destroy(&hub->lock);
+    munmap(hub, hub_bytes());
+}
+
+static void make_process(process_hub *hub, int rank, void *user, process *p)
+{
+    *p = (process){.rank = rank, .n_ranks = hub->n_ranks, .hub = hub, .user = user};
+    p->transport =
+        (tsr_transport){sizeof(tsr_transport), rank,      hub->n_ranks, p,    group_create, group_destroy, sum,
+                        broadcast,             send_to,   receive_from, test, true};
 }
 
 typedef struct run {
@@ -321,34 +382,46 @@ int64_t processes_run(int n, void (*body)(process *self), void *user, const proc
 {
     pthread_t threads[PROCESSES_MAX];
     run runs[PROCESSES_MAX];
-    process_hub *hub = calloc(1, sizeof *hub);
-    assert_non_null(hub);
-    assert_true(n <= PROCESSES_MAX);
-    pthread_mutex_init(&hub->lock, NULL);
-    pthread_barrier_init(&hub->all_there, NULL, (unsigned)n);
-    hub->n_ranks = n;
-    hub->seed = 1;
-    if (faults) {
-        hub->faults = *faults;
-        hub->gone_at[faults->rank] = faults->gone_at;
-    }
+    process_hub *hub = make_hub(n, faults);
     for (int r = 0; r < n; r++) {
-        process *p = &processes[r];
-        *p = (process){.rank = r, .n_ranks = n, .hub = hub, .user = user};
-        p->transport = (tsr_transport){
-            sizeof(tsr_transport), r,    n,   p, group_create, group_destroy, sum, broadcast, send_to,
-            receive_from,          test, true};
-        runs[r] = (run){p, body};
+        make_process(hub, r, user, &processes[r]);
+        runs[r] = (run){&processes[r], body};
         assert_int_equal(pthread_create(&threads[r], NULL, run_body, &runs[r]), 0);
     }
     for (int r = 0; r < n; r++)
         pthread_join(threads[r], NULL);
     check_left_over(hub);
-    for (int i = 0; i < MAX_SLOTS; i++)
-        free_slot(&hub->slots[i]);
     const int64_t n_operations = hub->n_operations[hub->faults.rank];
-    pthread_barrier_destroy(&hub->all_there);
-    pthread_mutex_destroy(&hub->lock);
-    free(hub);
+    free_hub(hub);
     return n_operations;
+}
+
+static pid_t start_process(process *self, void (*body)(process *self))
+{
+    const pid_t child = fork();
+    if (child != 0)
+        return child;
+    pthread_barrier_wait(&self->hub->all_there);
+    body(self);
+    _exit(0);
+}
+
+void processes_fork(int n, void (*body)(process *self), void *user, process *processes, int *endings)
+{
+    pid_t children[PROCESSES_MAX];
+    process_hub *hub = make_hub(n, NULL);
+    process *shared = mmap(NULL, PROCESSES_MAX * sizeof *shared, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    for (int r = 0; r < n; r++) {
+        make_process(hub, r, user, &shared[r]);
+        shared[r].status = TSR_ERR_DEVICE_LOST; /* until it is noted */
+        children[r] = start_process(&shared[r], body);
+        assert_true(children[r] > 0);
+    }
+    for (int r = 0; r < n; r++)
+        assert_int_equal(waitpid(children[r], &endings[r], 0), children[r]);
+    memcpy(processes, shared, (size_t)n * sizeof *processes);
+    munmap(shared, PROCESSES_MAX * sizeof *shared);
+    free_hub(hub);
 }
