@@ -25,7 +25,7 @@ static void configure_any(uint64_t seed, bool may_share)
     config.n_devices = N_GPUS;
     config.seed = seed;
     config.may_share = may_share;
-    config.threads_are_processes = true;
+    config.threads_are_processes = CUDASIM_SIMULATED;
     cudasim_configure(&config);
 }
 
