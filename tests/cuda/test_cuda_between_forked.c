@@ -30,7 +30,7 @@ static struct {
     char between[MOST][16];
     uint64_t ended_ns[MOST]; /* when the last call returned */
     int n_losses[MOST];
-} *left;
+} * left;
 
 static float *one_gpu; /* [N_TOKENS][SESSION_VOCAB], the logits of one */
 
@@ -110,6 +110,8 @@ static int set_up(void **state)
     killing.rank = -1;
     run(&t, 1, processes, endings);
     memcpy(one_gpu, left->logits[0], LOGIT_BYTES);
+    if (processes[0].status != TSR_OK || endings[0] != 0)
+        print_error("one process alone (ended with %d): %s\n", endings[0], processes[0].text);
     return processes[0].status == TSR_OK ? 0 : -1;
 }
 

@@ -68,6 +68,14 @@ void runner_close(runner *r)
     *r = (runner){0};
 }
 
+/* A failure may depend on what was measured when the runtime was opened. */
+static void print_collectives(const runner *r)
+{
+    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
+    for (int i = 0, n = tsr_runtime_collectives(r->rt, rows); i < n; i++)
+        print_error("collectives of up to %zu bytes: %s\n", rows[i].bytes, rows[i].implementation);
+}
+
 void runner_decode(runner *r, const int32_t *tokens, int64_t n, int64_t chunk, bool all, float *logits)
 {
     bool *outputs = calloc((size_t)n, sizeof *outputs);
@@ -77,7 +85,11 @@ void runner_decode(runner *r, const int32_t *tokens, int64_t n, int64_t chunk, b
     for (int64_t i = 0; i < n;) {
         int64_t count = chunk && n - i > chunk ? chunk : n - i;
         tsr_batch batch = {.n_tokens = count, .tokens = tokens + i, .outputs = outputs + i};
-        runner_ok(tsr_session_decode(r->session, &batch, all ? logits + i * r->n_vocab : logits), "decode");
+        const tsr_status status =
+            tsr_session_decode(r->session, &batch, all ? logits + i * r->n_vocab : logits);
+        if (status != TSR_OK)
+            print_collectives(r);
+        runner_ok(status, "decode");
         i += count;
     }
     free(outputs);
