@@ -101,7 +101,7 @@ static int set_up(void **state)
     process processes[PROCESSES_MAX];
     int endings[PROCESSES_MAX];
     task t = {.split = {1}, .n_split = 1, .mode = TSR_SPLIT_MODE_TENSOR};
-    if (task_set_up(state))
+    if (task_set_up_model(state))
         return -1;
     left = mmap(NULL, sizeof *left, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     one_gpu = malloc(LOGIT_BYTES);

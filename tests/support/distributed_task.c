@@ -17,12 +17,19 @@
 static int32_t tokens[N_TOKENS];
 static float *plain; /* of all tokens, by one device */
 
-int task_set_up(void **state)
+int task_set_up_model(void **state)
 {
     uint64_t seed = 5;
     if (session_model_write(state))
         return -1;
     session_random_tokens(&seed, tokens, N_TOKENS);
+    return 0;
+}
+
+int task_set_up(void **state)
+{
+    if (task_set_up_model(state))
+        return -1;
     plain = session_plain_logits(NULL, tokens, N_TOKENS);
     return 0;
 }
