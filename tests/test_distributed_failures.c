@@ -10,6 +10,7 @@
 
 #include "comm/handover.h"
 #include "core/status.h"
+#include "model/model.h"
 #include "model/session/session.h"
 #include "support/directory.h"
 #include "support/distributed_task.h"
@@ -111,6 +112,45 @@ static void arguments_that_differ_are_refused(void **state)
     task_run(&files, task_decode_all, NULL, processes);
     task_assert_status(processes, n, TSR_ERR_INVALID, "tsr_model_open: arguments");
     task_free(&files);
+}
+
+/* No room in process 1, then room of another size in each. */
+static tsr_status decode_traced(process *self, tsr_model *model, tsr_session *session)
+{
+    tsr_runtime *rt = model->rt;
+    tsr_device_trace traces[2];
+    tsr_status status = tsr_trace_start(rt, self->rank == 1 ? 0 : 1000);
+    if (status != TSR_ERR_INVALID || !strstr(tsr_last_error(), "n_spans is 0") || tsr_trace_now(rt) != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s", tsr_status_name(status), tsr_last_error());
+    status = tsr_trace_start(rt, 100000 + (size_t)self->rank);
+    if (status == TSR_OK)
+        status = task_decode(self, session, 0, N_TOKENS);
+    for (int d = 0; d < 2 && status == TSR_OK; d++)
+        status = tsr_trace_read(rt, d, &traces[d]);
+    if (status == TSR_OK && (traces[self->rank].n_spans == 0 || traces[1 - self->rank].n_spans > 0))
+        status = tsr_fail(TSR_ERR_FORMAT, "%zu spans of this process, %zu of the other",
+                          traces[self->rank].n_spans, traces[1 - self->rank].n_spans);
+    tsr_trace_stop(rt);
+    return status;
+}
+
+static void decode_traced_body(process *self)
+{
+    task_with_session(self, decode_traced);
+}
+
+static void a_trace_is_started_in_all_processes_or_in_none(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+              .split = {1, 1},
+              .n_split = 2,
+              .mode = TSR_SPLIT_MODE_TENSOR};
+    const int n = task_run(&t, decode_traced_body, NULL, processes);
+    task_assert_status(processes, n, TSR_OK, "");
+    task_assert_same(&t, n);
+    task_free(&t);
 }
 
 /* It leaves the range of the exact reduction. */
@@ -390,6 +430,7 @@ int main(void)
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
         cmocka_unit_test(a_config_that_one_process_cannot_read_fails_all),
         cmocka_unit_test(arguments_that_differ_are_refused),
+        cmocka_unit_test(a_trace_is_started_in_all_processes_or_in_none),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(a_cancelled_decode_ends_in_every_process),
         cmocka_unit_test(no_process_waits_without_end),

@@ -23,7 +23,10 @@
  *   the collectives and waits that the GPU executes itself ("peer", "pinned", "nccl"). Its name is that of
  *   its first op. Only collectives through host memory ("staged") have wait and reduce spans. Copies may
  *   overlap the other spans.
- * - Devices of other processes: none. Each process reads the spans of its own devices.
+ * - Devices of other processes (tsr/transport.h): none. Each process reads the spans of its own devices.
+ *   Every process starts the trace, and times begin when the last has done so: in all within about the time
+ *   of an exchange, tens of microseconds. `tsr run --mpi --trace` measures what the clocks differ by, and
+ *   writes one file for all processes.
  *
  * Wait spans of collectives and reduce spans together are tsr_device_times.collective_ns of the same time.
  *
@@ -75,8 +78,9 @@ typedef struct tsr_device_trace {
 
 /** Start a trace, with room for n_spans spans of each device; a trace that exists is dropped first. Later
  * spans are counted, and not stored. Takes 64 bytes of host memory per span, which are no part of a plan. The
- * pages are used as spans are stored. Blocks until running programs have finished. TSR_ERR_INVALID: n_spans
- * is 0. TSR_ERR_MEMORY, TSR_ERR_DEVICE_LOST; there is no trace then. */
+ * pages are used as spans are stored. Blocks until running programs have finished, and until every process of
+ * the runtime has made this call; n_spans may differ between them. TSR_ERR_INVALID: n_spans is 0.
+ * TSR_ERR_MEMORY, TSR_ERR_DEVICE_LOST; there is no trace then, in any process. */
 TSR_NODISCARD TSR_API tsr_status tsr_trace_start(tsr_runtime *rt, size_t n_spans);
 
 /** End the trace and free its spans; no effect without one. Blocks until running programs have finished. */

@@ -32,7 +32,8 @@
  *     tsr_tensor_get()             the exchange of each part that is read
  *     tsr_runtime_memory()         the exchange of the free memory
  *     tsr_runtime_open(), tsr_model_open(), tsr_session_create(), tsr_session_compact(), tsr_tensors_alloc(),
- *     tsr_buffer_from_ptr(), tsr_program_compile(), tsr_program_run(), tsr_runtime_measure_links()
+ *     tsr_buffer_from_ptr(), tsr_program_compile(), tsr_program_run(), tsr_trace_start(),
+ *     tsr_runtime_measure_links()
  *                                  the exchange at the end of the call
  *     tsr_session_save(), tsr_session_load(), tsr_kv_save(), tsr_kv_load(), tsr_model_resplit(),
  *     tsr_runtime_resplit(), tsr_runtime_measure()

@@ -49,12 +49,12 @@ void tsr_trace_stop(tsr_runtime *rt)
     tsr_runtime_drop_trace(rt);
 }
 
-static tsr_status add_trace(tsr_device *device, size_t n_spans, uint64_t start_ns)
+static tsr_status add_trace(tsr_device *device, size_t n_spans)
 {
     tsr_status status = TSR_OK;
     tsr_trace *trace = NULL;
     TSR_TRY(TSR_NEW(&trace, "a trace"));
-    *trace = (tsr_trace){.start_ns = start_ns, .capacity = n_spans};
+    trace->capacity = n_spans;
     TSR_TRY(tsr_mem_array(n_spans, sizeof *trace->spans, "the spans of a trace", &trace->spans));
     device->clock.trace = trace;
     trace = NULL;
@@ -63,19 +63,28 @@ out:
     return status;
 }
 
-tsr_status tsr_trace_start(tsr_runtime *rt, size_t n_spans)
+static tsr_status add_traces(tsr_runtime *rt, size_t n_spans)
 {
     tsr_status status = TSR_OK;
-    tsr_trace_stop(rt);
     if (n_spans == 0)
         return tsr_fail(TSR_ERR_INVALID, "tsr_trace_start: n_spans is 0; give room for at least one span");
     TSR_TRY(tsr_watch_check(rt->watch)); /* a thread of a lost runtime may still use the last trace */
-    const uint64_t start_ns = tsr_clock_ns();
     for (int d = 0; d < rt->n_devices; d++)
-        TSR_TRY(add_trace(rt->devices[d], n_spans, start_ns));
+        TSR_TRY(add_trace(rt->devices[d], n_spans));
 out:
+    return status;
+}
+
+/* Times begin behind the exchange, which ends in all processes at about the same moment. */
+tsr_status tsr_trace_start(tsr_runtime *rt, size_t n_spans)
+{
+    tsr_trace_stop(rt);
+    const tsr_status status = tsr_processes_agree(rt->processes, add_traces(rt, n_spans), "tsr_trace_start");
+    const uint64_t start_ns = tsr_clock_ns();
     if (status != TSR_OK)
         tsr_runtime_drop_trace(rt);
+    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++)
+        rt->devices[d]->clock.trace->start_ns = start_ns;
     return status;
 }
 
