@@ -1,5 +1,6 @@
 /* tsr run --mpi as a user meets it: what does not go with it, and, where MPI is installed, text that depends
- * neither on the split nor on the number of processes, written once; standard input, fitting and Ctrl-C. */
+ * neither on the split nor on the number of processes, written once; standard input, fitting, traces and
+ * Ctrl-C. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 
 #include "support/directory.h"
 #include "support/program.h"
+#include "support/program_json.h"
 
 #define RUN "run --mpi -m examples/models/glossary-7m-Q8_0.gguf "
 
@@ -22,8 +24,6 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {RUN "-p hi --trace /tmp/t.json", 2, "--trace cannot be used with --mpi"},
-        {"bench --mpi --trace t.json -m x", 2, "--trace cannot be used with --mpi"},
         {"bench --mpi --show r.json", 2, "--show measures nothing: leave out --mpi"},
         {"run -m x -p hi --network 'ib 400Gb/s'", 2, "--network joins processes; add --mpi"},
         {"bench -m x --network 'ib 400Gb/s'", 2, "--network joins processes; add --mpi"},
@@ -32,6 +32,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 }
 
 #ifdef TSR_TEST_MPIEXEC
+
+enum { MOST_REDUCES = 1000 };
 
 /* Standard output of a command, cut to size. */
 static void output_of(const char *line, char *text, size_t bytes)
@@ -185,6 +187,81 @@ static void what_processes_measure_is_used_by_them(void **state)
     unsetenv("XDG_CACHE_HOME");
 }
 
+/* The spans of a process's devices are by the clock of the first: they end in the phases, and all-reduces of
+ * different processes overlap. Lists by device: the phases, and three devices. */
+static void check_trace_of_three(const char *path)
+{
+    int n_phases = 0, n_overlaps = 0;
+    double from[4][MOST_REDUCES], to[4][MOST_REDUCES], phases_end = 0, last = 0;
+    size_t i, n[4] = {0};
+    json_t *event, *root = program_json_file(path);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event)
+    {
+        const int pid = (int)program_json_integer(event, "pid");
+        const char *kind = json_string_value(json_object_get(event, "cat"));
+        assert_in_range(pid, 0, 3);
+        if (!kind)
+            continue;
+        const double begin = json_real_value(json_object_get(event, "ts")),
+                     end = begin + json_real_value(json_object_get(event, "dur"));
+        n_phases += strcmp(kind, "phase") == 0;
+        phases_end = pid == 0 && end > phases_end ? end : phases_end;
+        last = end > last ? end : last;
+        const char *op = json_string_value(json_object_get(json_object_get(event, "args"), "op"));
+        if (pid == 0 || strcmp(op, "all_reduce") != 0 || n[pid] == MOST_REDUCES)
+            continue;
+        from[pid][n[pid]] = begin;
+        to[pid][n[pid]++] = end;
+    }
+    assert_true(n_phases >= 2 && n[1] > 0 && n[2] > 0 && n[3] > 0);
+    assert_true(last < phases_end + 1e6);
+    for (size_t a = 0; a < n[1]; a++)
+        for (size_t b = 0; b < n[3]; b++)
+            n_overlaps += from[1][a] < to[3][b] && from[3][b] < to[1][a];
+    assert_true(n_overlaps > 0);
+    json_t *clocks = json_object_get(json_object_get(root, "otherData"), "clocks");
+    assert_int_equal(json_array_size(clocks), 1);
+    json_array_foreach(clocks, i, event)
+    {
+        const json_t *begin = json_object_get(event, "begin"), *after = json_object_get(event, "end");
+        assert_int_equal(program_json_integer(event, "process"), i + 1);
+        assert_true(program_json_integer(begin, "error_ns") > 0);
+        assert_true(program_json_integer(after, "error_ns") > 0);
+    }
+    json_decref(root);
+}
+
+/* One file; the second process has two devices. */
+static void a_trace_has_the_spans_of_all_processes(void **state)
+{
+    (void)state;
+    static char line[8192], text[16384];
+    char path[DIRECTORY_PATH];
+    snprintf(path, sizeof path, "%s/trace.json", directory_path());
+    snprintf(
+        line, sizeof line,
+        "%s 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in 1) n=2;; *) n=1;; esac; exec \"$0\" \"$@\" "
+        "--devices host:$n,threads=1' '%s' " RUN "-p 'a b' -n 3 -ts 1,1,1 --trace %s 2>&1",
+        TSR_TEST_MPIEXEC, program_path(), path);
+    output_of(line, text, sizeof text);
+    assert_int_equal(occurrences(text, "trace: "), 1);
+    check_trace_of_three(path);
+    snprintf(line, sizeof line,
+             "%s 2 '%s' bench --mpi -m examples/models/glossary-7m-Q8_0.gguf --devices host:1,threads=1 "
+             "--ratios 1,1 -r 1 -p 8 -n 2 --trace %s 2>&1",
+             TSR_TEST_MPIEXEC, program_path(), path);
+    output_of(line, text, sizeof text);
+    json_t *root = program_json_file(path);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(root, "otherData"), "clocks")), 1);
+    json_decref(root);
+    unlink(path);
+    snprintf(line, sizeof line,
+             "%s 2 '%s' " RUN "-p hi -n 1 --devices host:1,threads=1 --trace /nope/t 2>&1 | cat",
+             TSR_TEST_MPIEXEC, program_path());
+    output_of(line, text, sizeof text);
+    assert_int_equal(occurrences(text, "/nope/t cannot be written: No such file or directory"), 1);
+}
+
 /* Process 0 gets the signal once it has written something, in the middle of a long answer. */
 static void ctrl_c_in_the_first_process_ends_an_answer_in_all(void **state)
 {
@@ -250,6 +327,7 @@ int main(void)
         cmocka_unit_test(the_first_process_reads_for_all),
         cmocka_unit_test(processes_fit_alike),
         cmocka_unit_test(what_processes_measure_is_used_by_them),
+        cmocka_unit_test(a_trace_has_the_spans_of_all_processes),
         cmocka_unit_test(ctrl_c_in_the_first_process_ends_an_answer_in_all),
 #endif
     };

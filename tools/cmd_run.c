@@ -52,7 +52,7 @@ static void close_engine(run_engine *engine)
 static int run(const run_options *options, tool_engine *devices, tool_processes *processes,
                const char *prompt, size_t prompt_bytes)
 {
-    tool_trace trace = {.command = "run", .path = options->trace};
+    tool_trace trace = {.command = "run", .path = options->trace, .processes = processes};
     run_engine engine = {.trace = &trace, .processes = processes};
     run_result result = {0};
     int code;
@@ -76,6 +76,15 @@ static int run(const run_options *options, tool_engine *devices, tool_processes 
     return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
 }
 
+/* In all processes, for the first, which writes the file. */
+static int check_trace(const run_options *options, const tool_processes *processes)
+{
+    int32_t code = TOOL_GO_ON;
+    if (tool_processes_is_first(processes))
+        code = tool_trace_check(&(tool_trace){.command = "run", .path = options->trace});
+    return tool_processes_share(processes, 0, &code, sizeof code) ? code : TOOL_EXIT_FAILED;
+}
+
 static int run_in_processes(run_options *options, tool_engine *devices)
 {
     tool_processes processes;
@@ -85,6 +94,8 @@ static int run_in_processes(run_options *options, tool_engine *devices)
     if (code == TOOL_GO_ON &&
         !tool_processes_share(&processes, 0, &options->sampler.seed, sizeof options->sampler.seed))
         code = TOOL_EXIT_FAILED;
+    if (code == TOOL_GO_ON)
+        code = check_trace(options, &processes);
     if (code == TOOL_GO_ON)
         code = run_prompt_read(options, &processes, &prompt, &prompt_bytes);
     if (code == TOOL_GO_ON)

@@ -31,8 +31,6 @@ static void tsr_mpi_transport_destroy(tsr_transport *transport)
 }
 #endif
 
-enum { MOST_PROCESSES = 64 }; /* of a runtime */
-
 /* This process's place in the job. */
 static struct {
     const char *problem;      /* why there is none; NULL: none was wanted, or there is one */
@@ -85,7 +83,7 @@ void tool_processes_leave_out(tool_processes *processes, int rank)
     processes->gone |= UINT64_C(1) << rank;
 }
 
-static bool is_gone(const tool_processes *processes, int rank)
+bool tool_processes_is_gone(const tool_processes *processes, int rank)
 {
     return processes->gone >> rank & 1;
 }
@@ -109,11 +107,11 @@ static void write_held(void)
 /* The outcome of the first process that has failed, whose messages are written; TOOL_GO_ON: none has. */
 static int agree(const tool_processes *processes, int code)
 {
-    int32_t codes[MOST_PROCESSES] = {0};
+    int32_t codes[TOOL_MOST_PROCESSES] = {0};
     const int n = tool_processes_count(processes);
     int first = 0;
     job.agreed = true;
-    if (n > MOST_PROCESSES) /* more than a runtime has; it says so */
+    if (n > TOOL_MOST_PROCESSES) /* more than a runtime has; it says so */
         return code;
     codes[tool_processes_rank(processes)] = code;
     if (!tool_processes_gather(processes, codes, sizeof *codes))
@@ -201,18 +199,33 @@ static const char *receive_from(const tsr_transport *t, int rank, void *bytes, s
     return problem ? problem : wait_for(t, &transfer);
 }
 
+static bool report(const tool_processes *processes, const char *problem)
+{
+    if (problem)
+        fprintf(tool_processes_log(), "tsr %s: --mpi: %s\n", processes->command, problem);
+    return !problem;
+}
+
+bool tool_processes_send(const tool_processes *processes, int to, const void *bytes, size_t n)
+{
+    return report(processes, send_to(processes->transport, to, bytes, n));
+}
+
+bool tool_processes_receive(const tool_processes *processes, int from, void *bytes, size_t n)
+{
+    return report(processes, receive_from(processes->transport, from, bytes, n));
+}
+
 bool tool_processes_share(const tool_processes *processes, int root, void *bytes, size_t n)
 {
     const tsr_transport *t = processes->transport;
     const char *problem = NULL;
-    if (t && t->rank != root && !is_gone(processes, root))
+    if (t && t->rank != root && !tool_processes_is_gone(processes, root))
         problem = receive_from(t, root, bytes, n);
     for (int rank = 0; t && t->rank == root && rank < t->n_ranks && !problem; rank++)
-        if (rank != root && !is_gone(processes, rank))
+        if (rank != root && !tool_processes_is_gone(processes, rank))
             problem = send_to(t, rank, bytes, n);
-    if (problem)
-        fprintf(tool_processes_log(), "tsr %s: --mpi: %s\n", processes->command, problem);
-    return !problem;
+    return report(processes, problem);
 }
 
 bool tool_processes_gather(const tool_processes *processes, void *parts, size_t n)

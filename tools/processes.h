@@ -15,6 +15,8 @@
 
 #include <tsr/transport.h>
 
+enum { TOOL_MOST_PROCESSES = 64 }; /* of a runtime */
+
 typedef struct tool_processes {
     const char *command;      /* for messages */
     tsr_transport *transport; /* NULL: single process */
@@ -36,6 +38,7 @@ FILE *tool_processes_log(void);
 
 /* No message goes to this process, or comes from it, any more. */
 void tool_processes_leave_out(tool_processes *processes, int rank);
+bool tool_processes_is_gone(const tool_processes *processes, int rank);
 
 int tool_processes_count(const tool_processes *processes); /* 1: a single process, too */
 int tool_processes_rank(const tool_processes *processes);  /* 0: a single process, too */
@@ -47,7 +50,13 @@ bool tool_processes_is_first(const tool_processes *processes);
  * process. Called in all processes. False after an error message. */
 bool tool_processes_share(const tool_processes *processes, int root, void *bytes, size_t n);
 
-/* The same for all processes: each has filled its own part of parts[count][n]; then all are filled. */
+/* A message from this process to another, however long that takes to receive it, and the other end. False
+ * after an error message. */
+bool tool_processes_send(const tool_processes *processes, int to, const void *bytes, size_t n);
+bool tool_processes_receive(const tool_processes *processes, int from, void *bytes, size_t n);
+
+/* tool_processes_share() for all processes: each has filled its own part of parts[count][n]; then all are
+ * filled. */
 bool tool_processes_gather(const tool_processes *processes, void *parts, size_t n);
 
 /* Replace an outcome and a text, NULL for none, by those of the first process. The text is the caller's to

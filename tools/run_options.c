@@ -38,17 +38,6 @@ static int check_text(run_options *o)
     return TOOL_GO_ON;
 }
 
-static int check_mpi(const run_options *o)
-{
-    const char *wrong = NULL;
-    if (o->trace)
-        wrong = "--trace cannot be used with --mpi: every process would write the file";
-    if (!wrong)
-        return TOOL_GO_ON;
-    fprintf(stderr, "tsr run: %s\n", wrong);
-    return TOOL_EXIT_USAGE;
-}
-
 /* Of 32 bits, so that it can be typed. */
 static uint64_t draw_seed(void)
 {
@@ -165,9 +154,5 @@ int run_options_read(int argc, char **argv, run_options *o)
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = check_text(o);
-    if (code == TOOL_GO_ON && o->engine.mpi)
-        code = check_mpi(o);
-    if (code == TOOL_GO_ON)
-        code = tool_engine_check("run", &o->engine);
-    return code == TOOL_GO_ON ? tool_trace_check(&(tool_trace){.command = "run", .path = o->trace}) : code;
+    return code == TOOL_GO_ON ? tool_engine_check("run", &o->engine) : code;
 }

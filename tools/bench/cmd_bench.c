@@ -264,8 +264,6 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("--show measures nothing: leave out --trace");
     if (o->mpi && o->show)
         return refuse("--show measures nothing: leave out --mpi");
-    if (o->mpi && o->trace)
-        return refuse("--trace cannot be used with --mpi: every process would write the file");
     if (o->network && !o->mpi)
         return refuse(TOOL_NETWORK_ALONE);
     if (o->model.model && o->show)

@@ -25,7 +25,7 @@ static tsr_status trace_row(bench *b, bench_row *row, tool_trace *trace)
 
 int bench_trace(bench *b)
 {
-    tool_trace trace = {.command = "bench", .path = b->options->trace};
+    tool_trace trace = {.command = "bench", .path = b->options->trace, .processes = &b->processes};
     if (!trace.path)
         return TOOL_EXIT_OK;
     tsr_runtime_time_collectives(b->engine.rt, false);
