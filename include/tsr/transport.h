@@ -97,7 +97,8 @@ typedef struct tsr_transport {
     /** Make a group of ranks[n_ranks], ascending, with this process. Called in the processes of the group
      * only, for all groups in the same order, and after an exchange between all processes. Blocks until all
      * of them have called it. `tag` (below 32768) is the same in each of them, and differs from the tags of
-     * other groups that are being made. */
+     * other groups that are being made. When it is called after the runtime was opened, a thread of the
+     * library makes the call, and is left behind in it if the processes are lost meanwhile. */
     const char *(*group_create)(void *user, const int *ranks, int n_ranks, int tag, void **group_out);
     /** lost: the processes have lost each other, so others may not destroy their groups. */
     void (*group_destroy)(void *user, void *group, bool lost);

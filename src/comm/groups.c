@@ -25,12 +25,7 @@ static tsr_status join(tsr_groups *groups, tsr_group *group)
     int ranks[TSR_MAX_RANKS];
     const int n = tsr_groups_processes(groups, group->devices, ranks),
               tag = tsr_processes_tag(groups->processes, 1 + groups->n % (TSR_TAGS - 1)); /* 0: of all */
-    const tsr_transport *t = tsr_processes_transport(groups->processes);
-    const char *problem = t->group_create(t->user, ranks, n, tag, &group->handle);
-    if (!problem)
-        return TSR_OK;
-    tsr_processes_break(groups->processes, problem);
-    return tsr_processes_check(groups->processes);
+    return tsr_processes_make_group(groups->processes, ranks, n, tag, &group->handle);
 }
 
 /* The device of this process that accounts for the words of a group. */

@@ -11,6 +11,7 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "core/wait/heartbeat.h"
+#include "core/wait/making.h"
 #include "core/wait/survivors.h"
 
 enum { SENTENCE_BYTES = 512, CHUNK_BYTES = 1 << 20, MAX_PROCESSES = 64 };
@@ -39,7 +40,9 @@ struct tsr_processes {
     _Atomic bool lost;      /* `reason` is written once before, under the lock */
     _Atomic bool is_broken; /* a function of the transport failed */
     char reason[SENTENCE_BYTES];
-    unsigned char *chunk; /* [CHUNK_BYTES] */
+    unsigned char *chunk;          /* [CHUNK_BYTES] */
+    tsr_making making[TSR_EPOCHS]; /* one at a time; the last of an epoch may be abandoned */
+    bool has_abandoned;            /* a thread may still write there: this object stays */
 };
 
 /* -- waiting and losing the processes -- */
@@ -163,6 +166,49 @@ bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic 
         tsr_relax();
     }
     return wait_long(p, transfer, cancelled, begin_ns);
+}
+
+/* All members have been in one exchange before, so they arrive within the limit of a step. False: lost. */
+static bool wait_for_making(tsr_processes *p, const tsr_making *making)
+{
+    const uint64_t begin_ns = tsr_clock_ns();
+    tsr_heartbeat_wait(p->heartbeat, true);
+    while (!tsr_making_is_done(making) && !atomic_load(&p->lost)) {
+        const uint64_t waited_ns = tsr_clock_ns() - begin_ns;
+        tsr_watch_note(p->watch);
+        if (waited_ns >= tsr_processes_step_limit_ns(p))
+            lose_late(p, waited_ns);
+        pause_before_look(waited_ns);
+    }
+    tsr_heartbeat_wait(p->heartbeat, false);
+    return tsr_making_is_done(making);
+}
+
+/* False: lost. *problem_out: the transport's sentence; NULL: the group is made. */
+static bool make_group(tsr_processes *p, const int *ranks, int n_ranks, int tag, void **group_out,
+                       const char **problem_out)
+{
+    tsr_making *making = &p->making[p->epoch];
+    *problem_out = NULL;
+    if (!tsr_making_start(making, &p->transport, ranks, n_ranks, tag))
+        *problem_out = "the system refused a thread";
+    else if (wait_for_making(p, making))
+        *problem_out = tsr_making_finish(making, group_out);
+    else {
+        tsr_making_abandon(making);
+        p->has_abandoned = true;
+        return false;
+    }
+    return true;
+}
+
+tsr_status tsr_processes_make_group(tsr_processes *p, const int *ranks, int n_ranks, int tag,
+                                    void **group_out)
+{
+    const char *problem;
+    if (make_group(p, ranks, n_ranks, tag, group_out, &problem) && problem)
+        tsr_processes_break(p, problem);
+    return tsr_processes_check(p);
 }
 
 /* Wait for the transfer that was just started. */
@@ -519,7 +565,11 @@ static tsr_status join(tsr_processes *p, tsr_status mine, const char *what)
     const tsr_transport *t = &p->transport;
     FOR_PRESENT(r, p)
     ranks[n++] = r;
-    const char *problem = t->group_create(t->user, ranks, n, tsr_processes_tag(p, 0), &p->all);
+    const char *problem;
+    if (p->epoch == 0) /* others may need any time until they open the runtime */
+        problem = t->group_create(t->user, ranks, n, tsr_processes_tag(p, 0), &p->all);
+    else if (!make_group(p, ranks, n, tsr_processes_tag(p, 0), &p->all, &problem))
+        return tsr_processes_check(p);
     if (problem)
         return tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", t->rank, t->n_ranks,
                         problem);
@@ -626,5 +676,6 @@ void tsr_processes_destroy(tsr_processes *p)
     if (!p)
         return;
     leave(p);
-    tsr_mem_free(p);
+    if (!p->has_abandoned)
+        tsr_mem_free(p);
 }

@@ -107,6 +107,12 @@ bool tsr_processes_are_lost(const tsr_processes *processes); /* any thread */
 /* TSR_OK, or TSR_ERR_DEVICE_LOST with the reason. Any thread. */
 tsr_status tsr_processes_check(const tsr_processes *processes);
 
+/* Make a group of the transport, of ranks[n_ranks], in the processes of it, which have been in one exchange
+ * just before. A failure loses the processes; so does one that does not arrive: one that is stopped by its
+ * heartbeat, another after the limit of a step. */
+tsr_status tsr_processes_make_group(tsr_processes *processes, const int *ranks, int n_ranks, int tag,
+                                    void **group_out);
+
 /* Destroy a group of the transport; NULL is fine. In a child process nothing is done: the group is the
  * parent's, and leaving it may wait for the other processes. */
 void tsr_processes_leave(tsr_processes *processes, void *group);

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct mpi_transport {
     tsr_transport base; /* first member: the caller's handle */
     MPI_Comm comm;
     bool finalizes;
+    _Atomic int n_joining; /* threads in group_create(); one left behind stays there */
     bool lost; /* other processes may never call MPI_Finalize; exiting without it makes mpirun end the job */
 } mpi_transport;
 
@@ -42,9 +44,9 @@ static const char *say(const char *call, int code)
 static const char *const too_many = "one operation of more than 2^31 - 1 elements, the limit of MPI; use a "
                                     "smaller batch";
 
-static const char *group_create(void *user, const int *ranks, int n_ranks, int tag, void **group_out)
+static const char *create_group(const mpi_transport *self, const int *ranks, int n_ranks, int tag,
+                                void **group_out)
 {
-    const mpi_transport *self = user;
     MPI_Group all, some;
     MPI_Comm *comm = malloc(sizeof *comm);
     if (!comm)
@@ -65,6 +67,15 @@ static const char *group_create(void *user, const int *ranks, int n_ranks, int t
     else
         free(comm);
     return say("MPI_Comm_create_group", code);
+}
+
+static const char *group_create(void *user, const int *ranks, int n_ranks, int tag, void **group_out)
+{
+    mpi_transport *self = user;
+    atomic_fetch_add(&self->n_joining, 1);
+    const char *problem = create_group(self, ranks, n_ranks, tag, group_out);
+    atomic_fetch_sub(&self->n_joining, 1);
+    return problem;
 }
 
 static void group_destroy(void *user, void *group, bool lost)
@@ -289,7 +300,7 @@ const char *tsr_mpi_transport_create_surviving(const void *mpi_comm, tsr_transpo
 void tsr_mpi_transport_destroy(tsr_transport *transport)
 {
     mpi_transport *self = (mpi_transport *)transport;
-    if (!self)
+    if (!self || atomic_load(&self->n_joining) > 0) /* a thread was left behind there */
         return;
     if (self->comm != MPI_COMM_NULL && !self->lost)
         MPI_Comm_free(&self->comm);
