@@ -38,7 +38,7 @@ static void what_one_process_cannot_open_none_opens(void **state)
     task_free(&many);
     task peer = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .collectives = "peer"};
     task_run(&peer, task_decode_all, NULL, processes);
-    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "use auto, nccl or staged");
+    task_assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "host devices share their memory: use auto");
     task_free(&peer);
     peer.collectives = "nccl";
     task_run(&peer, task_decode_all, NULL, processes);

@@ -114,7 +114,8 @@ struct tsr_comm {
     tsr_comm *whole; /* the communicator that has several, including this one; aborted() and abort() are
                       * called on the one that is in no other. NULL: no such communicator */
     /* Of a communicator between processes, NULL: none. */
-    tsr_comm *gpus;   /* between the GPUs of all processes: captures are its own. Of one that is that: of NCCL, for
+    tsr_comm
+        *gpus; /* between the GPUs of all processes: captures are its own. Of one that is that: of NCCL, for
                        * what it does not serve itself */
     tsr_comm *inside; /* between the GPUs of this process */
 };

@@ -17,6 +17,7 @@
 #include "core/status.h"
 #include "cuda/simulated.h"
 #include "model/session/session.h"
+#include "support/child.h"
 #include "support/distributed_task.h"
 #include "support/random.h"
 
@@ -186,11 +187,23 @@ static void a_killed_process_is_named_or_done_without(void **state)
     }
 }
 
+static void look_for_gpu(void *unused)
+{
+    int n = 0;
+    (void)unused;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0)
+        _exit(1);
+}
+
 int main(void)
 {
+    enum { SKIPPED = 77 };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_have_the_bits_of_one_gpu),
         cmocka_unit_test(a_killed_process_is_named_or_done_without),
     };
+    if (!CUDASIM_SIMULATED &&
+        !child_succeeds(look_for_gpu, NULL, 60)) /* in a process of its own, before fork() */
+        return SKIPPED;
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -54,8 +54,8 @@ cudaError_t map_opened(Device &device, const Content &content, int file, void **
     if (map == 0)
         return cudaErrorMemoryAllocation;
     void *alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)content.offset);
-    if (alias == MAP_FAILED ||
-        mmap((void *)map, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, (off_t)content.offset) == MAP_FAILED)
+    if (alias == MAP_FAILED || mmap((void *)map, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file,
+                                    (off_t)content.offset) == MAP_FAILED)
         return cudaErrorMapBufferObjectFailed;
     Region region = {};
     region.kind = Region::OPENED;

@@ -247,8 +247,7 @@ static size_t n_retained()
 static int leaked_memory(FILE *out)
 {
     static const char *const kinds[] = {"device memory", "mapped device memory", "managed memory",
-                                        "pinned memory", "registered memory",
-                                        "another process's memory"};
+                                        "pinned memory", "registered memory",    "another process's memory"};
     int n = 0;
     for (const auto &entry : machine().regions) {
         const Region &region = entry.second;

@@ -45,7 +45,8 @@ static std::vector<uint64_t> classes;   /* of keys[i] */
 static uint64_t class_of(const Region &region)
 {
     return region.kind == Region::VMM || region.kind == Region::OPENED
-               ? (uint64_t)region.access | (uint64_t)1 << 40 : (uint64_t)region.device;
+               ? (uint64_t)region.access | (uint64_t)1 << 40
+               : (uint64_t)region.device;
 }
 
 static bool may_touch(uint64_t memory_class, int device)

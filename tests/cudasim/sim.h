@@ -140,11 +140,11 @@ struct Region {
     size_t offset;   /* of `map` in the device's physical memory */
     uint32_t access; /* VMM: devices allowed, one bit each */
     unsigned flags;
-    uint64_t handle; /* VMM */
-    int protection;  /* without protection keys: what mprotect was last told */
-    int owner;       /* OPENED: the device whose memory it is, in another process (ipc.cpp) */
-    int n_opened;    /* OPENED: how often */
-    int64_t process; /* OPENED: that process */
+    uint64_t handle;      /* VMM */
+    int protection;       /* without protection keys: what mprotect was last told */
+    int owner;            /* OPENED: the device whose memory it is, in another process (ipc.cpp) */
+    int n_opened;         /* OPENED: how often */
+    int64_t process;      /* OPENED: that process */
     unsigned char *alias; /* OPENED: the simulation's own mapping */
     bool is_host() const
     {

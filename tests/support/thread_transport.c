@@ -60,7 +60,7 @@ struct process_hub {
     int64_t gone_at[PROCESSES_MAX]; /* as process_faults has it; 0: never */
     int64_t n_operations[PROCESSES_MAX];
     uint64_t seed;
-    bool broken; /* a process met its fault */
+    bool broken;           /* a process met its fault */
     unsigned char *copies; /* [MAX_SLOTS][PROCESSES_MAX][COPY_BYTES] */
 };
 
@@ -349,9 +349,9 @@ static void free_hub(process_hub *hub)
 static void make_process(process_hub *hub, int rank, void *user, process *p)
 {
     *p = (process){.rank = rank, .n_ranks = hub->n_ranks, .hub = hub, .user = user};
-    p->transport =
-        (tsr_transport){sizeof(tsr_transport), rank,      hub->n_ranks, p,    group_create, group_destroy, sum,
-                        broadcast,             send_to,   receive_from, test, true};
+    p->transport = (tsr_transport){
+        sizeof(tsr_transport), rank, hub->n_ranks, p, group_create, group_destroy, sum, broadcast, send_to,
+        receive_from,          test, true};
 }
 
 typedef struct run {
@@ -410,8 +410,8 @@ void processes_fork(int n, void (*body)(process *self), void *user, process *pro
 {
     pid_t children[PROCESSES_MAX];
     process_hub *hub = make_hub(n, NULL);
-    process *shared = mmap(NULL, PROCESSES_MAX * sizeof *shared, PROT_READ | PROT_WRITE,
-                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    process *shared =
+        mmap(NULL, PROCESSES_MAX * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(shared != MAP_FAILED);
     for (int r = 0; r < n; r++) {
         make_process(hub, r, user, &shared[r]);

@@ -18,7 +18,7 @@ static const double tree_step = 5.0 / 2.7, tree_efficiency = 0.9; /* over a netw
 struct set {
     int n, devices[TSR_MAX_DEVICES];
     int n_machines, first[TSR_MAX_DEVICES + 1];
-    bool all_gpus, any_gpu;
+    bool all_gpus, any_gpu, one_host;
 };
 
 /* Crossings of each wire and direction by the routes added so far. */
@@ -32,7 +32,7 @@ struct load {
 
 static struct set set_of(const tsr_links *links, tsr_device_set mask)
 {
-    struct set set = {.all_gpus = true};
+    struct set set = {.all_gpus = true, .one_host = true};
     for (int i = 0; i < links->n_devices; i++) {
         int device = links->ring[i];
         if (!tsr_device_set_has(mask, device))
@@ -40,6 +40,7 @@ static struct set set_of(const tsr_links *links, tsr_device_set mask)
         if (set.n == 0 || links->machine[device] != links->machine[set.devices[set.n - 1]])
             set.first[set.n_machines++] = set.n;
         set.devices[set.n++] = device;
+        set.one_host = set.one_host && links->host[device] == links->host[set.devices[0]];
         set.all_gpus = set.all_gpus && links->is_gpu[device];
         set.any_gpu = set.any_gpu || links->is_gpu[device];
     }
@@ -97,7 +98,7 @@ static void take_if_less(tsr_all_reduce_cost *cost, const struct load *load,
                                   .guessed = load->guessed};
 }
 
-/* -- inside a process -- */
+/* -- by kernels: inside a process, or between GPUs of a machine -- */
 
 static void add_all_pairs(const struct set *set, struct load *load)
 {
@@ -112,10 +113,11 @@ static void take_kernels(const struct set *set, tsr_sum_bytes bytes, struct load
 {
     const double wire = (double)(set->any_gpu ? bytes.narrow : bytes.part);
     const double base = set->all_gpus ? gpu_base_ns : host_base_ns, per_byte = ns_per_byte(load);
-    take_if_less(cost, load, TSR_ALL_REDUCE_ONE_SHOT, base + load->latency_ns, per_byte * wire);
+    const double latency_ns = TSR_MAX(load->latency_ns, load->between_ns);
+    take_if_less(cost, load, TSR_ALL_REDUCE_ONE_SHOT, base + latency_ns, per_byte * wire);
     if (!set->all_gpus ||
         load->slowest != TSR_LINK_STAGED) /* without peer access kernels push to all others */
-        take_if_less(cost, load, TSR_ALL_REDUCE_TWO_SHOT, base + 2 * load->latency_ns,
+        take_if_less(cost, load, TSR_ALL_REDUCE_TWO_SHOT, base + 2 * latency_ns,
                      per_byte * 2 * wire / set->n);
 }
 
@@ -213,7 +215,7 @@ void tsr_links_all_reduce_bytes(const tsr_links *links, uint64_t device_mask, ts
         take_machines(&set, bytes, &load, cost_out);
         return;
     }
-    if (set.n_machines == 1)
+    if (set.n_machines == 1 || (set.all_gpus && set.one_host))
         take_kernels(&set, bytes, &load, cost_out);
     if (set.all_gpus) {
         take_ring(&set, bytes.part, &load, cost_out);

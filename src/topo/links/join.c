@@ -80,6 +80,7 @@ static void add_process(struct join *j, int p)
         const int at = links->n_devices++;
         links->is_gpu[at] = part->is_gpu[d];
         links->machine[at] = j->process[at] = p;
+        links->host[at] = j->processes[p].machine;
     }
 }
 

@@ -136,7 +136,7 @@ static void find_machines(struct build *b)
             m++;
         if (m == links->n_machines)
             b->machine_at[links->n_machines++] = index;
-        links->machine[d] = m;
+        links->machine[d] = links->host[d] = m;
     }
 }
 

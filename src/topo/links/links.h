@@ -34,6 +34,7 @@ struct tsr_links {
     int n_devices, n_wires, n_routes;
     int n_machines;               /* that the devices are on, one process each; of a runtime: processes */
     int machine[TSR_MAX_DEVICES]; /* of each device, below n_machines */
+    int host[TSR_MAX_DEVICES];    /* of each device: machines of a runtime with the same number are one */
     bool is_gpu[TSR_MAX_DEVICES];
     int ring[TSR_MAX_DEVICES]; /* devices in the order of the ring */
     tsr_wire *wires;

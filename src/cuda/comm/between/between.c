@@ -256,15 +256,16 @@ static void between_destroy(tsr_comm *base)
     tsr_mem_free(comm);
 }
 
-#define BETWEEN_OPS(name)                                                                            \
-    {                                                                                                \
-        .kind = (name), .destroy = between_destroy, .collective_create = collective_create,          \
-        .collective_destroy = tsr_cuda_collective_destroy, .stages = between_stages,                 \
-        .enqueue = between_enqueue, .enqueue_norm = between_enqueue_norm, .poll = between_poll,      \
-        .aborted = between_aborted, .abort = between_abort, .reset = between_reset,                  \
-        .missing = between_missing,                                                                  \
+#define BETWEEN_OPS(name)                                                                       \
+    {                                                                                           \
+        .kind = (name), .destroy = between_destroy, .collective_create = collective_create,     \
+        .collective_destroy = tsr_cuda_collective_destroy, .stages = between_stages,            \
+        .enqueue = between_enqueue, .enqueue_norm = between_enqueue_norm, .poll = between_poll, \
+        .aborted = between_aborted, .abort = between_abort, .reset = between_reset,             \
+        .missing = between_missing,                                                             \
     }
-static const struct tsr_comm_ops on_devices = BETWEEN_OPS("peer push"), in_host_memory = BETWEEN_OPS("pinned");
+static const struct tsr_comm_ops on_devices = BETWEEN_OPS("peer push"),
+                                 in_host_memory = BETWEEN_OPS("pinned");
 
 static void enlist(between_comm *comm, tsr_device *const *devices, bool pinned)
 {
@@ -354,9 +355,8 @@ out:
 static tsr_status prepare_here(between_comm *comm)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_cuda_counters_create(
-        &comm->counters, comm->devices, comm->n,
-        (size_t)comm->n * TSR_CUDA_MAX_BARRIER_BLOCKS * sizeof(uint64_t), 1));
+    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, comm->n,
+                                     (size_t)comm->n * TSR_CUDA_MAX_BARRIER_BLOCKS * sizeof(uint64_t), 1));
     comm->aborted = (uint32_t *)comm->counters.words;
     comm->counters.progress = tsr_cuda_boxes_progress(&comm->boxes); /* of all processes */
     TSR_TRY(tsr_cuda_boxes_make(&comm->boxes));
@@ -393,8 +393,8 @@ static tsr_status check(const tsr_cuda_neighbours *neighbours, bool named)
     return TSR_OK;
 }
 
-static tsr_status create(tsr_device *const *devices, between_comm *comm, const tsr_comm_between_config *config,
-                         bool *any_out)
+static tsr_status create(tsr_device *const *devices, between_comm *comm,
+                         const tsr_comm_between_config *config, bool *any_out)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_cuda_neighbours_find(devices, comm->base.n_devices, comm->processes, &comm->neighbours));
@@ -428,7 +428,8 @@ tsr_status tsr_comm_between_create(tsr_device *const *devices, int n_devices,
     if (n_devices > TSR_CUDA_MAX_PEERS)
         return tsr_fail(TSR_ERR_INVALID, "kernels between %d devices; at most %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
-    TSR_TRY(tsr_processes_try(config->processes, TSR_NEW(&comm, "a communicator"), "kernels between processes"));
+    TSR_TRY(
+        tsr_processes_try(config->processes, TSR_NEW(&comm, "a communicator"), "kernels between processes"));
     comm->base = (tsr_comm){.ops = config->pinned ? &in_host_memory : &on_devices, .n_devices = n_devices};
     comm->processes = config->processes;
     TSR_TRY(create(devices, comm, config, &any));

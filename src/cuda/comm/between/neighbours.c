@@ -37,8 +37,8 @@ static tsr_status introduce(const tsr_cuda_device *cuda, bool waits, introductio
     TSR_TRY(TSR_CUDA(cudaGetDeviceProperties(&properties, cuda->ordinal)));
     name_machine(mine->machine);
     memcpy(mine->gpu, properties.uuid.bytes, 16);
-    TSR_TRY(TSR_CUDA(
-        cudaDeviceGetPCIBusId((char *)mine->gpu + 16, (int)sizeof mine->gpu - 16, cuda->ordinal)));
+    TSR_TRY(
+        TSR_CUDA(cudaDeviceGetPCIBusId((char *)mine->gpu + 16, (int)sizeof mine->gpu - 16, cuda->ordinal)));
     mine->n_sms = cuda->props.n_sms;
     mine->waits = waits;
 out:

@@ -9,12 +9,12 @@
 #include "cuda/comm/device_barrier.h"
 
 typedef struct tsr_cuda_neighbours {
-    tsr_device_set on[TSR_CUDA_MAX_PEERS];  /* of each GPU: the GPUs on its machine; 0: no GPU */
-    int max_blocks[TSR_CUDA_MAX_PEERS];     /* of each GPU: of kernels with a barrier on its machine */
-    int process[TSR_CUDA_MAX_PEERS];        /* of each device */
-    bool several;                           /* on some machine there are GPUs of several processes */
-    bool share_gpu;                         /* two processes use one GPU */
-    bool wait;                              /* all can wait for each other in kernels */
+    tsr_device_set on[TSR_CUDA_MAX_PEERS]; /* of each GPU: the GPUs on its machine; 0: no GPU */
+    int max_blocks[TSR_CUDA_MAX_PEERS];    /* of each GPU: of kernels with a barrier on its machine */
+    int process[TSR_CUDA_MAX_PEERS];       /* of each device */
+    bool several;                          /* on some machine there are GPUs of several processes */
+    bool share_gpu;                        /* two processes use one GPU */
+    bool wait;                             /* all can wait for each other in kernels */
 } tsr_cuda_neighbours;
 
 /* Of devices[n_devices], dropped ones excepted. A call of all processes; the result is the same in each. */

@@ -56,8 +56,7 @@ static tsr_status start(probe *p, tsr_cuda_device *cuda, int place, int round)
     TSR_TRY(tsr_device_upload(&cuda->base, cuda->base.scratch, p->values, N * sizeof *p->values));
     TSR_TRY(tsr_cuda_enter(cuda));
     const tsr_cuda_push push = tsr_between_push(comm, cuda->base.index, comm->members, comm->members);
-    tsr_cuda_reduction sum = {
-        .type = TSR_REDUCE_EXACT, .n_parts = comm->n, .y = sums_of(cuda), .n = N};
+    tsr_cuda_reduction sum = {.type = TSR_REDUCE_EXACT, .n_parts = comm->n, .y = sums_of(cuda), .n = N};
     sum.parts[place] = cuda->base.scratch;
     status = tsr_cuda_push_reduce(&push, &sum, place, NULL, &s);
     tsr_cuda_leave(cuda);

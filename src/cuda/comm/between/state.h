@@ -16,9 +16,9 @@ typedef struct between_comm {
     tsr_cuda_neighbours neighbours;
     tsr_device_set members; /* the GPUs of this machine; none if this process has none */
     int n, max_blocks;
-    size_t scratch_bytes;                        /* the same on all devices */
+    size_t scratch_bytes;                         /* the same on all devices */
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* [place]; NULL: of another process */
-    tsr_cuda_counters counters;                  /* of barriers: [block][n] sent */
+    tsr_cuda_counters counters;                   /* of barriers: [block][n] sent */
     tsr_cuda_boxes boxes;
     uint32_t *aborted; /* pinned */
     tsr_cuda_late late[TSR_CUDA_MAX_PEERS];
