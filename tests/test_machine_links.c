@@ -382,6 +382,22 @@ static void assert_same_links(const tsr_links *a, const tsr_links *b)
         }
 }
 
+/* Kernels add up between the GPUs of processes of one machine, through host memory as far as is known. */
+static void gpus_of_processes_of_a_machine_have_kernels(void **state)
+{
+    (void)state;
+    tsr_all_reduce_cost cost;
+    for (int near = 0; near < 2; near++) {
+        tsr_links *links = join("t4, host 8 cores", "cuda,host:1", "ib 100Gb/s", (int[]){0, near ? 0 : 1}, 2);
+        tsr_links_all_reduce(links, 5, 4096, &cost);
+        assert_int_equal(cost.algorithm, near ? TSR_ALL_REDUCE_ONE_SHOT : TSR_ALL_REDUCE_RING);
+        assert_int_equal(cost.slowest, near ? TSR_LINK_STAGED : TSR_LINK_NETWORK);
+        tsr_links_all_reduce(links, 15, 4096, &cost);
+        assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_MACHINES);
+        tsr_links_destroy(links);
+    }
+}
+
 /* Each process knows its own machine; together they have the links of a text that describes all machines. */
 static void processes_on_machines_have_the_links_of_a_description(void **state)
 {
@@ -637,6 +653,7 @@ static void failing_allocations_leave_nothing_behind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_of_processes_of_a_machine_have_kernels),
         cmocka_unit_test(a_bridge_of_nvlinks_joins_two_cards),
         cmocka_unit_test(an_nvswitch_gives_every_pair_all_links),
         cmocka_unit_test(uplinks_are_shared),

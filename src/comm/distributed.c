@@ -1,8 +1,8 @@
 /* The communicator between processes; see distributed.h.
  *
- * Collectives between GPUs only are those of their process, or where something connects GPUs of processes
- * those of kernels or NCCL (cuda/comm/between, cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host thread takes part as a host device
- * of one thread does. The participants of one process pass a barrier (barrier.h) before the partials are
+ * Collectives between GPUs only are those of their process, or of kernels or NCCL where these connect GPUs of
+ * processes (cuda/comm/between, cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host thread
+ * takes part as a host device of one thread does. The participants of one process pass a barrier (barrier.h) before the partials are
  * read, before the sum is sent, and after it is received. The first of them is the process's voice: its
  * first thread exchanges while the others wait. Collectives of the same devices run in the same order
  * everywhere and use a group of their own (groups.h), so collectives of other devices may be in flight at the

@@ -1,8 +1,8 @@
 /* Collectives between the devices of several processes (core/processes.h).
  *
  * A collective between GPUs of one process is the one of a single process, where a communicator `inside` is
- * given and does not stage large sums; another one between GPUs is of `gpus`, where that is given and does not
- * stage it. Otherwise devices of one process have comm/local.h, and a GPU stages. In a collective between
+ * given and does not stage large sums; another one between GPUs is of `gpus`, where that is given and does
+ * not stage it. Otherwise devices of one process have comm/local.h, and a GPU stages. In a collective between
  * processes the devices of each process add up first, one thread adds up with the other processes, and all
  * read the sum. Sums are integers, so the grouping does not change the bits. Transferred values go to other
  * processes once each (comm/handover.h). */

@@ -4,8 +4,8 @@
  * kernels over peer memory, and distinct GPUs have NCCL, where it is installed. Unless the config names
  * one of these, comm/select.h selects among those that work. Between processes GPUs of a machine have kernels
  * (cuda/comm/between), other GPUs have NCCL, and all devices their transport; the GPUs of one process of
- * several have what those of a single process have, without NCCL. NCCL is not measured among them because all processes make its groups, and make them again
- * after a probe that fails, together. */
+ * several have what those of a single process have, without NCCL. NCCL is not measured among them because all
+ * processes make its groups, and make them again after a probe that fails, together. */
 #include "runtime/collectives.h"
 
 #include <stdio.h>
@@ -336,8 +336,8 @@ static tsr_status create_between(tsr_runtime *rt, bool pinned, bool named, bool 
 
 #endif
 
-/* Kernels between the GPUs of a machine that are in different processes, over peer memory if that works in all
- * of them, otherwise over pinned memory. *comm_out stays NULL where there are no such GPUs. */
+/* Kernels between GPUs of a machine that are in different processes, over peer memory if that works in all of
+ * them, otherwise over pinned memory. *comm_out stays NULL where there are no such GPUs. */
 static tsr_status connect_machines(tsr_runtime *rt, int wanted, bool *needs_nccl_out, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;

@@ -2,10 +2,9 @@
  * GPUs or GPUs mixed with host devices, have the logits of one process, to the bit, for random splits, modes
  * and chunks.
  *
- * NCCL is simulated within one process, so sums between processes are those of kernels (cuda/comm/between), or
- * staged. GPUs of the same number are one GPU for the library, though each process has a machine of its own: such
- * rounds have kernels where these are named. TSR_TEST_ROUNDS makes more and larger rounds than CI has time
- * for. */
+ * NCCL is simulated within one process, so sums between processes are those of kernels (cuda/comm/between)
+ * or staged. GPUs of the same number count as one GPU, though each process has a machine of its own, so that
+ * kernels are named. TSR_TEST_ROUNDS makes more and larger rounds than CI has time for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,14 +54,6 @@ static void draw_devices(plan *p, int r, uint64_t most, uint64_t *seed)
     p->t.devices[r] = p->devices[r];
 }
 
-static int count_gpus(const plan *p)
-{
-    int n = 0;
-    for (const char *at = p->all; (at = strstr(at, "cuda")) != NULL; at++)
-        n++;
-    return n;
-}
-
 static void draw(plan *p, int most_processes, uint64_t most_devices, uint64_t *seed)
 {
     *p = (plan){.n = 2 + (int)random_below(seed, (uint64_t)most_processes - 1),
@@ -75,7 +66,7 @@ static void draw(plan *p, int most_processes, uint64_t most_devices, uint64_t *s
         draw_devices(p, r, most_devices, seed);
         snprintf(p->all + strlen(p->all), sizeof p->all - strlen(p->all), r ? ",%s" : "%s", p->devices[r]);
     }
-    if (!p->t.collectives && count_gpus(p) > 1)
+    if (!p->t.collectives && !p->mixed)
         p->t.collectives = kernels;
     for (int d = 0; d < p->t.n_split; d++)
         p->t.split[d] = (float)random_below(seed, 4);
@@ -91,7 +82,7 @@ static void compute_alone(const plan *p, float *logits)
     memset(t.devices, 0, sizeof t.devices);
     t.devices[0] = p->mixed ? p->all : "cuda:0";
     t.n_split = p->mixed ? t.n_split : 0;
-    t.collectives = p->mixed && t.collectives && strcmp(t.collectives, "staged") == 0 ? "staged" : NULL;
+    t.collectives = p->mixed ? t.collectives : NULL;
     task_run(&t, task_decode_all, NULL, processes);
     task_assert_status(processes, 1, TSR_OK, "");
     memcpy(logits, t.logits[0], LOGIT_BYTES);

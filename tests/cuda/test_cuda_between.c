@@ -1,7 +1,7 @@
-/* GPUs of different processes of a machine have kernels for their sums, with inboxes in their memory or in host
- * memory (cuda/comm/between): the bits are those of one GPU, all processes know the same accounting, what fails
- * in one process fails in all or is done without, and a process that vanishes is named. The processes are
- * threads on one simulated machine, each with GPUs of its own; mpi_gpus has processes. */
+/* GPUs of different processes of a machine have kernels for their sums, with inboxes in their memory or in
+ * host memory (cuda/comm/between): the bits are those of one GPU, and all processes know the same accounting.
+ * The processes are threads on one simulated machine, each with GPUs of its own; test_cuda_between_forked has
+ * processes, and test_cuda_between_failures what goes wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "core/event.h"
 #include "core/status.h"
 #include "cuda/simulated.h"
 #include "model/session/session.h"
@@ -105,7 +104,7 @@ static void splits_have_the_bits_of_one_gpu(void **state)
     (void)state;
     const char *rounds = getenv("TSR_TEST_ROUNDS");
     uint64_t seed = 17;
-    for (int i = 0, n_rounds = rounds ? atoi(rounds) : 4; i < n_rounds; i++) {
+    for (int i = 0, n_rounds = rounds ? atoi(rounds) : 3; i < n_rounds; i++) {
         char devices[PROCESSES_MAX][64];
         const int pinned = i % 2;
         task t = {.chunk = 5 + (int)random_below(&seed, 16), .collectives = forms[pinned]};
@@ -209,6 +208,22 @@ static void a_gpu_that_processes_share_is_used_when_named(void **state)
     }
 }
 
+/* It takes part in what all find out together. */
+static void a_process_without_gpus_is_beside_them(void **state)
+{
+    (void)state;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        task t = small_task(forms[pinned]);
+        t.devices[1] = "host:1,threads=1";
+        t.devices[2] = "cuda:1";
+        t.split[1] = 0;
+        t.split[2] = 2;
+        t.n_split = 3;
+        configure(7);
+        compare(&t, kinds[pinned]);
+    }
+}
+
 static void a_machine_with_one_gpu_has_nothing_to_name(void **state)
 {
     (void)state;
@@ -225,158 +240,6 @@ static void a_machine_with_one_gpu_has_nothing_to_name(void **state)
     nothing_is_left();
 }
 
-/* -- failures -- */
-
-/* Each call that only this needs, in one process: the next way is taken in all, or, where it is named, opening
- * fails in all. */
-static void each_call_that_fails_in_one_process(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *call;
-        bool pinned;
-        int error;
-    } calls[] = {{"cudaIpcGetMemHandle", false, cudaErrorUnknown},
-                 {"cudaIpcOpenMemHandle", false, cudaErrorUnknown},
-                 {"cudaHostRegister", true, 0},
-                 {"cudaHostGetDevicePointer", true, 0},
-                 {"cudaGetDeviceProperties", true, 0},
-                 {"cudaDeviceGetPCIBusId", true, 0}};
-    process processes[PROCESSES_MAX];
-    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
-        for (int named = 0; named < 2; named++) {
-            task t = small_task(named ? forms[calls[c].pinned] : NULL);
-            t.n_rows = 1;
-            configure(8);
-            task_run(&t, task_multiply, NULL, processes);
-            task_assert_status(processes, 2, TSR_OK, "");
-            const uint64_t last = cudasim_calls_of(calls[c].call);
-            assert_true(last > 0);
-            for (uint64_t at = 1; at <= last; at++) {
-                configure(8);
-                cudasim_fail_named(calls[c].call, at, calls[c].error);
-                task_free(&t);
-                task_run(&t, task_multiply, NULL, processes);
-                assert_int_equal(cudasim_faults_hit(), 1);
-                if (processes[0].status != processes[1].status)
-                    fail_msg("%s: %s and %s", calls[c].call, processes[0].text, processes[1].text);
-                nothing_is_left();
-            }
-            task_free(&t);
-        }
-}
-
-/* Any call of all: nothing hangs, and the processes have one outcome. */
-static void any_call_that_fails_in_one_process(void **state)
-{
-    (void)state;
-    const char *rounds = getenv("TSR_TEST_ROUNDS");
-    const uint64_t most = rounds ? (uint64_t)atoi(rounds) : 6;
-    process processes[PROCESSES_MAX];
-    for (int pinned = 0; pinned < 2; pinned++) {
-        task t = small_task(forms[pinned]);
-        t.n_rows = 1;
-        t.timeout_ns = 2000000000;
-        configure(9);
-        task_run(&t, task_multiply, NULL, processes);
-        task_assert_status(processes, 2, TSR_OK, "");
-        task_free(&t);
-        const uint64_t n_calls = cudasim_calls();
-        for (uint64_t i = 0; i < most; i++) {
-            const uint64_t call = n_calls * (2 * i + 1) / (2 * most);
-            configure(9);
-            cudasim_fail_call(call, 0);
-            task_run(&t, task_multiply, NULL, processes);
-            task_free(&t);
-            if ((processes[0].status == TSR_OK) != (processes[1].status == TSR_OK))
-                fail_msg("call %d of %d (%s): %s and %s", (int)call, (int)n_calls, cudasim_call_name(call),
-                         processes[0].text, processes[1].text);
-            assert_string_equal(cudasim_violation(), "");
-        }
-    }
-}
-
-/* -- a process that does not come -- */
-
-static void a_late_process_is_named_and_its_waiting_kernels_end(void **state)
-{
-    (void)state;
-    process processes[PROCESSES_MAX];
-    for (int pinned = 0; pinned < 2; pinned++) {
-        task t = {.devices = {"cuda:0", "cuda:1", "cuda:2"},
-                  .split = {1, 1, 1},
-                  .n_split = 3,
-                  .collectives = forms[pinned],
-                  .timeout_ns = 1500000000,
-                  .n_rows = 1,
-                  .late_ms = 4000};
-        configure(7);
-        task_run(&t, task_multiply, NULL, processes);
-        for (int r = 0; r < 3; r++)
-            assert_int_equal(processes[r].status, TSR_ERR_DEVICE_LOST);
-        if (!strstr(processes[0].text, "device 1 did not arrive") &&
-            !strstr(processes[2].text, "device 1 did not arrive"))
-            fail_msg("%s and %s", processes[0].text, processes[2].text);
-        task_free(&t);
-        assert_int_equal(cudasim_leaks(stderr), 0);
-    }
-}
-
-static struct {
-    int64_t after; /* operations of the transport while decoding */
-    int rank;
-} vanishing;
-
-static int n_losses[PROCESSES_MAX];
-static uint64_t ended_ns[PROCESSES_MAX];
-
-static tsr_status vanish_and_decode(process *self, tsr_model *model, tsr_session *session)
-{
-    if (self->rank == vanishing.rank)
-        process_vanish_after(self, vanishing.after);
-    const uint64_t begin = tsr_clock_ns();
-    const tsr_status status =
-        task_decode_on(self, model, session, self->rank == vanishing.rank ? NULL : &n_losses[self->rank]);
-    ended_ns[self->rank] = tsr_clock_ns() - begin;
-    return status;
-}
-
-static void vanish_body(process *self)
-{
-    task_with_session(self, vanish_and_decode);
-}
-
-/* The others go on with the same text, by kernels between those that are left. */
-static void the_others_go_on_without_a_process_that_vanishes(void **state)
-{
-    (void)state;
-    const char *rounds = getenv("TSR_TEST_ROUNDS");
-    uint64_t seed = 23;
-    process processes[PROCESSES_MAX];
-    for (int i = 0, n = rounds ? (atoi(rounds) + 4) / 5 : 2; i < n; i++) {
-        task t = {.devices = {"cuda:0", "cuda:1", "cuda:2"},
-                  .split = {1, 2, 1},
-                  .n_split = 3,
-                  .mode = TSR_SPLIT_MODE_TENSOR,
-                  .collectives = forms[i % 2],
-                  .timeout_ns = UINT64_C(1500000000)};
-        vanishing.after = 1 + (int64_t)random_below(&seed, 20);
-        vanishing.rank = (int)random_below(&seed, 3);
-        memset(n_losses, 0, sizeof n_losses);
-        configure(seed);
-        task_run(&t, vanish_body, NULL, processes);
-        for (int r = 0; r < 3; r++) {
-            if (r == vanishing.rank)
-                continue;
-            if (processes[r].status != TSR_OK)
-                fail_msg("process %d: %s", r, processes[r].text);
-            assert_int_equal(n_losses[r], 1);
-            assert_memory_equal(t.logits[r], one_gpu, LOGIT_BYTES);
-        }
-        task_free(&t);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,11 +248,8 @@ int main(void)
         cmocka_unit_test(peer_memory_is_preferred_and_host_memory_is_next),
         cmocka_unit_test(more_gpus_than_four_have_nccl_for_large_sums),
         cmocka_unit_test(a_gpu_that_processes_share_is_used_when_named),
+        cmocka_unit_test(a_process_without_gpus_is_beside_them),
         cmocka_unit_test(a_machine_with_one_gpu_has_nothing_to_name),
-        cmocka_unit_test(each_call_that_fails_in_one_process),
-        cmocka_unit_test(any_call_that_fails_in_one_process),
-        cmocka_unit_test(a_late_process_is_named_and_its_waiting_kernels_end),
-        cmocka_unit_test(the_others_go_on_without_a_process_that_vanishes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

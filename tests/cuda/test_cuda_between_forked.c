@@ -1,5 +1,5 @@
-/* GPUs of forked processes have kernels for their sums (cuda/comm/between): the bits are those of one GPU, and
- * when a process is killed in a step the others return, or go on. The parent makes no call of CUDA.
+/* GPUs of forked processes have kernels for their sums (cuda/comm/between): the bits are those of one GPU,
+ * and when a process is killed in a step the others return, or go on. The parent makes no call of CUDA.
  *
  * On a machine with GPUs all processes use the first one, whose kernels take turns (TSR_GPU_TESTS). */
 #include <setjmp.h>

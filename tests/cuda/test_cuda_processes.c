@@ -1,7 +1,7 @@
 /* GPUs in several processes (tsr/transport.h): the logits have the bits of one GPU in one process, in every
  * process, and all processes have the same accounting of all devices; what fails in one process fails in all.
- * The processes are threads on one simulated machine, each with GPUs of its own. Kernels between processes have
- * tests of their own (test_cuda_between). */
+ * The processes are threads on one simulated machine, each with GPUs of its own. Kernels between processes
+ * have tests of their own (test_cuda_between). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

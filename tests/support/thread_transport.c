@@ -1,5 +1,5 @@
-/* See thread_transport.h. One lock for everything: nothing here has to be fast. All of it is memory that forked
- * processes share, at the same addresses, and the lock is one that a killed process gives back.
+/* See thread_transport.h. One lock for everything: nothing here has to be fast. All of it is memory that
+ * forked processes share, at the same addresses, and the lock is one that a killed process gives back.
  *
  * An operation is a slot that the processes taking part find by its key: group or pair, and how many of the
  * same key came before. It has copies of what they send; the last to come carries it out in these, and each

@@ -1,7 +1,7 @@
-/* Processes that are threads of a test, or forked, and a transport between them (tsr/transport.h): what a runtime of
- * several processes does is tested without MPI, with operations that end in a random order, fail when they
- * are told to, or never end because a process is gone. It checks what a transport may expect: operations of a
- * group agree on kind, size and root.
+/* Processes that are threads of a test, or forked, and a transport between them (tsr/transport.h): what a
+ * runtime of several processes does is tested without MPI, with operations that end in a random order, fail
+ * when they are told to, or never end because a process is gone. It checks what a transport may expect:
+ * operations of a group agree on kind, size and root.
  *
  * A test's assertions belong to its main thread, so bodies note what they see and the test asserts it after
  * processes_run(). */
@@ -40,9 +40,9 @@ typedef struct process_faults {
 int64_t processes_run(int n, void (*body)(process *self), void *user, const process_faults *faults,
                       process *processes);
 
-/* The same in forked processes, of which one may be killed; endings[n] as waitpid() has them. `user` and what it
- * points to are copies in each process, except memory that is shared (MAP_SHARED). A process that does not note
- * its status has TSR_ERR_DEVICE_LOST. */
+/* The same in forked processes, of which one may be killed; endings[n] as waitpid() has them. `user` and what
+ * it points to are copies in each process, except memory that is shared (MAP_SHARED). A process that does not
+ * note its status has TSR_ERR_DEVICE_LOST. */
 void processes_fork(int n, void (*body)(process *self), void *user, process *processes, int *endings);
 
 /* From now on, or after n more operations, nothing that this process starts ends, as if it had ended or been

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "core/device_set.h"
+#include "core/processes.h"
 #include "cuda/context/context.h"
 
 enum { TSR_CUDA_MAX_COUNTERS = 64 }; /* devices; masks have one bit each */
@@ -40,5 +41,17 @@ uint64_t tsr_cuda_counters_arrivals(const tsr_cuda_counters *counters, int index
  * there are none in this process, those of other processes. */
 tsr_device_set tsr_cuda_counters_missing(const tsr_cuda_counters *counters, tsr_device_set participants,
                                          int index);
+
+/* When a device was first seen to have arrived so often at collectives. */
+typedef struct tsr_cuda_late {
+    uint64_t arrivals, since_ns;
+} tsr_cuda_late;
+
+/* For work in a stream that waits for a device of another process: nothing in the stream ends it when that
+ * device does not come. Called by poll() of struct tsr_comm_ops: fails if the processes are lost, and loses
+ * them once `cuda` has had this number of `arrivals` for the limit of a step. `missing`: the devices that it
+ * waits for. */
+tsr_status tsr_cuda_late_check(tsr_cuda_late *late, tsr_processes *processes, const tsr_cuda_device *cuda,
+                               uint64_t arrivals, tsr_device_set missing);
 
 #endif

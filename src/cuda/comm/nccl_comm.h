@@ -5,7 +5,6 @@
 #include "core/comm.h"
 #include "cuda/comm/collective.h"
 #include "cuda/comm/counters.h"
-#include "cuda/comm/late.h"
 #include "cuda/comm/nccl_clique.h"
 #include "cuda/comm/nccl_library.h"
 #include "cuda/context/context.h"

@@ -408,7 +408,8 @@ out:
     return status;
 }
 
-/* Whether GPUs are on several machines, or more on one than kernels should serve alone unless they are named. */
+/* Whether GPUs are on several machines, or there are more than kernels should serve alone without being
+ * named. */
 static bool needs_nccl(const tsr_cuda_neighbours *neighbours, int n_devices, bool named)
 {
     tsr_device_set all = 0;

@@ -10,8 +10,8 @@
  *
  * Which collectives kernels serve follows from what all processes know, so that they need not be measured
  * together: those between GPUs of one machine. Where NCCL is there as well it has the large sums of more than
- * TSR_BETWEEN_MOST devices: of P devices each pushes 4 n (P - 1) bytes of n exact sums, and sends 16 n (P - 1) / P
- * in a ring of NCCL's, so up to 4 devices kernels write no more. Small sums are a matter of latency. */
+ * TSR_BETWEEN_MOST devices: of n exact sums each of P devices pushes 4 n (P - 1) bytes, and in NCCL's ring it
+ * sends 16 n (P - 1) / P, so kernels of up to 4 devices write no more. Small sums are a matter of latency. */
 #ifndef TSR_CUDA_COMM_BETWEEN_BETWEEN_H
 #define TSR_CUDA_COMM_BETWEEN_BETWEEN_H
 
@@ -29,10 +29,10 @@ typedef struct tsr_comm_between_config {
     bool named;  /* also where processes share a GPU, whose kernels then take turns: it works, slowly */
 } tsr_comm_between_config;
 
-/* For the GPUs among devices[n_devices], which must outlive the communicator. A call of all processes, with the
- * same outcome in each, which is probed: every pair has exchanged parts. *comm_out is NULL if no machine has GPUs
- * of several processes. *needs_nccl_out: whether there are collectives that NCCL should serve if it can.
- * TSR_ERR_UNSUPPORTED with the reason, or a failure of a device or of memory in one of the processes. */
+/* For the GPUs among devices[n_devices], which must outlive the communicator. A call of all processes, with
+ * the same outcome in each, which is probed: every pair has exchanged parts. *comm_out is NULL if no machine
+ * has GPUs of several processes. *needs_nccl_out: whether there are collectives that NCCL should serve if it
+ * can. TSR_ERR_UNSUPPORTED with the reason, or a failure of a device or of memory in one of the processes. */
 tsr_status tsr_comm_between_create(tsr_device *const *devices, int n_devices,
                                    const tsr_comm_between_config *config, bool *needs_nccl_out,
                                    tsr_comm **comm_out);

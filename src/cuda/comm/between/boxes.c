@@ -30,6 +30,8 @@ void tsr_cuda_boxes_init(tsr_cuda_boxes *boxes, tsr_cuda_device *const *devices,
                          bool pinned)
 {
     *boxes = (tsr_cuda_boxes){.devices = devices, .n = n, .pinned = pinned};
+    if (n == 0)
+        return;
     boxes->counts_bytes = (size_t)n * TSR_CUDA_MAX_BARRIER_BLOCKS * sizeof(uint64_t);
     const size_t used = boxes->counts_bytes + (size_t)tsr_cuda_push_inbox(n, max_blocks) * sizeof(uint64_t);
     const size_t unit = pinned ? PAGE : BLOCK_BYTES;

@@ -26,7 +26,7 @@ typedef struct tsr_cuda_boxes_state {
     uint32_t closed; /* processes that have no box of another one open any more */
 } tsr_cuda_boxes_state;
 
-/* Sizes, for n GPUs and kernels of so many blocks. */
+/* Sizes, for n GPUs and kernels of max_blocks blocks. */
 void tsr_cuda_boxes_init(tsr_cuda_boxes *boxes, tsr_cuda_device *const *devices, int n, int max_blocks,
                          bool pinned);
 size_t tsr_cuda_boxes_segment_bytes(const tsr_cuda_boxes *boxes);

@@ -1,4 +1,4 @@
-/* The GPUs of several processes, by machine. Processes are on one machine when their kernel's boot id and their
+/* The GPUs of several processes, by machine. Processes are on one machine when their kernel's boot id and
  * host name are the same. Containers may share both, and no memory: what is built on this is probed. */
 #ifndef TSR_CUDA_COMM_BETWEEN_NEIGHBOURS_H
 #define TSR_CUDA_COMM_BETWEEN_NEIGHBOURS_H

@@ -1,5 +1,5 @@
-/* Host memory that the processes of a machine share and their GPUs access. It has no name: the other processes
- * open it through the first one's entry in /proc, so that nothing is left when a process is killed. */
+/* Host memory that the processes of a machine share and their GPUs access. It has no name: the others open it
+ * through the first process's entry in /proc, so that nothing is left when a process is killed. */
 #ifndef TSR_CUDA_COMM_BETWEEN_SEGMENT_H
 #define TSR_CUDA_COMM_BETWEEN_SEGMENT_H
 

@@ -6,7 +6,6 @@
 #include "cuda/comm/between/boxes.h"
 #include "cuda/comm/between/neighbours.h"
 #include "cuda/comm/counters.h"
-#include "cuda/comm/late.h"
 #include "cuda/comm/push/push.h"
 
 /* GPUs of this process's machine have a place, which is their number in kernels. */
