@@ -185,9 +185,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_drop_device(tsr_runtime *rt, int de
  * With "peer", its three forms are timed.
  *
  * In several processes the rows are those of the GPUs of this process, if it has several: "auto" times all
- * but "nccl", which serves them where no kernels do. A last row with `bytes` 0 is of sums between the GPUs of
- * different processes: "nccl", or "staged". "peer" and "pinned" name what GPUs of one process use; between
- * processes they mean "auto". */
+ * but "nccl", which serves them where no kernels do. A last row with `bytes` 0 is of sums between the GPUs
+ * of different processes: "peer push" or "pinned" on one machine ("peer push, nccl": NCCL adds up large
+ * ones, and those between machines), "nccl", or "staged". "peer" and "pinned" name kernels inside
+ * processes and between those of a machine. */
 typedef struct tsr_collectives_row {
     size_t bytes;            /**< largest size of this row; of the last row: no limit. 0: of any size,
                                   between processes */

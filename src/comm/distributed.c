@@ -1,21 +1,21 @@
 /* The communicator between processes; see distributed.h.
  *
- * Collectives between GPUs only are those of their process, or of kernels or NCCL where these connect GPUs of
- * processes (cuda/comm/between, cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host thread
- * takes part as a host device of one thread does. The participants of one process pass a barrier (barrier.h) before the partials are
- * read, before the sum is sent, and after it is received. The first of them is the process's voice: its
- * first thread exchanges while the others wait. Collectives of the same devices run in the same order
- * everywhere and use a group of their own (groups.h), so collectives of other devices may be in flight at the
- * same time.
+ * Collectives between GPUs only are those of their process, or of kernels or NCCL where these connect GPUs
+ * of processes (cuda/comm/between, cuda/comm/nccl.h). In others a GPU stages (core/comm.h), and its host
+ * thread takes part as a host device of one thread does. The participants of one process pass a barrier
+ * (barrier.h) before the partials are read, before the sum is sent, and after it is received. The first of
+ * them is the process's voice: its first thread exchanges while the others wait. Collectives of the same
+ * devices run in the same order everywhere and use a group of their own (groups.h), so collectives
+ * of other devices may be in flight at the same time.
  *
- * A small sum is computed in the partial of the process's first contributor. Only its own process reads it,
- * and it is written again only when all of them are known to have arrived at a subsequent collective. A
- * process without a contributor, and every all-gather, has memory of its own for the sum. An all-gather is
- * a sum too, of words that are zero in all processes but one. Its traffic is twice that of sending rows,
- * but no transformer gathers per layer, and no second kind of operation is needed.
+ * A small sum is computed in the partial of the process's first contributor. Only its own process reads
+ * it, and it is written again only when all of them are known to have arrived at a subsequent collective.
+ * A process without a contributor, and every all-gather, has memory of its own for the sum. An all-gather
+ * is a sum too, of words that are zero in all processes but one. Its traffic is twice that of sending
+ * rows, but no transformer gathers per layer, and no second kind of operation is needed.
  *
- * Large exact sums travel in words of 32 bits (narrow.h), TSR_NARROW_MOST at a time. The collectives of the
- * same devices share the memory of the words: none runs before all threads have left the previous one. */
+ * Large exact sums travel in words of 32 bits (narrow.h), TSR_NARROW_MOST at a time. The collectives of
+ * the same devices share the memory of the words: none runs before all threads have left the previous one. */
 #include "comm/distributed.h"
 
 #include <assert.h>

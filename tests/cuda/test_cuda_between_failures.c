@@ -1,6 +1,6 @@
-/* What goes wrong between GPUs of different processes that have kernels (cuda/comm/between): what fails in one
- * process fails in all or is done without, and a process that vanishes is named. The processes are threads on
- * one simulated machine, each with a GPU of its own. */
+/* What goes wrong between GPUs of different processes that have kernels (cuda/comm/between): what fails in
+ * one process fails in all or is done without, and a process that vanishes is named. The processes are
+ * threads on one simulated machine, each with a GPU of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
