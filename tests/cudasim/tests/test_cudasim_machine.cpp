@@ -618,6 +618,55 @@ static void a_machine_without_gpus_says_so(void **)
     assert_int_equal(cudaMalloc(&p, 4), cudaErrorNoDevice);
 }
 
+/* Handles of device memory are opened in other processes, by GPUs with peer access. */
+static void another_process_opens_device_memory(void **)
+{
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    cudaIpcMemHandle_t handle;
+    int *own, *value;
+    void *opened = NULL, *again = NULL;
+    config.n_devices = 3;
+    cudasim_configure(&config);
+    OK(cudaMalloc(&own, 4));
+    OK(cudaIpcGetMemHandle(&handle, own));
+    assert_int_equal(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
+                     cudaErrorDeviceUninitialized); /* in the process that made it */
+    (void)cudaGetLastError();
+    OK(cudaFree(own));
+
+    config.threads_are_processes = true;
+    cudasim_configure(&config);
+    cudasim_forbid_peer(0, 2);
+    OK(cudaMalloc(&own, 4));
+    OK(cudaIpcGetMemHandle(&handle, own));
+    OK(cudaSetDevice(2));
+    assert_int_equal(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
+                     cudaErrorPeerAccessUnsupported);
+    (void)cudaGetLastError();
+    OK(cudaSetDevice(1));
+    assert_int_equal(cudaIpcOpenMemHandle(&opened, handle, 0), cudaErrorInvalidValue);
+    (void)cudaGetLastError();
+    OK(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess));
+    OK(cudaIpcOpenMemHandle(&again, handle, cudaIpcMemLazyEnablePeerAccess));
+    assert_ptr_equal(opened, again);
+    assert_ptr_not_equal(opened, own);
+    OK(cudaMallocHost(&value, 4));
+    OK(TSR_LAUNCH(set, dim3(1), dim3(1), 0, 0, (int *)opened, 77));
+    OK(cudaDeviceSynchronize());
+    OK(cudaSetDevice(0));
+    OK(TSR_LAUNCH(read_into, dim3(1), dim3(1), 0, 0, value, own));
+    OK(cudaDeviceSynchronize());
+    assert_int_equal(*value, 77);
+    OK(cudaFreeHost(value));
+    OK(cudaIpcCloseMemHandle(again));
+    OK(cudaIpcCloseMemHandle(opened));
+    assert_int_equal(cudaIpcCloseMemHandle(opened), cudaErrorInvalidValue);
+    assert_non_null(strstr(cudasim_violation(), "was not opened"));
+    cudasim_forget_violations();
+    (void)cudaGetLastError();
+    OK(cudaFree(own));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, machine_of_two, nothing_left)
 
 int main()
@@ -629,6 +678,7 @@ int main()
         TEST(a_write_just_past_an_allocation_is_seen_when_it_is_freed),
         TEST(registered_read_only_memory_cannot_be_written),
         TEST(peers_need_access),
+        TEST(another_process_opens_device_memory),
         TEST(virtual_memory_grows_without_moving),
         TEST(streams_interleave_in_every_legal_order),
         TEST(events_order_streams),
