@@ -338,6 +338,8 @@ static void failing_allocations_leave_nothing_behind(void **state)
         failing_alloc_set(n);
         tsr_status status = group_connect(&g);
         bool fired = failing_alloc_fired();
+        const bool is_of_nccl = /* which maps memory, too */
+            status == TSR_ERR_DEVICE && strstr(tsr_last_error(), "ncclGetUniqueId");
         failing_alloc_set(0);
         tsr_comm_destroy(g.comm);
         g.comm = NULL;
@@ -349,7 +351,8 @@ static void failing_allocations_leave_nothing_behind(void **state)
             assert_true(n > 3);
             break;
         }
-        assert_true(status == TSR_ERR_MEMORY || status == TSR_OK); /* OK: the simulation's own */
+        /* OK: the simulation's own */
+        assert_true(is_of_nccl || status == TSR_ERR_MEMORY || status == TSR_OK);
     }
 }
 
