@@ -167,7 +167,7 @@ static inline tsr_fault_word tsr_fault_of(const tsr_cuda_stream *s)
 
 /* From here on the blocks of the next kernel may take what room is left. They wait until this kernel has
  * ended. Not before this kernel has stopped waiting for other devices: these may share the GPU, and need
- * room, too. */
+ * room, too. The first thread that calls it does so for its block, so all must have stopped. */
 TSR_DEVICE void tsr_start_next()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

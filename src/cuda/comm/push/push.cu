@@ -289,8 +289,10 @@ static __global__ void __launch_bounds__(PUSH_THREADS)
             sum = tsr_store_row(reduction, norm, round.first, first, residual, value, sum);
         }
         aborted = aborted || !await_round(push, announced);
-        if (r + gridDim.x >= norm.n_rows)
+        if (r + gridDim.x >= norm.n_rows) {
+            __syncthreads(); /* one thread's call is the block's, and others may still wait */
             tsr_start_next();
+        }
         tsr_norm_row(norm, reduction.y + round.first, sum, norm.y + round.first, shared);
     }
 }
