@@ -12,8 +12,8 @@
 enum { N_TOKENS = 40, N_CTX = 128, N_BATCH = 8 };
 
 /* Set-up and tear-down of a cmocka group: the sessions' model, random tokens, and the logits of one device
- * for all of them. The first one leaves out the logits: a process that has opened a runtime has called CUDA, and
- * its children cannot. */
+ * for all of them. The first one leaves out the logits: a process that has opened a runtime has called CUDA,
+ * and its children cannot. */
 int task_set_up_model(void **state);
 int task_set_up(void **state);
 int task_tear_down(void **state);
