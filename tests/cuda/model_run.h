@@ -62,7 +62,8 @@ static inline void model_check_ways(const char *name, const model_way *ways, siz
         float *logits = model_logits(path, "cuda", ways[i].split, ways[i].chunk, &n);
         const double error = reference_relative_error(logits, host, n);
         if (!(error <= bound))
-            fail_msg("%s: %g from the host's logits", name, error);
+            fail_msg("%s, %d GPUs, split %s, chunks of %d: %g from the host's logits", name, ways[i].n_gpus,
+                     ways[i].split ? ways[i].split : "-", (int)ways[i].chunk, error);
         if (first && memcmp(logits, first, (size_t)n * sizeof *logits) != 0)
             fail_msg("%s: split %s, chunks of %d: other bits", name, ways[i].split ? ways[i].split : "-",
                      (int)ways[i].chunk);
