@@ -26,7 +26,7 @@
 
 enum { MAX_GROUPS = 256, MAX_PAIRS = 1024, MAX_SLOTS = 512 };
 enum { SUM, BROADCAST, PASS };
-enum { COPY_BYTES = 4 << 20 }; /* the most of an operation; only what is used takes memory */
+enum { COPY_BYTES = 16 << 20 }; /* the most of an operation; only what is used takes memory */
 
 typedef struct group {
     bool used, lost;
