@@ -71,9 +71,9 @@ typedef struct cudasim_config {
     size_t context_bytes;                  /* of device memory for a context; 0: by n_sms */
     size_t taken;                          /* bytes of each device that other processes use */
     uint32_t owned;                        /* bits of devices that another process uses exclusively */
-    bool may_share; /* nothing here; on a real machine with fewer GPUs the devices share
+    bool may_share;             /* nothing here; on a real machine with fewer GPUs the devices share
                                             * them (tests/cuda/gpu/cudasim.h) */
-    size_t bar1;    /* bytes of a GPU's memory that all peers together can map, as over
+    size_t bar1;                /* bytes of a GPU's memory that all peers together can map, as over
                                             * PCIe; 0: all of it (a large BAR1, NVLink) */
     bool threads_are_processes; /* a test's: interprocess handles may be opened in the process that made them,
                                  * which CUDA refuses */
