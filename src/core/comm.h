@@ -113,8 +113,8 @@ struct tsr_comm {
     bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and does not retry */
     tsr_comm *whole; /* the communicator that has several, including this one; aborted() and abort() are
                       * called on the one that is in no other. NULL: no such communicator */
-    /* Of a communicator between processes, NULL: none. `gpus` is between the GPUs of all processes, and captures
-     * are its own; that one's `gpus` is NCCL, for what it does not serve itself. */
+    /* Of a communicator between processes, NULL: none. `gpus` is between the GPUs of all processes, and
+     * captures are its own; that one's `gpus` is NCCL, for what it does not serve itself. */
     tsr_comm *gpus;
     tsr_comm *inside; /* between the GPUs of this process */
 };

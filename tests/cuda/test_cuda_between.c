@@ -36,17 +36,10 @@ static void configure(uint64_t seed)
 
 static int set_up(void **state)
 {
-    process processes[PROCESSES_MAX];
-    task t = {.devices = {"cuda:0"}, .split = {1}, .n_split = 1, .mode = TSR_SPLIT_MODE_TENSOR};
     if (task_set_up(state))
         return -1;
     configure(1);
-    task_run(&t, task_decode_all, NULL, processes);
-    task_assert_status(processes, 1, TSR_OK, "");
-    one_gpu = malloc(LOGIT_BYTES);
-    assert_non_null(one_gpu);
-    memcpy(one_gpu, t.logits[0], LOGIT_BYTES);
-    task_free(&t);
+    one_gpu = task_logits_alone("cuda:0", 1);
     return 0;
 }
 

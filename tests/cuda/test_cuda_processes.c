@@ -54,26 +54,12 @@ static void compare(task *t, const float *expected)
     nothing_is_left();
 }
 
-/* The caller frees them. */
-static float *logits_alone(const char *devices, int n_split)
-{
-    process processes[PROCESSES_MAX];
-    task t = {.devices = {devices}, .split = {1, 2, 1}, .n_split = n_split, .mode = TSR_SPLIT_MODE_TENSOR};
-    configure_shared(1);
-    task_run(&t, task_decode_all, NULL, processes);
-    task_assert_status(processes, 1, TSR_OK, "");
-    float *logits = malloc(LOGIT_BYTES);
-    assert_non_null(logits);
-    memcpy(logits, t.logits[0], LOGIT_BYTES);
-    task_free(&t);
-    return logits;
-}
-
 static int set_up(void **state)
 {
     if (task_set_up(state))
         return -1;
-    one_gpu = logits_alone("cuda:0", 1);
+    configure_shared(1);
+    one_gpu = task_logits_alone("cuda:0", 1);
     return 0;
 }
 
@@ -211,7 +197,8 @@ static void a_transfer_crosses_once_to_each_process(void **state)
 static void gpus_and_host_devices_go_together(void **state)
 {
     (void)state;
-    float *expected = logits_alone("cuda:0,host:1,threads=1,cuda:1", 3);
+    configure_shared(1);
+    float *expected = task_logits_alone("cuda:0,host:1,threads=1,cuda:1", 3);
     task t = {.devices = {"cuda:0,host:1,threads=1", "cuda:1"},
               .split = {1, 2, 1},
               .n_split = 3,

@@ -142,6 +142,20 @@ void task_decode_all(process *self)
     task_with_session(self, decode_all);
 }
 
+float *task_logits_alone(const char *devices, int n_split)
+{
+    enum { BYTES = N_TOKENS * SESSION_VOCAB * sizeof(float) };
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {devices}, .split = {1, 2, 1}, .n_split = n_split, .mode = TSR_SPLIT_MODE_TENSOR};
+    float *logits = malloc(BYTES);
+    assert_non_null(logits);
+    task_run(&t, task_decode_all, NULL, processes);
+    task_assert_status(processes, 1, TSR_OK, "");
+    memcpy(logits, t.logits[0], BYTES);
+    task_free(&t);
+    return logits;
+}
+
 /* -- a product -- */
 
 /* Values grow with the rows of the input: the first sums fit words, the last are near the end of the

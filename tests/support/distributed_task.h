@@ -73,6 +73,10 @@ void task_assert_product(task *t, task *alone);
 int task_run(task *t, void (*body)(process *self), const process_faults *faults, process *processes);
 void task_free(task *t);
 
+/* The logits of all tokens by one process, [N_TOKENS][SESSION_VOCAB], for the caller to free. Of three
+ * devices the second has twice the share of another. */
+float *task_logits_alone(const char *devices, int n_split);
+
 /* Every process ended with this status, and a sentence that has `text` in it. */
 void task_assert_status(const process *processes, int n, tsr_status status, const char *text);
 
